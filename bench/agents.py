@@ -56,7 +56,7 @@ async def call(app: ASGIApp, headers: dict[str, str], method: str, **params: Any
     return b"".join(messages)
 
 
-async def timed(work: Callable[[], Any], times: int) -> list[float]:
+async def measure_time(work: Callable[[], Any], times: int) -> list[float]:
     """Measure the processor time of each of many calls, since the machine may have other work."""
     samples: list[float] = []
     for _ in range(times + 10):
@@ -82,7 +82,7 @@ async def ours(app: AppFixture) -> list[Row]:
         ("read a page of 1.4 kB", "tools/call", {"name": "read", "arguments": {"slug": "people/p7"}}),
         ("search", "tools/call", {"name": "search", "arguments": {"query": "quiet harbour", "limit": 5}}),
     ):
-        samples = await timed(lambda m=method, p=params: call(app.asgi, headers, m, **p), CALLS)
+        samples = await measure_time(lambda m=method, p=params: call(app.asgi, headers, m, **p), CALLS)
         rows.append(of_samples(name, samples, "µs", "CPU; key, tool and database"))
     return rows
 
@@ -115,7 +115,7 @@ async def theirs() -> list[Row]:
                 {"name": "read", "arguments": {"slug": "a"}},
             ),
         ):
-            samples = await timed(lambda m=method, p=params: call(app, headers, m, **p), CALLS)
+            samples = await measure_time(lambda m=method, p=params: call(app, headers, m, **p), CALLS)
             rows.append(of_samples(name, samples, "µs", "CPU; without a key or a database"))
     return rows
 

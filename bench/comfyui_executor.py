@@ -81,7 +81,7 @@ class Executor:
         return taken
 
 
-def _loaded(checkout: Path) -> Any:
+def _load(checkout: Path) -> Any:
     """Import ComfyUI's modules on the CPU and register the trivial node classes."""
     sys.path.insert(0, str(checkout))
     sys.argv = ["main.py", "--cpu"]
@@ -92,7 +92,7 @@ def _loaded(checkout: Path) -> Any:
 
 def main(checkout: Path, answers: TextIO) -> None:
     """Process requests until the input ends."""
-    execution = _loaded(checkout)
+    execution = _load(checkout)
     print(importlib.import_module("comfyui_version").__version__, file=answers, flush=True)
     with asyncio.Runner() as runner:
         for text in sys.stdin:

@@ -37,7 +37,7 @@ class Found:
     confidence: float
 
 
-def measured(seed: int, ground: Stratum, shot: Shot) -> Found:
+def measure(seed: int, ground: Stratum, shot: Shot) -> Found:
     """Cut out one video as the engine does."""
     masks = MaskTracker()
     frames = list(moving.film(seed, ground, shot, FRAMES))
@@ -74,7 +74,7 @@ def rows() -> list[Row]:
     every: list[Found] = []
     for ground in GROUNDS:
         for shot in moving.SHOTS:
-            here = [measured(seed, ground, shot) for seed in range(FIRST_SEED, FIRST_SEED + EACH)]
+            here = [measure(seed, ground, shot) for seed in range(FIRST_SEED, FIRST_SEED + EACH)]
             every += here
             flicker = np.mean([one.flicker for one in here])
             least = min(one.overlap for one in here)

@@ -41,14 +41,14 @@ _QUALITIES = {"mp4": (20, 23, 26), "webm": (27, 32, 37)}
 _EVERY = 3  # frames whose similarity is measured
 
 
-def _warped(image: Array, center: tuple[float, float], width: float) -> Array:
+def _warp(image: Array, center: tuple[float, float], width: float) -> Array:
     scale = _SIZE[0] / width
     shift = [_SIZE[0] / 2 - scale * center[0], _SIZE[1] / 2 - scale * center[1]]
     matrix = np.array([[scale, 0, shift[0]], [0, scale, shift[1]]])
     return cv2.warpAffine(image, matrix, _SIZE, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT)
 
 
-def _moved(
+def _move(
     image: Array,
     path: tuple[tuple[float, float], tuple[float, float]],
     widths: tuple[float, float],
@@ -58,14 +58,14 @@ def _moved(
     rng = np.random.default_rng(1)
     for at in np.linspace(0, 1, _FRAMES):
         center = (np.interp(at, (0, 1), [x for x, _ in path]), np.interp(at, (0, 1), [y for _, y in path]))
-        frame = _warped(image, center, float(np.interp(at, (0, 1), widths))).astype(np.float32)
+        frame = _warp(image, center, float(np.interp(at, (0, 1), widths))).astype(np.float32)
         frame += rng.normal(0, noise, (*frame.shape[:2], 1)) if noise else 0
         yield np.clip(np.rint(frame), 0, 255).astype(np.uint8)
 
 
 def _object() -> Iterator[Array]:
     """Yield the frames of a disc with a cat that moves before a cup."""
-    scene = _warped(skimage.data.coffee(), (300, 200), 600)
+    scene = _warp(skimage.data.coffee(), (300, 200), 600)
     disc = cv2.resize(skimage.data.chelsea()[40:240, 150:350], (150, 150), interpolation=cv2.INTER_AREA)
     y, x = np.mgrid[:150, :150] - 75
     inside = (x * x + y * y < 70 * 70)[..., None]
@@ -105,9 +105,9 @@ def _engine(prompt: str, folder: Path) -> Path:
 def _photographs() -> Mapping[str, Callable[[], Iterator[Array]]]:
     data: Any = skimage.data
     return {
-        "coffee, pan": lambda: _moved(data.coffee(), ((200, 180), (400, 220)), (380, 380), 0),
-        "chelsea, zoom, noise 4": lambda: _moved(data.chelsea(), ((230, 150), (250, 120)), (440, 220), 4),
-        "motorcycle, pan, noise 2": lambda: _moved(
+        "coffee, pan": lambda: _move(data.coffee(), ((200, 180), (400, 220)), (380, 380), 0),
+        "chelsea, zoom, noise 4": lambda: _move(data.chelsea(), ((230, 150), (250, 120)), (440, 220), 4),
+        "motorcycle, pan, noise 2": lambda: _move(
             data.stereo_motorcycle()[0], ((200, 150), (560, 300)), (400, 400), 2
         ),
         "cat before coffee": _object,
@@ -136,7 +136,7 @@ def score(source: list[Array], path: Path) -> float:
     return float(np.mean([_similarity(*pair) for pair in zip(source, planes(path), strict=True)]))
 
 
-def _converted(source: Path, name: str, crf: int, target: Path) -> float:
+def _convert(source: Path, name: str, crf: int, target: Path) -> float:
     """Convert a file as `media-encode` does, at a quality; return the seconds."""
 
     def kind_of(size: tuple[int, int], frames: int) -> VideoKind:
@@ -158,7 +158,7 @@ def rows_of(name: str, source: Path, folder: Path, program: str) -> Iterator[Row
         peer_seconds, peer_score = time.perf_counter() - begun, score(truth, peer)
         points: list[tuple[float, float, float]] = []
         for quality in qualities:
-            seconds = _converted(source, format_, quality, target)
+            seconds = _convert(source, format_, quality, target)
             points.append((score(truth, target), math.log(target.stat().st_size), seconds))
         own, size, seconds = points[1]
         scores, sizes, _ = zip(*sorted(points), strict=True)

@@ -40,7 +40,7 @@ def rows() -> list[Row]:
             cut = [program, "-v", "error", "-y", "-i", str(path), "-t", _SECONDS, *_LOSSLESS, str(source)]
             subprocess.run(cut, check=True)
             if not number:
-                results.append(_interpolated(path.stem, source, folder, program))
+                results.append(_interpolate(path.stem, source, folder, program))
             for row in encoding.rows_of(path.stem, source, folder, program):
                 results.append(row)
                 print(row, flush=True)
@@ -53,7 +53,7 @@ def _version(program: str) -> Row:
     return Row(f"calibration: measured on {today}", 1, "run", note=" ".join(text.split()[:3]))
 
 
-def _interpolated(name: str, source: Path, folder: Path, program: str) -> Row:
+def _interpolate(name: str, source: Path, folder: Path, program: str) -> Row:
     """Return ffmpeg's bytes at its default, interpolated between a lower and a higher quality, by its own."""
     truth = encoding.planes(source)
     points: list[tuple[float, float]] = []

@@ -80,7 +80,7 @@ class Quiet:
         return Path()
 
 
-def generated(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
+def generate(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
     """Return one series of a kind."""
     rng = np.random.default_rng([KINDS.index(kind), seed])
     at = np.arange(count + horizon)
@@ -106,7 +106,7 @@ def jobs(passengers: list[float]) -> Iterator[Job]:
             yield Job("air passengers", whole[:end], whole[end : end + 12], 12)
     for kind in KINDS:
         for seed in range(EACH):
-            yield generated(kind, seed)
+            yield generate(kind, seed)
 
 
 def ours(job: Job) -> dict[str, Any]:

@@ -182,7 +182,7 @@ async def load(
     return [sample for some in samples for sample in some]
 
 
-async def _paced(port: int, key: str) -> list[float]:
+async def _pace(port: int, key: str) -> list[float]:
     """Return the seconds of each response at a steady rate, from the scheduled time of the request."""
     free: asyncio.Queue[_Caller] = asyncio.Queue()
     for caller in await _callers(port, key, 64):
@@ -206,7 +206,7 @@ async def _paced(port: int, key: str) -> list[float]:
     return samples
 
 
-async def _aborted(port: int, key: str, count: int) -> None:
+async def _abort(port: int, key: str, count: int) -> None:
     """Run `count` streams whose client disconnects at the first token, 32 at once."""
     for _ in range(0, count, 32):
         await asyncio.gather(*(caller.leave() for caller in await _callers(port, key, 32, stream=True)))
@@ -231,7 +231,7 @@ def _percentile(samples: list[float], share: float) -> float:
     return sorted(samples)[min(len(samples) - 1, int(len(samples) * share))] * 1e3
 
 
-def _added(name: str, found: dict[str, list[float]], direct: dict[str, list[float]]) -> list[Row]:
+def _latency_rows(name: str, found: dict[str, list[float]], direct: dict[str, list[float]]) -> list[Row]:
     """Return the latency that a gateway adds."""
     return [
         Row(
@@ -320,22 +320,22 @@ async def _figures(
     spent = (process_cpu(server.pid) - before) / long * 1e6
     results.append(Row(f"{name}, {MANY} connections: CPU per request of 20 kB", spent, "µs"))
     if server.asked >= REQUESTS:
-        samples = waits[f"{RATE:,} requests/s"] = await _paced(port, key)
+        samples = waits[f"{RATE:,} requests/s"] = await _pace(port, key)
         results.append(of_samples(f"{name}, {RATE:,} requests/s: complete response", samples, "ms"))
     if direct is not None:
-        results += _added(name, waits, direct)
+        results += _latency_rows(name, waits, direct)
     before = process_cpu(server.pid)
     streams = await load(port, key, 8, STREAMS, stream=True)
     chunk = (process_cpu(server.pid) - before) / (len(streams) * _CHUNKS) * 1e6
     return [*results, Row(f"{name}: CPU per streamed chunk", chunk, "µs")], waits
 
 
-async def _weighed(pid: int, port: int, key: str) -> list[Row]:
+async def _weigh(pid: int, port: int, key: str) -> list[Row]:
     """Measure memory after a pause, after many requests, and after as many aborted streams."""
     settled = _pss(pid)
     await load(port, key, MANY, AGAIN)
     after = _pss(pid)
-    await _aborted(port, key, ABORTS)
+    await _abort(port, key, ABORTS)
     aborted = _pss(pid)
 
     def row(what: str, size: float) -> Row:
@@ -396,7 +396,7 @@ async def _measure(folder: Path) -> list[Row]:
         if LONG:
             await load(port, key, MANY, ROUNDS * REQUESTS)
             await load(port, key, 8, STREAMS, stream=True)
-            return await _weighed(ours.pid, port, key)
+            return await _weigh(ours.pid, port, key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
             servers.append(await _peer(folder, models, stack))
         many = await _by_turns(servers)
@@ -404,7 +404,7 @@ async def _measure(folder: Path) -> list[Row]:
         for server in servers[1:]:
             result += (await _figures(server, many[server.name], direct))[0]
             if server is ours:
-                result += await _weighed(server.pid, server.port, server.key)
+                result += await _weigh(server.pid, server.port, server.key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
             result.append(_ratio(result))
     return result

@@ -89,7 +89,7 @@ async def ran(graph: Graph, fixture: ExecutionFixture) -> float:
     return time.perf_counter() - began
 
 
-async def taken(graph: Graph) -> Timing:
+async def run_twice(graph: Graph) -> Timing:
     """Run a graph for the first time, and again with all results cached."""
     with tempfile.TemporaryDirectory() as folder:
         fixture = ExecutionFixture(Path(folder))
@@ -112,14 +112,14 @@ async def executors(place: Path | None) -> list[Row]:
         for name, graph in SHAPES.items():
             ours, theirs = list[Timing](), list[Timing]()
             for _ in range(ROUNDS):
-                ours.append(await taken(graph))
+                ours.append(await run_twice(graph))
                 theirs += [await peer.taken(graph)] if peer else []
             results += each_node(name, len(graph), ours)
             if peer:
                 note = f"ComfyUI {peer.version}: its execution.py without its server"
                 results += each_node(f"ComfyUI, {name}", len(graph), theirs, note)
     for name, graph in LONG.items():
-        results += each_node(name, len(graph), [await taken(graph) for _ in range(LONG_ROUNDS)])
+        results += each_node(name, len(graph), [await run_twice(graph) for _ in range(LONG_ROUNDS)])
     return results
 
 
@@ -130,7 +130,7 @@ def words(length: int, said: str) -> Graph:
     return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}
 
 
-def shown(length: int, said: str) -> Graph:
+def show_nodes(length: int, said: str) -> Graph:
     """Return nodes that each display a text."""
     graph: Graph = {}
     for at in range(length // 2):
@@ -182,12 +182,12 @@ async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, st
 
 
 LARGE = 2000
-LARGE_GRAPHS = {"a chain": words, "1,000 texts shown": shown, "500 images stored": images}
+LARGE_GRAPHS = {"a chain": words, "1,000 texts shown": show_nodes, "500 images stored": images}
 
 
 async def large(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> list[Row]:
     """Compare the time per node of the server with that of the executor, and measure the end of a prompt."""
-    alone = [(await taken(chain(LARGE))).fresh / LARGE for _ in range(LONG_ROUNDS)]
+    alone = [(await run_twice(chain(LARGE))).fresh / LARGE for _ in range(LONG_ROUNDS)]
     rows = [of_samples("a chain of 2,000: a node alone", alone, "µs")]
     for name, make in LARGE_GRAPHS.items():
         ends = [await prompted(client, url, headers, make(LARGE, uuid.uuid4().hex)) for _ in range(ROUNDS)]
@@ -232,7 +232,7 @@ async def whole(place: Path | None) -> list[Row]:
     ]
 
 
-def timed(what: Callable[[Any], object], given: list[Any], times: int = 5) -> list[float]:
+def best_times(what: Callable[[Any], object], given: list[Any], times: int = 5) -> list[float]:
     """Return the best of several times for each input."""
     results: list[float] = []
     for each in given:
@@ -252,7 +252,7 @@ def others() -> list[Row]:
     registry = corpus.schemas()
     pairs = [(corpus.load(path), corpus.load(true_of(path))) for path in corpus.PAIRS]
     equal = sum(
-        diff.compare(seen(true, registry), seen(convert(ui, registry).graph, registry)).equal
+        diff.compare(known_graph(true, registry), known_graph(convert(ui, registry).graph, registry)).equal
         for ui, true in pairs
     )
     templates = [corpus.load(path) for path in corpus.TEMPLATES]
@@ -267,17 +267,17 @@ def others() -> list[Row]:
         share,
         of_samples(
             "conversion of a template",
-            timed(lambda each: convert(each, workflow_nodes_registry.registry()), templates),
+            best_times(lambda each: convert(each, workflow_nodes_registry.registry()), templates),
             "ms",
         ),
         of_samples(
             "validation of a template",
-            timed(lambda each: validate(each, workflow_nodes_registry.registry()), graphs),
+            best_times(lambda each: validate(each, workflow_nodes_registry.registry()), graphs),
             "µs",
         ),
         of_samples(
             "drawing of a template",
-            timed(lambda each: layout.draw(each, workflow_nodes_registry.registry()), graphs),
+            best_times(lambda each: layout.draw(each, workflow_nodes_registry.registry()), graphs),
             "ms",
         ),
     ]
@@ -288,7 +288,7 @@ def true_of(path: Path) -> Path:
     return path.with_name(path.name.replace(".ui.", ".api."))
 
 
-def seen(graph: Any, registry: Registry) -> Any:
+def known_graph(graph: Any, registry: Registry) -> Any:
     """Return a graph with the inputs that the registry knows."""
     return {
         node_id: {

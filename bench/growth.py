@@ -154,7 +154,7 @@ def _questions() -> dict[str, Callable[[], Transaction[Any]]]:
     }
 
 
-async def _timed(ask: Callable[[], Awaitable[Any]]) -> float:
+async def _measure_time(ask: Callable[[], Awaitable[Any]]) -> float:
     began = time.perf_counter()
     await ask()
     return time.perf_counter() - began
@@ -163,10 +163,10 @@ async def _timed(ask: Callable[[], Awaitable[Any]]) -> float:
 async def _answers(dialect: str, database: Database) -> list[Row]:
     results: list[Row] = []
     for name, question in _questions().items():
-        seconds = await _timed(lambda question=question: database.read(question()))
+        seconds = await _measure_time(lambda question=question: database.read(question()))
         results.append(Row(f"{name}, {dialect}", seconds * 1e3, "ms"))
     for name in ("ledger_sum_posted", *ledger_queries.CHECKS):
-        seconds = await _timed(lambda name=name: database.read(many(name)))
+        seconds = await _measure_time(lambda name=name: database.read(many(name)))
         results.append(Row(f"verify: {name.removeprefix('ledger_')}, {dialect}", seconds, "s"))
     return results
 

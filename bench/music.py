@@ -35,7 +35,9 @@ class _Quiet:
         """Ignore it."""
 
 
-def _timed(name: str, engine: Engine, inputs: dict[str, Any], folder: str, sound: Path | None = None) -> Row:
+def _measure_time(
+    name: str, engine: Engine, inputs: dict[str, Any], folder: str, sound: Path | None = None
+) -> Row:
     task = Task("bench", "bench", inputs, {} if sound is None else {"audio": sound})
     began = time.process_time()
     result = engine.run(task, _Quiet(folder)).artifacts[0]
@@ -46,12 +48,12 @@ def _timed(name: str, engine: Engine, inputs: dict[str, Any], folder: str, sound
 def rows() -> list[Row]:
     """Measure thirty seconds of each kind."""
     with tempfile.TemporaryDirectory() as folder:
-        results = [_timed("piano, 30 s", PianoEngine(), _PIANO, folder)]
+        results = [_measure_time("piano, 30 s", PianoEngine(), _PIANO, folder)]
         results += [
-            _timed(f"{prompt}, 30 s", MusicEngine(), {**_MUSIC, "prompt": prompt}, folder)
+            _measure_time(f"{prompt}, 30 s", MusicEngine(), {**_MUSIC, "prompt": prompt}, folder)
             for prompt in ("techno", "orchestral", "lo-fi")
         ]
         mix = Path(folder) / "music.mp3"
         assert files.read(mix, 60).shape[1] == 30 * files.RATE
         inputs = {"stems": "four", "format": "mp3", "model": "htdemucs"}
-        return [*results, _timed("four stems of 30 s", StemEngine(), inputs, folder, mix)]
+        return [*results, _measure_time("four stems of 30 s", StemEngine(), inputs, folder, mix)]

@@ -30,7 +30,7 @@ ROUNDS = 40
 SIZE = 1 << 20
 
 
-async def timed(blobs: Iterator[bytes], work: Callable[[bytes], Awaitable[object]]) -> list[float]:
+async def measure_time(blobs: Iterator[bytes], work: Callable[[bytes], Awaitable[object]]) -> list[float]:
     """Return the duration of each call in seconds."""
     samples: list[float] = []
     for data in blobs:
@@ -40,7 +40,7 @@ async def timed(blobs: Iterator[bytes], work: Callable[[bytes], Awaitable[object
     return samples
 
 
-def compared(name: str, samples: list[float], peer: Row) -> Row:
+def compare(name: str, samples: list[float], peer: Row) -> Row:
     """Return a row with its ratio to another row."""
     row = of_samples(name, samples, "ms")
     return Row(row.name, row.median, row.unit, row.p95, f"{row.median / peer.median:.2f} of {peer.name}")
@@ -62,15 +62,15 @@ async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
         await anext(aiter(cold.stream(blob_key(data), 1000, 1000)))
 
     await bare_put(b"warm")
-    disk = await timed(iter(blobs), lambda data: files.put(blob_key(data), data))
-    read = await timed(iter(blobs), lambda data: files.get(blob_key(data)))
-    bare = await timed(iter(blobs), bare_put)
-    bare_read = await timed(iter(blobs), bare_get)
-    put = await timed(iter(blobs), lambda data: warm.put(blob_key(data), data))
-    again = await timed(iter(blobs), lambda data: warm.put(blob_key(data), data))
-    actual = await timed(iter(blobs), lambda data: cold.get(blob_key(data)))
-    remaining = await timed(iter(blobs), lambda data: warm.get(blob_key(data)))
-    middle = await timed(iter(blobs), first)
+    disk = await measure_time(iter(blobs), lambda data: files.put(blob_key(data), data))
+    read = await measure_time(iter(blobs), lambda data: files.get(blob_key(data)))
+    bare = await measure_time(iter(blobs), bare_put)
+    bare_read = await measure_time(iter(blobs), bare_get)
+    put = await measure_time(iter(blobs), lambda data: warm.put(blob_key(data), data))
+    again = await measure_time(iter(blobs), lambda data: warm.put(blob_key(data), data))
+    actual = await measure_time(iter(blobs), lambda data: cold.get(blob_key(data)))
+    remaining = await measure_time(iter(blobs), lambda data: warm.get(blob_key(data)))
+    middle = await measure_time(iter(blobs), first)
     on_disk = [of_samples("files: put 1 MB", disk, "ms"), of_samples("files: get 1 MB", read, "ms")]
     alone = [
         of_samples("obstore alone: put 1 MB", bare, "ms"),
@@ -79,10 +79,10 @@ async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
     return [
         *on_disk,
         *alone,
-        compared("S3: put 1 MB", put, alone[0]),
-        compared("S3: put of an existing blob", again, alone[0]),
-        compared("S3: get 1 MB", actual, alone[1]),
-        compared("S3: get 1 MB from the cache", remaining, on_disk[1]),
+        compare("S3: put 1 MB", put, alone[0]),
+        compare("S3: put of an existing blob", again, alone[0]),
+        compare("S3: get 1 MB", actual, alone[1]),
+        compare("S3: get 1 MB from the cache", remaining, on_disk[1]),
         of_samples("S3: 1 KB from the middle", middle, "ms"),
     ]
 

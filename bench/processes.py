@@ -46,7 +46,7 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def _pinned(command: list[str], environ: dict[str, str], core: int) -> Iterator[subprocess.Popen[bytes]]:
+def _pin(command: list[str], environ: dict[str, str], core: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program and its child processes on one core."""
     process = subprocess.Popen(
         ["taskset", "-c", str(core), *command],
@@ -72,14 +72,14 @@ def _wait_for_banner(process: subprocess.Popen[bytes]) -> None:
 def _measure(folder: Path) -> list[Row]:
     models = gateway.free_port()
     with ExitStack() as stack:
-        stack.enter_context(_pinned([sys.executable, "-m", "bench.modelserver", str(models)], {}, 1))
+        stack.enter_context(_pin([sys.executable, "-m", "bench.modelserver", str(models)], {}, 1))
         servers: list[_Server] = []
         for count in COUNTS:
             home, port = folder / str(count), gateway.free_port()
             home.mkdir()
             command, environ, key = gateway.prepare_sixfold(home, models)
             serve = [*command, "serve", "--port", str(port), "--processes", str(count)]
-            process = stack.enter_context(_pinned(serve, environ, 0))
+            process = stack.enter_context(_pin(serve, environ, 0))
             _wait_for_banner(process)
             servers.append(_Server(count, process.pid, port, key))
         return uvloop.run(_by_turns(servers))

@@ -98,7 +98,7 @@ def _by_pipeline(app: AppFixture) -> One:
     return one
 
 
-async def _taken(ways: dict[str, One]) -> list[Row]:
+async def _measure_ways(ways: dict[str, One]) -> list[Row]:
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(ROUNDS + 2):  # the first two warm up
         for name, one in ways.items():
@@ -132,10 +132,10 @@ async def _measure(urls: dict[str, str], folder: Path) -> list[Row]:
         by_fal = FalEngine(outside, route="image", base_url=urls["fal"])
         straight = _straight_to_openai(client, urls["openai"]), _straight_to_fal(client, urls["fal"])
         return [
-            *await _taken(
+            *await _measure_ways(
                 _ways("OpenAI", straight[0], by_openai, folder) | _pipeline_row("OpenAI", with_openai)
             ),
-            *await _taken(_ways("fal", straight[1], by_fal, folder) | _pipeline_row("fal", with_fal)),
+            *await _measure_ways(_ways("fal", straight[1], by_fal, folder) | _pipeline_row("fal", with_fal)),
         ]
 
 

@@ -138,20 +138,20 @@ def _conversation(row: dict[str, Any]) -> Corpus:
 
 def islands(seed: int = 29) -> tuple[Corpus, ...]:
     """Return the project's reference work as one memory; its `title` and `hop` were labelled by hand."""
-    return (_made("islands", made_islands(seed)),)
+    return (_make("islands", made_islands(seed)),)
 
 
 def own() -> tuple[Corpus, ...]:
     """Return the project's own wiki as one memory."""
-    return (_made("wiki", wiki()),)
+    return (_make("wiki", wiki()),)
 
 
 def languages() -> tuple[Corpus, ...]:
     """Return small memories in languages other than English."""
-    return tuple(_made(name, result) for name, result in made_languages().items())
+    return tuple(_make(name, result) for name, result in made_languages().items())
 
 
-def _made(name: str, made: Wiki) -> Corpus:
+def _make(name: str, made: Wiki) -> Corpus:
     notes = tuple(CorpusPage(page.slug, page.title, page.body, page.type) for page in made.pages)
     cases = tuple(Case(request.text, request.answers, request.kind) for request in made.questions)
     return Corpus(name, notes, cases)

@@ -152,7 +152,7 @@ render.with_moviepy(Path(sys.argv[2]))
 """
 
 
-def _titled(folder: Path) -> None:
+def _render_title(folder: Path) -> None:
     whole = timeline.parse(
         timeline.without_urls(timeline.with_durations(timeline.check(project(SECONDS)), {}))
     )
@@ -203,7 +203,7 @@ def _peer(name: str, folder: Path, command: Sequence[str]) -> list[Row]:
     ]
 
 
-def _timed(name: str, make: Callable[[], None]) -> Row:
+def _measure_time(name: str, make: Callable[[], None]) -> Row:
     began = time.perf_counter()
     make()
     seconds = time.perf_counter() - began
@@ -233,8 +233,8 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         films(folder)
-        _titled(folder)
-        result.append(_timed("Sixfold", lambda: ours(folder, SECONDS)))
+        _render_title(folder)
+        result.append(_measure_time("Sixfold", lambda: ours(folder, SECONDS)))
         if shutil.which("ffmpeg"):
             result += _peer("ffmpeg, command line", folder, ffmpeg())
         if importlib.util.find_spec("moviepy"):

@@ -26,7 +26,7 @@ EACH, FIRST_SEED = 40, 70_000
 GROUNDS: tuple[Stratum, ...] = ("plain", "textured", "shadow")
 
 
-def kept(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> float:
+def retained_share(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> float:
     """Return the share of a subject's mask that a plan retains."""
     height, width = mask.shape
     left, top, right, bottom = way.box
@@ -71,8 +71,8 @@ def rows() -> list[Row]:
             canvas.apply(known.rgb, way, size)
             makes.append(time.perf_counter() - began)
             methods[way.method] += 1
-            ours.append(kept(known.alpha, way, size))
-            theirs.append(kept(known.alpha, middle((480, 320), size), size))
+            ours.append(retained_share(known.alpha, way, size))
+            theirs.append(retained_share(known.alpha, middle((480, 320), size), size))
     text = ", ".join(f"{name} {count}" for name, count in methods.most_common())
     whole = f"all of it (99 %) in {100 * np.mean(np.array(ours) > 0.99):.0f} % of the pictures; {text}"
     return [

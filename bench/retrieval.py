@@ -57,7 +57,7 @@ def corpora() -> dict[str, tuple[Corpus, ...]]:
 # -- Sixfold -------------------------------------------------------------------------------------
 
 
-async def written(server: AppFixture, corpus: Corpus) -> str:
+async def write(server: AppFixture, corpus: Corpus) -> str:
     """Write a corpus page by page into the memory of a new account, and return its key."""
     account = await server.product.database.write(accounts.create(f"{corpus.name}@example.com", credit=0))
     key = (await server.product.database.write(keys.create(account.id))).api_key
@@ -90,35 +90,35 @@ async def _ours(folder: Path, measured: dict[str, tuple[Corpus, ...]], *, meanin
     rows: list[Row] = []
     async with _sixfold(folder) as server:
         writing = {
-            corpus.name: await written(server, corpus) for parts in measured.values() for corpus in parts
+            corpus.name: await write(server, corpus) for parts in measured.values() for corpus in parts
         }
         if meaning:
-            await _embedded(server)
+            await _embed_all(server)
         mode, name = ("hybrid", "Sixfold, words and MiniLM") if meaning else ("lexical", "Sixfold, words")
         for group, parts in measured.items():
             judged, seconds = list[Judged](), list[float]()
             for corpus in parts:
-                ask = _timed(asking(server.client, writing[corpus.name], mode), seconds)
+                ask = _measure_time(asking(server.client, writing[corpus.name], mode), seconds)
                 judged += await quality.measure(corpus, ask)
             rows.append(_row(group, name, quality.mean(judged), seconds))
     return rows
 
 
-async def _embedded(server: AppFixture) -> None:
+async def _embed_all(server: AppFixture) -> None:
     """Wait until every page has its vectors."""
     async with asyncio.timeout(_EMBED_SECONDS):
         while await server.product.memory_search.waiting():  # noqa: ASYNC110  # it works in the background
             await asyncio.sleep(1)
 
 
-def _timed(ask: Ask, seconds: list[float]) -> Ask:
-    async def timed(question: str) -> Sequence[str]:
+def _measure_time(ask: Ask, seconds: list[float]) -> Ask:
+    async def measure_time(question: str) -> Sequence[str]:
         began = time.perf_counter()
         result = await ask(question)
         seconds.append(time.perf_counter() - began)
         return result
 
-    return timed
+    return measure_time
 
 
 # -- others --------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def _fts(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
                 "INSERT INTO fts VALUES (?, ?)",
                 [(note.slug, f"{note.title}\n{note.body}") for note in corpus.notes],
             )
-            request = asyncio.run(quality.measure(corpus, _timed(_fts_ask(connection), seconds)))
+            request = asyncio.run(quality.measure(corpus, _measure_time(_fts_ask(connection), seconds)))
             judged += request
         rows.append(_row(group, "FTS5 BM25", quality.mean(judged), seconds))
     return rows

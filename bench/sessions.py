@@ -88,7 +88,7 @@ def standing(pid: int | str) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def spent(*processes: int) -> float:
+def read_spent(*processes: int) -> float:
     """Return the processor time of live processes in seconds."""
     return sum(int(ticks) for pid in processes for ticks in standing(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
 
@@ -124,13 +124,13 @@ async def arrivals(group: Sequence[servers.Server], count: int) -> list[Row]:
         "workers": [pid for server in group for pid in below(server.process.pid)],
         "client": [os.getpid()],
     }
-    before = {name: spent(*pids) for name, pids in groups.items()}
+    before = {name: read_spent(*pids) for name, pids in groups.items()}
     began = time.perf_counter()
     for watcher in watchers:
         watcher.moments.clear()
     await asyncio.sleep(POSES * BEAT)
     seconds = time.perf_counter() - began
-    cores = {name: (spent(*pids) - before[name]) / seconds for name, pids in groups.items()}
+    cores = {name: (read_spent(*pids) - before[name]) / seconds for name, pids in groups.items()}
     late = [gap for watcher in watchers for gap in lateness(watcher.moments)]
     response = sum(len(watcher.moments) for watcher in watchers) / seconds
     for watcher in watchers:

@@ -89,7 +89,7 @@ def worth(parts: Sequence[Quality]) -> float:
     return sum(share * value for share, value in zip(shares, values, strict=True))
 
 
-def varied(weights: Weights, name: str, factor: float) -> Weights:
+def vary(weights: Weights, name: str, factor: float) -> Weights:
     """Return the weights with one of them multiplied; `page.k1` is nested."""
     outer, _, inner = name.partition(".")
     value = getattr(weights, outer)
@@ -112,7 +112,7 @@ def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int
         before = best
         for name in names:
             for factor in _STEPS:
-                other = varied(weights, name, factor)
+                other = vary(weights, name, factor)
                 result = judge(other)
                 if result > best + _LEAST_GAIN:
                     best, weights = result, other
@@ -131,7 +131,7 @@ def ablation(parts: Sequence[Sequence[Asked]], weights: Weights) -> None:
         field.name for field in dataclasses.fields(Weights) if isinstance(getattr(weights, field.name), float)
     ]
     for name in names:
-        changed = varied(weights, name, 0)
+        changed = vary(weights, name, 0)
         if name == "article":
             changed = dataclasses.replace(weights, article=1.0)
         print(

@@ -83,7 +83,7 @@ class _Quiet:
         """Ignore it."""
 
 
-def _made(folder: str, source: Array | None, **inputs: Any) -> Path:
+def _make(folder: str, source: Array | None, **inputs: Any) -> Path:
     files: dict[str, Path] = {}
     if source is not None:
         files["image_url"] = Path(folder) / "source.png"
@@ -98,7 +98,7 @@ def _made(folder: str, source: Array | None, **inputs: Any) -> Path:
 def _film(name: str, source: Array | None, **inputs: Any) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
-        path = _made(folder, source, **inputs)
+        path = _make(folder, source, **inputs)
         seconds = time.process_time() - began
         with av.open(str(path), "r") as container:
             frames = container.streams.video[0].frames
@@ -201,7 +201,7 @@ def sheet(target: Path) -> None:
     draw = ImageDraw.Draw(board)
     for row, (prompt, seed) in enumerate(SHEET):
         with tempfile.TemporaryDirectory() as folder:
-            path = _made(folder, None, prompt=prompt, seed=seed, num_frames=49, frames_per_second=10)
+            path = _make(folder, None, prompt=prompt, seed=seed, num_frames=49, frames_per_second=10)
             with av.open(str(path), "r") as container:
                 frames = [frame.to_image() for frame in container.decode(video=0)]
         top = row * (cell[1] + caption)

@@ -34,7 +34,7 @@ def row(name: str, samples: list[float], unit: str, note: str = "") -> float:
     return measured.median
 
 
-async def timed(count: int, work: Callable[[], Awaitable[object]]) -> list[float]:
+async def measure(count: int, work: Callable[[], Awaitable[object]]) -> list[float]:
     """Return the duration of each of `count` calls in seconds."""
     samples: list[float] = []
     for _ in range(count):
@@ -49,7 +49,7 @@ async def starts(folder: Path) -> None:
     boots: list[float] = []
     for _ in range(5):
         driver = ProcessDriver()
-        boots += await timed(1, driver.warm)
+        boots += await measure(1, driver.warm)
         await driver.close()
     row("zygote boot (numpy, Pillow, OpenCV), once per server", boots, "ms")
     spec = WorkerSpec(
@@ -71,7 +71,7 @@ async def starts(folder: Path) -> None:
     worker = await driver.start(spec)
     for _ in range(100):
         await worker.run(Task("t", "m", {}), QUIET)
-    samples = await timed(ROUNDS, lambda: worker.run(Task("t", "m", {"prompt": "a fox"}), QUIET))
+    samples = await measure(ROUNDS, lambda: worker.run(Task("t", "m", {"prompt": "a fox"}), QUIET))
     trip = row("run, round trip with a trivial engine", samples, "µs", "aim 200")
     with ProcessPoolExecutor(1) as pool:
         list(pool.map(len, [{}] * 100))
@@ -93,12 +93,13 @@ async def blobs(folder: Path) -> None:
     for name, size, count in (("1 KB", 1 << 10, 100), ("1 MB", 1 << 20, 40), ("20 MB", 20 << 20, 8)):
         data = os.urandom(size)
         numbers = iter(range(count))
-        row(f"blob put {name}", await timed(count, lambda: store.put(f"a/b/{next(numbers)}", data)), "ms")  # noqa: B023 - awaited here
+        times = await measure(count, lambda: store.put(f"a/b/{next(numbers)}", data))  # noqa: B023 - awaited here
+        row(f"blob put {name}", times, "ms")
     began = time.perf_counter()
     await asyncio.gather(*(store.put(f"c/{number}", b"x" * 1024) for number in range(400)))
     each = (time.perf_counter() - began) / 400
     row("blob put 1 KB, 400 at once, each", [each], "ms")
-    row("blob get 1 KB", await timed(500, lambda: store.get("c/1")), "µs")
+    row("blob get 1 KB", await measure(500, lambda: store.get("c/1")), "µs")
     store.close()
 
 

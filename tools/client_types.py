@@ -286,7 +286,7 @@ def typescript(openapi: Mapping[str, Node]) -> str:
 # -- files -------------------------------------------------------------------------------------------
 
 
-def formatted(text: str) -> str:
+def format_code(text: str) -> str:
     """Return Python code in the project's layout."""
     ruff = [sys.executable, "-m", "ruff"]
     name = ["--stdin-filename", str(PACKAGE / "generated.py"), "-"]
@@ -302,12 +302,12 @@ def files() -> dict[Path, str]:
     result = documents()
     owners: dict[str, tuple[str, Node]] = {}
     generated = {
-        PACKAGE / "types" / f"{name}.py": formatted(python_types(name, document, owners))
+        PACKAGE / "types" / f"{name}.py": format_code(python_types(name, document, owners))
         for name, document in result.items()
     }
     for path in sorted(PACKAGE.glob("async_*.py")):
         target = path.with_name(path.name.replace("async_", "sync_"))
-        generated[target] = formatted(synchronous(path.read_text(encoding="utf-8")))
+        generated[target] = format_code(synchronous(path.read_text(encoding="utf-8")))
     return {**generated, TYPESCRIPT / "operations.d.ts": typescript(result)}
 
 

@@ -84,8 +84,8 @@ async def _key(client: httpx.AsyncClient, data: Path) -> str:
 
 async def _example(client: httpx.AsyncClient, key: str, row: Mapping[str, Any], saved: dict[str, str]) -> str:
     """Run one request; return it as a call of curl with its response, and save values for later requests."""
-    method, path = _filled(row["request"], saved).split(" ", 1)
-    body, file = _filled(row.get("body", ""), saved), row.get("file")
+    method, path = _fill(row["request"], saved).split(" ", 1)
+    body, file = _fill(row.get("body", ""), saved), row.get("file")
     headers = {"Authorization": f"Bearer {key}"} | row.get("headers", {})
     sent = headers | ({"Content-Type": row.get("content_type", "application/json")} if body else {})
     if file:
@@ -102,10 +102,10 @@ async def _example(client: httpx.AsyncClient, key: str, row: Mapping[str, Any], 
         document = response.json()
         saved |= {name: str(_at(document, field)) for name, field in row["save"].items()}
     command = _command(method, path, body, row)
-    return f"$ {command}\n{_shown(response)}\n"
+    return f"$ {command}\n{_show(response)}\n"
 
 
-def _filled(text: str, saved: Mapping[str, str]) -> str:
+def _fill(text: str, saved: Mapping[str, str]) -> str:
     for name, value in saved.items():
         text = text.replace(f"<{name}>", value)
     return text
@@ -132,7 +132,7 @@ def _command(method: str, path: str, body: str, row: Mapping[str, Any]) -> str:
     return " \\\n    ".join(parts)
 
 
-def _shown(response: httpx.Response) -> str:
+def _show(response: httpx.Response) -> str:
     kind = response.headers.get("content-type", "")
     if kind.startswith("application/json"):
         return json.dumps(_cut(response.json()), ensure_ascii=False, indent=2).replace('"…"', "…")

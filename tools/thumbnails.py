@@ -220,13 +220,13 @@ def poses(sequence: Sequence[Mapping[str, Any]]) -> bytes:
 def words(data: Mapping[str, Any]) -> str:
     """Return data as a short text for a card."""
     plain = data["value"] if data.keys() == {"value"} else data.get("text", data)
-    text = plain if isinstance(plain, str) else json.dumps(_rounded(plain), ensure_ascii=False)
+    text = plain if isinstance(plain, str) else json.dumps(_round_values(plain), ensure_ascii=False)
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1].rstrip() + "…"
 
 
-def _rounded(value: Any) -> Any:
+def _round_values(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 3)
     if isinstance(value, Mapping):
-        return {name: _rounded(item) for name, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: _round_values(item) for name, item in value.items()}
+    return [_round_values(item) for item in value] if isinstance(value, list | tuple) else value

@@ -62,12 +62,12 @@ async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch
     sizes: list[int] = []
     many = export.many
 
-    def recorded(query: str, **params: Any) -> Transaction[Any]:
+    def record(query: str, **params: Any) -> Transaction[Any]:
         rows = yield from many(query, **params)
         sizes.append(sum(len(row["detail"]) for row in rows) if query == "export_audit" else 0)
         return rows
 
-    monkeypatch.setattr(export, "many", recorded)
+    monkeypatch.setattr(export, "many", record)
     text = "x" * 400_000
     for _ in range(20):
         await app.product.database.write(audit_log.note(app.account.id, "test", text))

@@ -38,7 +38,7 @@ def routes(app: AppFixture) -> Iterator[tuple[str, RouteEntry]]:
                 yield method, route
 
 
-def filled(path: str) -> str:
+def fill(path: str) -> str:
     """A path with some value in each place."""
     return re.sub(r"\{(\w+)(:path)?\}", lambda match: PATHS.get(match[1], "none"), path)
 
@@ -66,12 +66,10 @@ async def test_form_without_csrf_token_or_cross_origin_is_refused(
         ):
             if not headers and f"{method} {path}" in WITHOUT_TOKEN:
                 continue
-            answer = await app.client.request(method, filled(path), data=form, headers=headers)
+            answer = await app.client.request(method, fill(path), data=form, headers=headers)
             if answer.status_code == 415:  # it takes a file
                 files = {"file": ("a.zip", b"PK")}
-                answer = await app.client.request(
-                    method, filled(path), data=form, files=files, headers=headers
-                )
+                answer = await app.client.request(method, fill(path), data=form, files=files, headers=headers)
             assert answer.status_code in (401, 403), (method, path, headers, answer.status_code)
 
 
@@ -81,7 +79,7 @@ async def test_every_page_has_its_policy_and_nothing_inline(app: AppFixture) -> 
     for method, route in routes(app):
         if method != "GET" or route.path.startswith(("/static", "/pages")):
             continue
-        answer = await app.client.get(filled(route.path), follow_redirects=True)
+        answer = await app.client.get(fill(route.path), follow_redirects=True)
         if "text/html" not in answer.headers.get("content-type", ""):
             continue
         seen += 1
@@ -235,20 +233,20 @@ async def test_signing_out_everywhere_ends_all_but_this_one(app: AppFixture) -> 
 async def test_password_change_needs_the_old_and_ends_other_sessions(app: AppFixture) -> None:
     form = {"csrf": await signed_in(app)}
 
-    async def tried(**fields: str) -> httpx.Response:
+    async def try_sign_in(**fields: str) -> httpx.Response:
         return await app.client.post("/account/password", data={**form, **fields})
 
-    assert (await tried(password="short")).status_code == 400
-    assert (await tried(password="correct horse")).status_code == 303
+    assert (await try_sign_in(password="short")).status_code == 400
+    assert (await try_sign_in(password="correct horse")).status_code == 303
     other = app.visitor()
     await other.post("/signin", data={"email": "ada@example.com", "password": "correct horse"})
     assert (await other.get("/account")).status_code == 200
-    assert (await tried(password="battery staple")).status_code == 400
-    assert (await tried(password="battery staple", current="wrong horse")).status_code == 400
-    assert (await tried(password="battery staple", current="correct horse")).status_code == 303
+    assert (await try_sign_in(password="battery staple")).status_code == 400
+    assert (await try_sign_in(password="battery staple", current="wrong horse")).status_code == 400
+    assert (await try_sign_in(password="battery staple", current="correct horse")).status_code == 303
     assert (await other.get("/account")).status_code == 303
-    assert (await tried(password="x" * 1025, current="battery staple")).status_code == 400
-    assert [(await tried(password="battery staple", current="no")).status_code for _ in range(4)] == [
+    assert (await try_sign_in(password="x" * 1025, current="battery staple")).status_code == 400
+    assert [(await try_sign_in(password="battery staple", current="no")).status_code for _ in range(4)] == [
         400,
         400,
         400,

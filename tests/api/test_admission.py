@@ -44,7 +44,7 @@ async def listening(app: AppFixture) -> AsyncIterator[int]:
         await task
 
 
-async def _opened(stack: AsyncExitStack, port: int, key: str) -> tuple[ClientConnection, int | None]:
+async def _open_socket(stack: AsyncExitStack, port: int, key: str) -> tuple[ClientConnection, int | None]:
     """Open a websocket; return it, and the code with which it was closed at once, if any."""
     url = f"ws://127.0.0.1:{port}/ws"
     socket = await stack.enter_async_context(
@@ -61,15 +61,15 @@ async def _opened(stack: AsyncExitStack, port: int, key: str) -> tuple[ClientCon
 async def test_400_websockets_of_one_account_do_not_block_others(app: AppFixture) -> None:
     before = refusals.recorder().totals["websockets"]
     async with AsyncExitStack() as stack, listening(app) as port:
-        results = [await _opened(stack, port, app.poor) for _ in range(400)]
+        results = [await _open_socket(stack, port, app.poor) for _ in range(400)]
         assert [code for _, code in results] == [None] * 100 + [1013] * 300
         assert results[-1][0].close_reason == "too_many_websockets"
         assert refusals.recorder().totals["websockets"] == before + 300
-        assert (await _opened(stack, port, app.key))[1] is None
+        assert (await _open_socket(stack, port, app.key))[1] is None
         for socket, _ in results[:3]:
             await socket.close()
         async with asyncio.timeout(60):
-            while (await _opened(stack, port, app.poor))[1] is not None:
+            while (await _open_socket(stack, port, app.poor))[1] is not None:
                 pass  # until the server knows that they are closed
 
 
@@ -98,22 +98,22 @@ async def test_account_has_a_rate_and_the_operator_none(tmp_path: Path) -> None:
 async def test_strangers_have_a_rate_by_their_address(tmp_path: Path) -> None:
     async with running_app(tmp_path, requests_per_second_per_peer=1, public_url=PUBLIC) as app:
 
-        async def asked(peer: str, key: str = "", forwarded: str = "", path: str = "/api/models") -> int:
+        async def ask(peer: str, key: str = "", forwarded: str = "", path: str = "/api/models") -> int:
             async with client(app.asgi, peer, PUBLIC) as visitor:
                 headers = (bearer(key) if key else {}) | ({"X-Forwarded-For": forwarded} if forwarded else {})
                 return (await visitor.get(path, headers=headers)).status_code
 
-        usual = await asked("93.184.216.34")
+        usual = await ask("93.184.216.34")
         assert usual != 429
-        assert [await asked("93.184.216.34") for _ in range(10)] == [usual] * 9 + [429]
-        assert await asked("93.184.216.34", path="/livez") == 200
-        assert await asked("93.184.216.34", app.key, path="/api/account") == 200
-        assert await asked("93.184.216.34", "sf_" + "x" * 43, path="/api/account") == 429
-        assert await asked("93.184.216.35") == usual
-        assert [await asked("127.0.0.1") for _ in range(20)] == [usual] * 20
-        proxied = [await asked("127.0.0.1", forwarded="2a00:1:2:3::" + str(n)) for n in range(1, 12)]
+        assert [await ask("93.184.216.34") for _ in range(10)] == [usual] * 9 + [429]
+        assert await ask("93.184.216.34", path="/livez") == 200
+        assert await ask("93.184.216.34", app.key, path="/api/account") == 200
+        assert await ask("93.184.216.34", "sf_" + "x" * 43, path="/api/account") == 429
+        assert await ask("93.184.216.35") == usual
+        assert [await ask("127.0.0.1") for _ in range(20)] == [usual] * 20
+        proxied = [await ask("127.0.0.1", forwarded="2a00:1:2:3::" + str(n)) for n in range(1, 12)]
         assert proxied == [usual] * 10 + [429]
-        assert await asked("127.0.0.1", forwarded="2a00:1:2:4::1") == usual
+        assert await ask("127.0.0.1", forwarded="2a00:1:2:4::1") == usual
 
 
 async def test_what_is_not_configured_fills_no_log(app: AppFixture, caplog: pytest.LogCaptureFixture) -> None:
@@ -142,7 +142,7 @@ async def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield app
 
 
-async def _tried(app: AppFixture, peer: str, password: str, cookies: Any = None) -> tuple[int, Any]:
+async def _try_sign_in(app: AppFixture, peer: str, password: str, cookies: Any = None) -> tuple[int, Any]:
     async with client(app.asgi, peer, PUBLIC) as visitor:
         visitor.cookies.update(cookies or {})
         form = {"email": "ada@example.com", "password": password}
@@ -152,49 +152,49 @@ async def _tried(app: AppFixture, peer: str, password: str, cookies: Any = None)
 
 async def test_stranger_who_fails_does_not_keep_the_owner_out(public: AppFixture) -> None:
     before = refusals.recorder().totals["sign_in"]
-    strange = [(await _tried(public, "93.184.216.34", "wrong"))[0] for _ in range(7)]
+    strange = [(await _try_sign_in(public, "93.184.216.34", "wrong"))[0] for _ in range(7)]
     assert strange == [401] * 5 + [429] * 2
     assert refusals.recorder().totals["sign_in"] == before + 2
-    assert (await _tried(public, "93.184.216.34", RIGHT))[0] == 429
-    assert (await _tried(public, "198.51.100.7", RIGHT))[0] == 303
+    assert (await _try_sign_in(public, "93.184.216.34", RIGHT))[0] == 429
+    assert (await _try_sign_in(public, "198.51.100.7", RIGHT))[0] == 303
 
 
 async def test_neighbours_of_one_ipv6_subscriber_count_together(public: AppFixture) -> None:
-    results = [(await _tried(public, f"2a00:1:2:3::{number}", "wrong"))[0] for number in range(1, 7)]
+    results = [(await _try_sign_in(public, f"2a00:1:2:3::{number}", "wrong"))[0] for number in range(1, 7)]
     assert results == [401] * 5 + [429]
-    assert (await _tried(public, "2a00:1:2:4::1", "wrong"))[0] == 401
+    assert (await _try_sign_in(public, "2a00:1:2:4::1", "wrong"))[0] == 401
 
 
 async def test_attempts_that_succeed_are_not_counted(public: AppFixture) -> None:
-    assert [(await _tried(public, "198.51.100.7", RIGHT))[0] for _ in range(12)] == [303] * 12
+    assert [(await _try_sign_in(public, "198.51.100.7", RIGHT))[0] for _ in range(12)] == [303] * 12
 
 
 @pytest.mark.slow
 async def test_known_browser_signs_in_despite_foreign_attempts(
     public: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, cookies = await _tried(public, "198.51.100.7", RIGHT)
+    _, cookies = await _try_sign_in(public, "198.51.100.7", RIGHT)
     trusted = {BROWSER_COOKIE: cookies[BROWSER_COOKIE]}
     monkeypatch.setattr(passwords, "verify", lambda password, stored: bool(stored) and password == RIGHT)
-    failed = [(await _tried(public, f"93.184.{number}.1", "wrong"))[0] for number in range(101)]
+    failed = [(await _try_sign_in(public, f"93.184.{number}.1", "wrong"))[0] for number in range(101)]
     assert failed == [401] * 100 + [429]
-    assert (await _tried(public, "198.51.100.8", RIGHT))[0] == 429
-    assert (await _tried(public, "93.184.0.1", RIGHT, trusted))[0] == 303
+    assert (await _try_sign_in(public, "198.51.100.8", RIGHT))[0] == 429
+    assert (await _try_sign_in(public, "93.184.0.1", RIGHT, trusted))[0] == 303
     forged = {BROWSER_COOKIE: trusted[BROWSER_COOKIE] + "0"}
-    assert (await _tried(public, "198.51.100.8", RIGHT, forged))[0] == 429
-    stolen = [(await _tried(public, "198.51.100.9", "wrong", trusted))[0] for _ in range(11)]
+    assert (await _try_sign_in(public, "198.51.100.8", RIGHT, forged))[0] == 429
+    stolen = [(await _try_sign_in(public, "198.51.100.9", "wrong", trusted))[0] for _ in range(11)]
     assert stolen == [401] * 10 + [429]
 
 
 async def test_other_password_makes_the_cookie_void(public: AppFixture) -> None:
-    _, cookies = await _tried(public, "198.51.100.7", RIGHT)
+    _, cookies = await _try_sign_in(public, "198.51.100.7", RIGHT)
     for _ in range(5):
-        await _tried(public, "93.184.216.34", "wrong")
+        await _try_sign_in(public, "93.184.216.34", "wrong")
     trusted = {BROWSER_COOKIE: cookies[BROWSER_COOKIE]}
-    assert (await _tried(public, "93.184.216.34", RIGHT, trusted))[0] == 303
+    assert (await _try_sign_in(public, "93.184.216.34", RIGHT, trusted))[0] == 303
     stored = passwords.make("battery staple")
     await public.product.database.write(accounts.set_password_hash(public.account.id, stored))
-    assert (await _tried(public, "93.184.216.34", "battery staple", trusted))[0] == 429
+    assert (await _try_sign_in(public, "93.184.216.34", "battery staple", trusted))[0] == 429
 
 
 async def test_wrong_links_and_passkeys_count_per_address(public: AppFixture) -> None:
@@ -204,4 +204,4 @@ async def test_wrong_links_and_passkeys_count_per_address(public: AppFixture) ->
         assert (await visitor.post("/signin/passkey", json={})).status_code == 429
     async with client(public.asgi, "93.184.216.35", PUBLIC) as visitor:
         assert (await visitor.get("/signin", params={"token": "x"})).status_code == 401
-    assert (await _tried(public, "198.51.100.7", RIGHT))[0] == 303
+    assert (await _try_sign_in(public, "198.51.100.7", RIGHT))[0] == 303

@@ -62,7 +62,7 @@ def gateway(shared: Gateway) -> Gateway:
 async def stream_documents(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any]]:
     """Return the documents of a stream, for a caller with these tools."""
 
-    async def said() -> AsyncIterator[Event]:
+    async def events_of_reply() -> AsyncIterator[Event]:
         for event in events:
             yield event
 
@@ -73,7 +73,7 @@ async def stream_documents(face: Any, *events: Event, tools: Any = ()) -> list[d
         parse=lambda: ChatRequest(()),
         tools=lambda: named.tool_kinds(list(tools)),
     )
-    blocks = b"".join([block async for block in face.render_stream(said(), expected, "req_1")])
+    blocks = b"".join([block async for block in face.render_stream(events_of_reply(), expected, "req_1")])
     lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]
     return [json.loads(line) for line in lines if line != b"[DONE]"]
 

@@ -52,7 +52,7 @@ async def _falls_back(gateway: Gateway, words: int) -> None:
     assert (await gateway.chat(f"say {words} words", model="both")).status_code == 200
 
 
-async def _estimated(gateway: Gateway, words: int) -> None:
+async def _estimate(gateway: Gateway, words: int) -> None:
     gateway.acme.modes.insert(0, "nousage")
     assert (await gateway.chat(f"say {words} words please")).status_code == 200
 
@@ -79,7 +79,7 @@ async def _later(gateway: Gateway, words: int) -> None:
     assert response["status"] == "succeeded"
 
 
-async def _made(gateway: Gateway, words: int) -> None:
+async def _make(gateway: Gateway, words: int) -> None:
     body = {"model": "acme/draw", "prompt": "a fox", "n": 1 + words % 3}
     answer = await gateway.app.client.post("/v1/images/generations", json=body, headers=gateway.headers)
     assert answer.status_code == 200, answer.text
@@ -91,7 +91,7 @@ async def _spoken(gateway: Gateway, words: int) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def _predicted(gateway: Gateway, words: int) -> None:
+async def _predict(gateway: Gateway, words: int) -> None:
     body: dict[str, Any] = {"service": "tts", "text": "word " * words}
     answer = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
     assert answer.status_code == 200, answer.text
@@ -101,13 +101,13 @@ async def _whole(gateway: Gateway, words: int) -> None:
     assert (await gateway.chat(f"say {words} words", model="acme/large")).status_code == 200
 
 
-async def _streamed(gateway: Gateway, words: int) -> None:
+async def _stream(gateway: Gateway, words: int) -> None:
     assert (await gateway.chat(f"say {words} words", model="anth/small", stream=True)).status_code == 200
 
 
 KINDS: tuple[Callable[[Gateway, int], Awaitable[None]], ...] = (
-    *(_whole, _streamed, _left, _fails, _falls_back, _estimated, _beyond, _twice, _later, _made, _spoken),
-    _predicted,
+    *(_whole, _stream, _left, _fails, _falls_back, _estimate, _beyond, _twice, _later, _make, _spoken),
+    _predict,
 )
 
 
@@ -123,7 +123,7 @@ async def test_charges_of_a_mixed_workload_equal_units_times_rates(gateway: Gate
         while (await gateway.app.balance())[1] != "0.00":  # noqa: ASYNC110 - money has no event to wait for
             await asyncio.sleep(0.005)
     calls = await gateway.calls()
-    assert len(calls) >= len(work) - work.count(_predicted)
+    assert len(calls) >= len(work) - work.count(_predict)
     for call in calls:
         assert recomputed(call["charge"]) == micros(call["cost_usd"]), call
         assert call["charge"]["amount_usd"] == call["cost_usd"]

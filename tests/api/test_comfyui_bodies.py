@@ -30,12 +30,12 @@ async def test_a_large_body_is_decoded_in_another_thread(
     readers: list[threading.Thread] = []
     decode = json_decoding.decode
 
-    def recorded(raw: Any) -> Any:
+    def record(raw: Any) -> Any:
         readers.append(threading.current_thread())
         return decode(raw)
 
     async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
-        monkeypatch.setattr(json_decoding, "decode", recorded)
+        monkeypatch.setattr(json_decoding, "decode", record)
         answer = await app.client.post(path, content=BODY, headers=app.bearer)
         assert answer.status_code in (200, 400), answer.text[:300]
     assert readers

@@ -54,7 +54,7 @@ async def run(app: AppFixture, model: str = MODEL, **inputs: Any) -> httpx.Respo
     return await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
 
 
-def sampled(comfy: Comfy) -> dict[str, Any]:
+def sample(comfy: Comfy) -> dict[str, Any]:
     """Return the inputs of the sampler and the loaders of the last prompt."""
     prompt = next(reversed(comfy.history.values()))["prompt"][2]
     nodes: dict[str, Any] = {}
@@ -100,7 +100,7 @@ async def test_inputs_of_a_checkpoint_reach_its_graph(
         lora=["ink-wash:0.6", "detail"],
     )
     assert answer.status_code in (200, 201), answer.text
-    nodes = sampled(comfy)
+    nodes = sample(comfy)
     assert [each["ckpt_name"] for each in nodes["CheckpointLoaderSimple"]] == [PONY]
     (sampler,) = nodes["KSampler"]
     assert (sampler["steps"], sampler["cfg"], sampler["seed"]) == (3, 4.5, 7)
@@ -143,7 +143,7 @@ async def test_images_api_takes_the_inputs_of_a_checkpoint(
     body = {"model": MODEL, "prompt": "a lake", "size": "256x256", "n": 2, "steps": 2, "lora": ["detail:0.3"]}
     answer = await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
     assert (answer.status_code, len(answer.json()["data"])) == (200, 2), answer.text
-    (sampler,) = sampled(comfy)["KSampler"]
+    (sampler,) = sample(comfy)["KSampler"]
     assert sampler["steps"] == 2
     assert await app.balance() == ("4.92", "0.00")
     body = {"service": MODEL, "prompt": "a lake", "size": "256x256", "steps": 1}

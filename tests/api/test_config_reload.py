@@ -86,10 +86,10 @@ async def wait_for(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def until_logged(caplog: pytest.LogCaptureFixture, text: str) -> str:
-    async def logged() -> bool:
+    async def is_logged() -> bool:
         return text in caplog.text
 
-    await wait_for(logged)
+    await wait_for(is_logged)
     return next(record.getMessage() for record in caplog.records if text in record.getMessage())
 
 

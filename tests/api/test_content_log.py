@@ -38,7 +38,7 @@ async def switch(gateway: Gateway, days: int) -> None:
     assert answer.json() == {"enabled": days > 0, "days": days}
 
 
-async def logged(gateway: Gateway) -> list[dict[str, Any]]:
+async def read_log(gateway: Gateway) -> list[dict[str, Any]]:
     """The log, newest first, once it is written."""
     recorder = gateway.app.product.gateway_runtime.gateway.contents
     assert recorder is not None
@@ -61,14 +61,14 @@ async def call(gateway: Gateway, **more: Any) -> str:
 async def test_calls_are_logged_only_when_it_is_on(gateway: Gateway) -> None:
     app = gateway.app
     await call(gateway)
-    assert not await logged(gateway)
+    assert not await read_log(gateway)
     await switch(gateway, 7)
     whole = await call(gateway)
     streamed = await call(gateway, stream=True)
     await call(gateway, store=False)
     await call(gateway, headers={"X-Sixfold-Store": "false"})
     await call(gateway, input="say 3 words", messages=None, store=False)
-    rows = await logged(gateway)
+    rows = await read_log(gateway)
     assert [row["id"] for row in rows] == [streamed, whole]
     for name in (whole, streamed):
         body = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
@@ -76,7 +76,7 @@ async def test_calls_are_logged_only_when_it_is_on(gateway: Gateway) -> None:
         assert (body["response"], body["endpoint"]) == ("word word word", "chat")
     await switch(gateway, 0)
     await call(gateway)
-    assert len(await logged(gateway)) == 2
+    assert len(await read_log(gateway)) == 2
 
 
 async def test_contents_are_sealed_and_masked(gateway: Gateway) -> None:
@@ -84,7 +84,7 @@ async def test_contents_are_sealed_and_masked(gateway: Gateway) -> None:
     await switch(gateway, 1)
     await app.client.put("/api/account/guardrails", json={"mask": ["emails"]}, headers=app.bearer)
     name = await call(gateway, messages=[{"role": "user", "content": "ann@example.com"}])
-    await logged(gateway)
+    await read_log(gateway)
     body = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
     assert json.loads(body["request"])["messages"][0]["content"] == "[EMAIL]"
     rows = await app.product.database.read(
@@ -100,7 +100,7 @@ async def test_only_the_account_may_read_and_manage_it(gateway: Gateway) -> None
     app = gateway.app
     await switch(gateway, 1)
     name = await call(gateway)
-    await logged(gateway)
+    await read_log(gateway)
     reader = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
     for method, path in (
         ("GET", ""),
@@ -121,7 +121,7 @@ async def test_only_the_account_may_read_and_manage_it(gateway: Gateway) -> None
         refused = await app.client.put(PATH, json={"days": days}, headers=app.bearer)
         assert refused.status_code == 400
     assert (await app.client.delete(f"{PATH}/calls", headers=app.bearer)).status_code == 204
-    assert not await logged(gateway)
+    assert not await read_log(gateway)
 
 
 async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) -> None:
@@ -133,7 +133,7 @@ async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) 
             LoggedCall(name, app.account.id, None, "chat", "m", days, "x" * (MAX_CHARS + 9), "Grüße")
         )
     await log.log.sweep()
-    assert [row["id"] for row in await logged(gateway)] == ["req_new"]
+    assert [row["id"] for row in await read_log(gateway)] == ["req_new"]
     assert len((await log.log.get(app.account.id, "req_new"))["request"]) == MAX_CHARS
     archive = await app.client.get("/api/account/export", headers=app.bearer)
     with zipfile.ZipFile(io.BytesIO(archive.content)) as files:

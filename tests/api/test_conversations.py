@@ -73,11 +73,11 @@ async def test_large_items_are_converted_outside_of_the_loop(
     threads: list[threading.Thread] = []
     full_item = item_forms.full_item
 
-    def recorded(item: Mapping[str, Any], own_id: str) -> dict[str, Any]:
+    def record(item: Mapping[str, Any], own_id: str) -> dict[str, Any]:
         threads.append(threading.current_thread())
         return full_item(item, own_id)
 
-    monkeypatch.setattr(item_forms, "full_item", recorded)
+    monkeypatch.setattr(item_forms, "full_item", record)
     client = gateway.openai()
     conversation = await client.conversations.create(items=[HELLO])
     text = "/media/aaaaaaaaaaaaaaaa.png \n" * 20_000

@@ -23,11 +23,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     get = QueryParams.get
 
-    def recorded(params: QueryParams, key: str, default: Any = None) -> Any:
+    def record(params: QueryParams, key: str, default: Any = None) -> Any:
         names.append(key)
         return get(params, key, default)
 
-    monkeypatch.setattr(QueryParams, "get", recorded)
+    monkeypatch.setattr(QueryParams, "get", record)
     return names
 
 

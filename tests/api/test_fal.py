@@ -124,7 +124,7 @@ async def test_the_official_client_works_over_tls(tmp_path: Path) -> None:
     assert [each["kind"] for each in failed[2:]] == ["bad_request", "runner_server_error", "bad_request"]
 
 
-async def submitted(app: AppFixture, prompt: str = "a fox", query: str = "") -> dict[str, Any]:
+async def submit(app: AppFixture, prompt: str = "a fox", query: str = "") -> dict[str, Any]:
     answer = await app.client.post(f"{SCHNELL}{query}", json={"prompt": prompt}, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -135,7 +135,7 @@ def path_of(url: str) -> str:
 
 
 async def test_states_have_fals_statuses_and_urls(app: AppFixture) -> None:
-    result = await submitted(app, "SLOW")
+    result = await submit(app, "SLOW")
     assert result["status"] == "IN_QUEUE"
     assert path_of(result["response_url"]) == f"{QUEUE}/fal-ai/flux/requests/{result['request_id']}"
     state = await app.client.get(path_of(result["status_url"]), headers=app.bearer)
@@ -154,7 +154,7 @@ async def test_states_have_fals_statuses_and_urls(app: AppFixture) -> None:
 
 
 async def test_a_stream_of_states_ends_with_the_request(app: AppFixture) -> None:
-    result = await submitted(app)
+    result = await submit(app)
     stream = await app.client.get(f"{path_of(result['status_url'])}/stream", headers=app.bearer)
     assert stream.headers["content-type"].startswith("text/event-stream")
     states = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
@@ -168,7 +168,7 @@ async def test_a_stream_of_states_ends_with_the_request(app: AppFixture) -> None
 async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: str) -> None:
     faults = Faults()
     async with webhook_url(faults) as url:
-        result = await submitted(app, prompt, f"?fal_webhook={url}")
+        result = await submit(app, prompt, f"?fal_webhook={url}")
         await wait_for_messages(
             app, result["request_id"], lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"])
         )

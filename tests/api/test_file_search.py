@@ -20,7 +20,7 @@ CITES: list[Any] = [
 ]
 
 
-async def filled(gateway: Gateway) -> tuple[str, str]:
+async def fill(gateway: Gateway) -> tuple[str, str]:
     """A store with a file, and the id of the file."""
     client = gateway.openai()
     file = await upload(client, data=b"The quagga is extinct.")
@@ -36,7 +36,7 @@ def tool(*stores: str, **more: Any) -> Any:
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 async def test_model_gets_the_passages_and_is_cited(gateway: Gateway, model: str) -> None:
-    store, file = await filled(gateway)
+    store, file = await fill(gateway)
     answer = await gateway.openai().responses.create(
         model=model,
         instructions="Be brief.",
@@ -65,7 +65,7 @@ async def test_model_gets_the_passages_and_is_cited(gateway: Gateway, model: str
 
 
 async def test_stream_reports_the_search_and_the_citation(gateway: Gateway) -> None:
-    store, file = await filled(gateway)
+    store, file = await fill(gateway)
     stream = await gateway.openai().responses.create(
         model="acme/small", input=CITES, tools=[tool(store)], stream=True
     )
@@ -89,7 +89,7 @@ async def test_stream_reports_the_search_and_the_citation(gateway: Gateway) -> N
 
 
 async def test_filters_limits_and_forced_choice_apply(gateway: Gateway) -> None:
-    store, _ = await filled(gateway)
+    store, _ = await fill(gateway)
     keep = {"type": "eq", "key": "of", "value": "nobody"}
     answer = await gateway.openai().responses.create(
         model="acme/small",
@@ -102,7 +102,7 @@ async def test_filters_limits_and_forced_choice_apply(gateway: Gateway) -> None:
 
 
 async def test_response_is_stored_and_continued(gateway: Gateway) -> None:
-    store, _ = await filled(gateway)
+    store, _ = await fill(gateway)
     client = gateway.openai()
     first = await client.responses.create(
         model="acme/small", input="Which animal is extinct?", tools=[tool(store)], store=True
@@ -137,7 +137,7 @@ async def test_wrong_tool_is_refused_and_costs_nothing(
 
 
 async def test_store_of_another_account_is_not_searched(gateway: Gateway) -> None:
-    store, _ = await filled(gateway)
+    store, _ = await fill(gateway)
     with pytest.raises(openai.NotFoundError):
         await gateway.openai(key=gateway.app.other).responses.create(
             model="acme/small", input="quagga", tools=[tool(store)]

@@ -130,13 +130,13 @@ async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Pat
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
     requests: list[str] = []
 
-    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def visit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append((await reader.readline()).decode())
         writer.close()
 
     closed = {"fetch_allow": ""}
     async with (
-        await asyncio.start_server(visited, "127.0.0.1", 0) as secret,
+        await asyncio.start_server(visit, "127.0.0.1", 0) as secret,
         talking(tmp_path, closed) as there,
     ):
         url = f"http://127.0.0.1:{secret.sockets[0].getsockname()[1]}/latest/meta-data"

@@ -341,18 +341,18 @@ async def test_rolled_keys_share_the_rates_of_the_first(tmp_path: Path) -> None:
         app = gateway.app
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 50 words"}]}
 
-        async def rolled(scope: Scope) -> list[dict[str, str]]:
+        async def roll(scope: Scope) -> list[dict[str, str]]:
             """Return the headers of a key that was rolled twice."""
             first = await app.product.database.write(keys.create(app.account.id, scope))
             second = await app.product.database.write(keys.roll(app.account.id, first.id, keep_us=DAY_US))
             third = await app.product.database.write(keys.roll(app.account.id, second.id, keep_us=DAY_US))
             return [bearer(key.api_key) for key in (first, second, third)]
 
-        requests = [await app.client.get("/v1/models", headers=key) for key in await rolled(Scope(rpm=2))]
+        requests = [await app.client.get("/v1/models", headers=key) for key in await roll(Scope(rpm=2))]
         assert [response.status_code for response in requests] == [200, 200, 429]
         chats = [
             await app.client.post("/v1/chat/completions", json=body, headers=key)
-            for key in await rolled(Scope(tpm=60))
+            for key in await roll(Scope(tpm=60))
         ]
         assert [response.status_code for response in chats] == [200, 429, 429]
 
@@ -422,16 +422,16 @@ async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
         await gateway.chat(model="anth/small")
         client = gateway.app.client
 
-        async def found(**query: str) -> list[str]:
+        async def find(**query: str) -> list[str]:
             answer = await client.get("/api/gateway/calls", params=query, headers=gateway.headers)
             return [call["target"] for call in answer.json()["calls"]]
 
-        assert await found() == ["anth/small", "acme/small"]
-        assert await found(q="lighthouse") == ["acme/small"]
-        assert await found(model="anth/small") == ["anth/small"]
-        assert await found(status="failed") == []
+        assert await find() == ["anth/small", "acme/small"]
+        assert await find(q="lighthouse") == ["acme/small"]
+        assert await find(model="anth/small") == ["anth/small"]
+        assert await find(status="failed") == []
         page = (await client.get("/api/gateway/calls?limit=1", headers=gateway.headers)).json()
-        rest = await found(cursor=page["next_cursor"])
+        rest = await find(cursor=page["next_cursor"])
         assert rest == ["acme/small"]
         stranger = await client.get("/api/gateway/calls", headers=bearer(gateway.app.other))
         assert stranger.json() == {"calls": [], "next_cursor": None}

@@ -51,7 +51,7 @@ async def run_and_count(
     written = 0
     write = database.write
 
-    async def counted(*args: Any, **kwargs: Any) -> Any:
+    async def count(*args: Any, **kwargs: Any) -> Any:
         nonlocal written
         written += 1
         return await write(*args, **kwargs)
@@ -59,7 +59,7 @@ async def run_and_count(
     kinds: list[str] = []
     counts: list[int] = []
     with pytest.MonkeyPatch.context() as patch, hub.open(Tenant(app.account.id), "me") as client:
-        patch.setattr(database, "write", counted)
+        patch.setattr(database, "write", count)
         body = {"prompt": graph, "client_id": "me", "prompt_id": prompt_id}
         sent = await app.client.post("/prompt", json=body, headers=app.bearer)
         assert sent.status_code == 200, sent.text[:300]

@@ -164,14 +164,14 @@ async def test_no_url_of_the_corpus_reaches_this_machine(app: AppFixture) -> Non
     async with server:
         gate = asyncio.Semaphore(16)
 
-        async def refused(url: str) -> tuple[str, int]:
+        async def refuse(url: str) -> tuple[str, int]:
             async with gate:
                 body = {"source_image_url": url, "style_prompt": "ukiyo-e"}
                 answer = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
                 return url, answer.status_code
 
         urls = [url for url in corpus.hostile_urls(port) if encodable(url)]
-        answers = await asyncio.gather(*map(refused, urls))
+        answers = await asyncio.gather(*map(refuse, urls))
     assert [pair for pair in answers if pair[1] != 422] == []
     assert hits == []
     assert await app.balance() == ("5.00", "0.00")

@@ -113,7 +113,7 @@ VOICES = """ava ben chloe dan ella finn grace henry isla jack lucia mateo sofia 
 anna felix lena giulia marco beatriz joao ines"""
 
 
-def declared() -> dict[str, list[list[str]]]:
+def read_declared() -> dict[str, list[list[str]]]:
     """Return the documented inputs by template."""
     result: dict[str, list[list[str]]] = {}
     for block in INPUTS.strip().replace("\n  ", " ").splitlines():
@@ -129,7 +129,7 @@ def value(text: str, kind: str) -> Any:
     return json.loads(text) if kind in {"integer", "number", "boolean"} else text
 
 
-async def configured(app: AppFixture) -> dict[str, Any]:
+async def read_configuration(app: AppFixture) -> dict[str, Any]:
     """E1, without a key."""
     answer = await app.client.get(CONFIG)
     assert answer.status_code == 200
@@ -137,7 +137,7 @@ async def configured(app: AppFixture) -> dict[str, Any]:
 
 
 async def test_the_configuration_has_every_key_of_the_contract(app: AppFixture) -> None:
-    response = await configured(app)
+    response = await read_configuration(app)
     assert (response["success"], response["defaultHardware"], response["defaultIdleSecs"]) == (
         True,
         "gpu-24gb-b",
@@ -192,12 +192,12 @@ async def test_the_hardware_is_the_contracts_in_its_order(app: AppFixture) -> No
     results = ["|".join(str(entry[key]) for key in keys) for entry in response]
     assert results == [row.strip() for row in rows.strip().splitlines()]
     assert all(isinstance(entry["gpu"], str) and entry["gpu"] for entry in response)
-    assert (await configured(app))["hardware"] == response
+    assert (await read_configuration(app))["hardware"] == response
 
 
 async def test_every_template_says_what_the_contract_says_of_it(app: AppFixture) -> None:
     listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
-    assert (await configured(app))["templates"] == list(listed.values())
+    assert (await read_configuration(app))["templates"] == list(listed.values())
     for line in TABLE.strip().splitlines():
         name, hardware, idle, vram, disk, serverless, price, kind = line.split()
         response = listed[name]
@@ -237,7 +237,7 @@ def wanted_of(row: list[str], values: list[Any]) -> list[Any]:
 async def test_every_input_is_the_contracts(app: AppFixture) -> None:
     listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
     different: dict[str, Any] = {}
-    for name, rows in declared().items():
+    for name, rows in read_declared().items():
         messages = [row_of(item) for item in listed[name]["schema"]["inputs"]]
         orders = [item["order"] for item in listed[name]["schema"]["inputs"]]
         assert orders == list(range(len(messages))), name
@@ -287,7 +287,7 @@ async def test_the_configuration_is_packed_and_known_by_its_tag(app: AppFixture)
 
 async def test_the_operators_idle_time_stands_over_every_templates(tmp_path: Path) -> None:
     async with running_app(tmp_path, idle_seconds=3.0) as app:
-        response = await configured(app)
+        response = await read_configuration(app)
         assert response["defaultIdleSecs"] == 3
         assert {each["idleSeconds"] for each in response["templates"]} == {3}
 

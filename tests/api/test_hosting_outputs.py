@@ -57,7 +57,7 @@ async def run_space(app: AppFixture) -> dict[str, Any]:
     return body
 
 
-def sized(media: dict[str, Any]) -> tuple[str, int, int]:
+def size_of(media: dict[str, Any]) -> tuple[str, int, int]:
     return media["content_type"], media["width"], media["height"]
 
 
@@ -73,7 +73,7 @@ async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, 
         files = [result["output"], others["depth"], *others["steps"]]
         assert len({file["url"] for file in files}) == 4
         for file in files:
-            assert sized(file) == ("image/webp", 96, 64) or sized(file) == ("image/png", 96, 64)
+            assert size_of(file) == ("image/webp", 96, 64) or size_of(file) == ("image/png", 96, 64)
             with Image.open(io.BytesIO((await app.client.get(file["url"])).content)) as image:
                 assert image.size == (96, 64)
         again = await app.client.get(f"/api/containers/predictions/{result['id']}", headers=app.bearer)
@@ -126,7 +126,7 @@ async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
         answer = await post(app, "/mcp", {"jsonrpc": "2.0", "id": 1, **call})
         result = answer.json()["result"]
         output = result["structuredContent"]
-        assert [sized(file) for file in output["output"]] == [sized(output["outputs"]["depth"])]
+        assert [size_of(file) for file in output["output"]] == [size_of(output["outputs"]["depth"])]
         assert (output["outputs"]["what_is_seen"], output["outputs"]["seed_used"]) == (TEXT, 7)
         assert output["data"] == {}
         assert [each["type"] for each in result["content"]].count("resource_link") == 4

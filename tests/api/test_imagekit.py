@@ -313,16 +313,16 @@ async def test_saved_images_are_inputs_by_their_urls(app: AppFixture) -> None:
     mine = await app.client.get("/create_and_upload_image", params=saved, headers=app.bearer)
     keyless = await app.client.get("/create_and_upload_image", params=saved | {"save_path": "cards/owl.webp"})
 
-    async def restyled(url: str, **headers: str) -> httpx.Response:
+    async def restyle(url: str, **headers: str) -> httpx.Response:
         body = {"source_image_url": url, "style_prompt": "noir"}
         return await app.client.post("/api/style-transfer", json=body, headers=headers)
 
     path = mine.json()["path"].removeprefix(ORIGIN)
     for url in (ORIGIN + path, path):
-        assert (await restyled(url, **bearer(app.other))).status_code == 200
-    assert (await restyled(keyless.json()["path"])).status_code == 200
-    guessed = await restyled("/uploads/cards/fox.webp", **bearer(app.other))
+        assert (await restyle(url, **bearer(app.other))).status_code == 200
+    assert (await restyle(keyless.json()["path"])).status_code == 200
+    guessed = await restyle("/uploads/cards/fox.webp", **bearer(app.other))
     assert guessed.status_code == 422
     assert guessed.json()["detail"][0]["msg"] == "source_image_url: File not found on this server"
-    escaped = await restyled("/uploads/../sixfold.db", **app.bearer)
+    escaped = await restyle("/uploads/../sixfold.db", **app.bearer)
     assert escaped.status_code == 422

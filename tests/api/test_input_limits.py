@@ -35,7 +35,7 @@ PLACES = [
 """JSON with the key in each place; no media, so that a good key is answered 400 for it."""
 
 
-def placed(template: bytes, key: str, filler: bytes) -> bytes:
+def place_filler(template: bytes, key: str, filler: bytes) -> bytes:
     values = (
         (filler, json.dumps(key).encode())
         if template.startswith(b'{"media_bytes"')
@@ -49,8 +49,8 @@ def placed(template: bytes, key: str, filler: bytes) -> bytes:
 async def test_key_in_a_json_body_is_found_wherever_it_stands(
     app: AppFixture, template: bytes, size: int
 ) -> None:
-    good = await app.client.post(PUBLISH, content=placed(template, app.key, b"A" * size))
-    wrong = await app.client.post(PUBLISH, content=placed(template, "sf_wrong", b"A" * size))
+    good = await app.client.post(PUBLISH, content=place_filler(template, app.key, b"A" * size))
+    wrong = await app.client.post(PUBLISH, content=place_filler(template, "sf_wrong", b"A" * size))
     assert (good.status_code, "image" in good.json()["error"]) == (400, True)
     assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
 

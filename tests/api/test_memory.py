@@ -231,15 +231,15 @@ async def test_times_of_a_response_bound_lists_and_searches(app: AppFixture) -> 
     changed = (await get(app, "/api/pages/a"))["updated_at"]
     assert (await get(app, "/api/pages", updated_after=changed))["pages"] == []
 
-    async def found(**limits: str) -> int:
+    async def find(**limits: str) -> int:
         body = {"query": "numbat", **limits}
         response = await app.client.post("/api/search", json=body, headers=app.bearer)
         return len(response.json()["results"])
 
-    assert await found(since=changed) == 1
-    assert await found(until=changed) == 1
-    assert await found(since=changed[:10]) == 1, "a date is since its start"
-    assert await found(until=changed[:10]) == 1, "and until its end"
+    assert await find(since=changed) == 1
+    assert await find(until=changed) == 1
+    assert await find(since=changed[:10]) == 1, "a date is since its start"
+    assert await find(until=changed[:10]) == 1, "and until its end"
 
 
 async def test_the_same_idempotency_key_does_it_once(app: AppFixture) -> None:

@@ -163,7 +163,7 @@ async def test_an_old_slug_of_a_page_outside_keeps_leading_there(app: AppFixture
     assert (await create_page(app, key, "closed")).status_code == 403
     move = {"operation": "rename", "slug": "closed"}
     assert (await app.client.patch("/api/pages/open", json=move, headers=bearer(key))).status_code == 403
-    report = await imported(app, key, {"closed.md": "mine"})
+    report = await import_files(app, key, {"closed.md": "mine"})
     assert (report["created"], len(report["errors"])) == (0, 1)
     moved = await app.client.get("/api/pages/closed", headers=app.bearer)
     assert (moved.status_code, moved.headers["Location"]) == (308, "/api/pages/vault")
@@ -200,7 +200,7 @@ async def test_deleted_page_is_restored_only_within_its_collection(app: AppFixtu
     assert (await create_page(app, key, "open", collections=["team"])).json()["version"] == 3
 
 
-async def imported(app: AppFixture, key: str, files: Mapping[str, str]) -> Any:
+async def import_files(app: AppFixture, key: str, files: Mapping[str, str]) -> Any:
     answer = await app.client.post("/api/import", content=zip_of(files.items()), headers=bearer(key))
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -215,13 +215,13 @@ async def test_an_import_writes_the_files_inside_and_names_the_others(app: AppFi
         "closed.md": "mine",
         "open.md": "changed",
     }
-    report = await imported(app, await key_of(app, *TEAM), files)
+    report = await import_files(app, await key_of(app, *TEAM), files)
     assert (report["created"], report["updated"]) == (2, 1)
     assert sorted(row["path"] for row in report["errors"]) == ["closed.md", "stray.md"]
     after = await memory_rows(app)
     assert {slug: after[slug] for slug in OUTSIDE[:3]} == {slug: before[slug] for slug in OUTSIDE[:3]}
     assert {after[slug]["collections"][0] for slug in ("new", "named", "open")} == {"team"}
-    report = await imported(app, await key_of(app, *BOTH), {"unnamed.md": "x", "open.md": "kept inside"})
+    report = await import_files(app, await key_of(app, *BOTH), {"unnamed.md": "x", "open.md": "kept inside"})
     assert (report["updated"], [row["path"] for row in report["errors"]]) == (1, ["unnamed.md"])
     assert (await get(app, "/api/pages/open"))["collections"] == ["team"]
 

@@ -46,7 +46,7 @@ def body_of(path: str, model: str, text: str, **more: Any) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 9, **more}
 
 
-async def rejected(app: AppFixture, server: LocalModels, path: str, body: dict[str, Any]) -> dict[str, Any]:
+async def reject(app: AppFixture, server: LocalModels, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Return the error of a request that is not forwarded and costs nothing."""
     request, balance = len(server.bodies), await app.balance()
     answer = await app.client.post(path, json=body, headers=app.bearer)
@@ -71,7 +71,7 @@ async def test_tools_for_a_model_without_them_are_refused(
     known: tuple[AppFixture, Ollama], path: str
 ) -> None:
     app, ollama = known
-    error = await rejected(app, ollama, path, body_of(path, "gemma:2b", "hello", **PATHS[path]))
+    error = await reject(app, ollama, path, body_of(path, "gemma:2b", "hello", **PATHS[path]))
     assert error["message"] == (
         "gemma:2b does not support tools: omit them, or choose a model of GET /v1/models that has tools"
     )
@@ -85,7 +85,7 @@ async def test_tools_for_a_model_without_them_are_refused(
 @pytest.mark.parametrize("path", PATHS)
 async def test_input_of_twice_the_context_is_too_long(known: tuple[AppFixture, Ollama], path: str) -> None:
     app, ollama = known
-    error = await rejected(app, ollama, path, body_of(path, "qwen3:4b", "word " * 2000))
+    error = await reject(app, ollama, path, body_of(path, "qwen3:4b", "word " * 2000))
     assert "the context of qwen3:4b is 1,000 tokens: shorten the input" in error["message"]
     assert error["code"] == "context_length_exceeded"
     assert error["message"].startswith("prompt is too long") is path.endswith("messages")
@@ -112,7 +112,7 @@ async def test_shortened_responses_are_not_checked_for_length(known: tuple[AppFi
 
 async def test_embeddings_of_a_chat_model_are_refused(known: tuple[AppFixture, Ollama]) -> None:
     app, ollama = known
-    error = await rejected(app, ollama, "/v1/embeddings", {"model": "qwen3:4b", "input": "a"})
+    error = await reject(app, ollama, "/v1/embeddings", {"model": "qwen3:4b", "input": "a"})
     assert error["message"] == (
         "qwen3:4b does not return embeddings: choose a model of GET /v1/models that has embeddings"
     )
@@ -123,7 +123,7 @@ async def test_embeddings_of_a_chat_model_are_refused(known: tuple[AppFixture, O
 async def test_dimensions_beyond_those_of_the_model_are_refused(known: tuple[AppFixture, Ollama]) -> None:
     app, ollama = known
     body = {"model": "nomic-embed-text", "input": "a", "dimensions": 1024}
-    error = await rejected(app, ollama, "/v1/embeddings", body)
+    error = await reject(app, ollama, "/v1/embeddings", body)
     assert error["message"] == "dimensions must be at most 768 for nomic-embed-text, not 1024"
     assert error["param"] == "dimensions"
     for dimensions in (768, 256, None):
@@ -136,7 +136,7 @@ async def test_fixed_dimensions_of_a_hosted_model_are_refused(tmp_path: Path) ->
         row = {"kind": "openai", "base_url": f"http://127.0.0.1:{server.port}/v1", "api_key": "k"}
         async with app_with(tmp_path, probe=False, tables={"gateway": {"upstreams": {"acme": row}}}) as app:
             body = {"model": "acme/text-embedding-ada-002", "input": "a", "dimensions": 256}
-            error = await rejected(app, server, "/v1/embeddings", body)
+            error = await reject(app, server, "/v1/embeddings", body)
             assert error["message"] == ("dimensions must be 1536 for acme/text-embedding-ada-002, not 256")
             response = await app.client.get("/v1/models/acme/text-embedding-ada-002", headers=app.bearer)
             # The server's own limit goes before that of the table.
@@ -157,7 +157,7 @@ async def test_alias_skips_targets_that_cannot_serve(tmp_path: Path) -> None:
             )
             assert tools.json()["model"] == "qwen3:4b"
             both = body_of(path, "mine", "word " * 2000, **PATHS[path])
-            error = await rejected(app, ollama, path, both)
+            error = await reject(app, ollama, path, both)
             assert error["param"] == "tools"
 
 

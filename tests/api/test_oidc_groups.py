@@ -23,7 +23,7 @@ RULES: dict[str, Any] = {
 }
 
 
-async def joined(app: AppFixture, account_id: str) -> list[tuple[str, str, str | None]]:
+async def join(app: AppFixture, account_id: str) -> list[tuple[str, str, str | None]]:
     row = await app.product.database.read(members.of_account(account_id))
     return [(each.email, each.role, each.team) for each in row if each.source == "groups"]
 
@@ -43,15 +43,15 @@ async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> 
         assert (await app.visitor().get(result.grant(await login_redirect(app.visitor())))).status_code != 303
         page = await signed_in("media", "others")
         assert "You act for this organization as its member" in page
-        assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
+        assert await join(app, account.id) == [("eve@example.com", "member", "Media")]
         assert "as its admin" in await signed_in("media", "admins")
-        assert await joined(app, account.id) == [("eve@example.com", "admin", None)]
+        assert await join(app, account.id) == [("eve@example.com", "admin", None)]
         result.claims.pop("realm_access")
         visitor = app.visitor()
         await visitor.get(result.grant(await login_redirect(visitor)))
-        assert await joined(app, account.id) != [], "a provider that says nothing changes nothing"
+        assert await join(app, account.id) != [], "a provider that says nothing changes nothing"
         assert "You act for this account as its owner" in await signed_in("others")
-        assert await joined(app, account.id) == []
+        assert await join(app, account.id) == []
         eve = await app.product.database.read(accounts.by_email("eve@example.com"))
         await write(members.add(account.id, eve.id, "admin", "invitation"))
         await signed_in("media")
@@ -73,7 +73,7 @@ async def test_two_spellings_of_a_name_are_one_organization(tmp_path: Path) -> N
         result.claims["groups"] = ["media"]
         visitor = app.visitor()
         assert (await visitor.get(result.grant(await login_redirect(visitor)))).status_code == 303
-        assert await joined(app, account.id) == [("eve@example.com", "member", "Media")]
+        assert await join(app, account.id) == [("eve@example.com", "member", "Media")]
 
 
 async def test_a_full_organization_hinders_no_sign_in(

@@ -281,7 +281,7 @@ async def test_texts_become_vectors_of_a_model_server(gateway: Gateway) -> None:
 # -- conversions -------------------------------------------------------------------------------------
 
 
-def parsed(**fields: Any) -> Any:
+def parse(**fields: Any) -> Any:
     body = {"model": "m", "messages": TURN, **fields}
     return requests.parse_chat(json.dumps(body).encode()).parse()
 
@@ -291,12 +291,12 @@ EFFORTS = [(None, ""), (True, "medium"), (False, "none"), ("low", "low"), ("high
 
 @pytest.mark.parametrize(("think", "effort"), EFFORTS)
 def test_think_is_a_reasoning_effort(think: Any, effort: str) -> None:
-    assert parsed(think=think).effort == effort
+    assert parse(think=think).effort == effort
 
 
 @pytest.mark.parametrize(("number", "limit"), [(5, 5), (0, None), (-1, None), (-2, None), (None, None)])
 def test_num_predict_is_a_limit_if_positive(number: Any, limit: Any) -> None:
-    assert parsed(options={"num_predict": number}).max_tokens == limit
+    assert parse(options={"num_predict": number}).max_tokens == limit
 
 
 FORMATS = [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("WEBP", "image/webp"), ("GIF", "image/gif")]
@@ -307,7 +307,7 @@ def test_the_type_of_an_image_is_read_from_its_bytes(kind: str, media_type: str)
     content = io.BytesIO()
     Image.new("RGB", (2, 2)).save(content, kind)
     data = base64.b64encode(content.getvalue()).decode()
-    (turn,) = parsed(messages=[{"role": "user", "content": "x", "images": [data]}]).messages
+    (turn,) = parse(messages=[{"role": "user", "content": "x", "images": [data]}]).messages
     assert turn.parts == (TextPart("x"), ImagePart(media_type=media_type, data=data))
 
 
@@ -315,11 +315,11 @@ def test_results_without_ids_answer_the_calls_of_their_names() -> None:
     calls = [{"function": {"name": name, "arguments": {"n": 1}}} for name in ("a", "b", "a")]
     results = [{"role": "tool", "tool_name": name, "content": name} for name in ("b", "a", "a")]
     turns = [{"role": "assistant", "thinking": "hm", "content": "", "tool_calls": calls}, *results]
-    first, *answers = parsed(messages=turns).messages
+    first, *answers = parse(messages=turns).messages
     assert first.parts[0] == ReasoningPart("hm")
     ids = [part.id for part in first.parts if isinstance(part, ToolCall)]
     assert len(set(ids)) == 3
     answered = [part.call_id for turn in answers for part in turn.parts if isinstance(part, ToolResult)]
     assert answered == [ids[1], ids[0], ids[2]]
     with pytest.raises(InvalidRequest, match="matches no tool call"):
-        parsed(messages=[*turns, results[0]])
+        parse(messages=[*turns, results[0]])

@@ -116,7 +116,7 @@ async def test_prices_of_images_and_videos_are_in_credits_too(app: AppFixture) -
 async def test_an_unreachable_server_is_not_shown_as_ready(app: AppFixture, models: list[str]) -> None:
     headers = bearer(await app.operator_key())
 
-    async def shown(url: str) -> list[str]:
+    async def show(url: str) -> list[str]:
         row = {"kind": "openai", "base_url": url, "api_key": "sk-box", "models": models}
         body = {"name": "box", "value": row}
         answer = await app.client.put(f"{ROOT}/configuration/gateway.upstreams", json=body, headers=headers)
@@ -125,9 +125,9 @@ async def test_an_unreachable_server_is_not_shown_as_ready(app: AppFixture, mode
 
     async with model_server() as acme:
         closed = acme.url
-    assert await shown(closed) == ["absent"]
+    assert await show(closed) == ["absent"]
     async with model_server() as acme:
-        assert await shown(acme.url) == ["ready"]
+        assert await show(acme.url) == ["ready"]
 
 
 async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppFixture) -> None:
@@ -140,11 +140,11 @@ async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppF
             assert await put(app, "gateway.upstreams", "box", row) == 200
             assert await put(app, "prices", "ra1", {"usd": "0.07"}) == 200
 
-            async def known() -> bool:
+            async def is_known() -> bool:
                 names = {server.name for server in other.gateway_runtime.model_servers()}
                 return "box" in names and other.catalog.prices["ra1"].unit == 70_000
 
-            await wait_for(known)
+            await wait_for(is_known)
             rows = other.gateway_runtime.gateway.policy.servers
             assert [(row.name, row.api_key) for row in rows] == [("box", "sk-acme")]
     finally:
@@ -204,10 +204,10 @@ async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
         (tmp_path / "sixfold.toml").write_text(text + '[prices.ra2]\nusd = "0.06"\n')
         app.product.operator.reloader.request()
 
-        async def replaced() -> bool:
+        async def is_replaced() -> bool:
             return app.product.catalog.prices["ra2"].unit == 60_000
 
-        await wait_for(replaced)
+        await wait_for(is_replaced)
         assert (await log(app))[0][2:] == ('{"usd":"0.04"}', '{"usd":"0.05"}')
         # An error in the file does not hold changes on the pages back.
         (tmp_path / "sixfold.toml").write_text("[prices")

@@ -81,7 +81,7 @@ async def acting(app: AppFixture, email: str, account_id: str) -> Browser:
     return result
 
 
-async def invited(app: AppFixture, **fields: Any) -> str:
+async def invite(app: AppFixture, **fields: Any) -> str:
     """The token of a new invitation of the first account."""
     answer = await app.client.post(f"{ORGANIZATION}/invitations", json=fields, headers=app.bearer)
     assert answer.status_code == 201, answer.text
@@ -90,7 +90,7 @@ async def invited(app: AppFixture, **fields: Any) -> str:
 
 
 async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> None:
-    token = await invited(app, email="Ben@example.com")
+    token = await invite(app, email="Ben@example.com")
     ben = await browser(app, "ben@example.com")
     away = await app.visitor().get("/invitation", params={"token": token})
     assert away.headers["location"].startswith("/signin?next=%2Finvitation%3Ftoken%3D")
@@ -142,15 +142,15 @@ async def accepted(app: AppFixture, token: str, headers: dict[str, str]) -> int:
 
 
 async def test_an_invitation_is_for_one_person_once_and_for_a_time(app: AppFixture) -> None:
-    token = await invited(app, email="ben@example.com")
+    token = await invite(app, email="ben@example.com")
     assert await accepted(app, token, bearer(app.poor)) == 403
     assert await accepted(app, token, bearer(app.other)) == 201
     assert await accepted(app, token, bearer(app.other)) == 404
-    again = await invited(app)
+    again = await invite(app)
     assert await accepted(app, again, bearer(app.other)) == 409
     assert await accepted(app, again, app.bearer) == 409
     write = app.product.database.write
-    await write(expired(app.account.id, "invite_late"))
+    await write(expire(app.account.id, "invite_late"))
     late = "invite_late"
     assert await accepted(app, late, bearer(app.poor)) == 404
     assert await write(invitations.sweep()) == 1
@@ -165,7 +165,7 @@ async def test_an_invitation_is_for_one_person_once_and_for_a_time(app: AppFixtu
     assert await accepted(app, late, bearer(app.poor)) == 404
 
 
-def expired(account_id: str, token: str) -> Transaction[None]:
+def expire(account_id: str, token: str) -> Transaction[None]:
     """Insert an invitation that has expired."""
     row = {"id": "invite_1", "account_id": account_id, "token_hash": keys.hash_of(token), "email": ""}
     yield Query(

@@ -29,7 +29,7 @@ RUN = "/api/containers/run"
 LAST = 3  # time that a graph's only node is priced: as it is imported, as it is ordered, as it runs
 
 
-def graphed() -> Mapping[str, Any]:
+def graph_models() -> Mapping[str, Any]:
     """Models that give dots, with graphs that are real."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
@@ -151,7 +151,7 @@ async def ran_graph(app: AppFixture, key: str) -> Any:
 
 
 async def test_local_graph_is_free_and_shows_summed_list_price(either: Path) -> None:
-    async with running_app(either, graphed(), tables=FREE) as app:
+    async with running_app(either, graph_models(), tables=FREE) as app:
         checked = await app.client.post(
             "/api/graph/validate", json={"workflow": PAINT}, headers=bearer(app.poor)
         )
@@ -165,17 +165,17 @@ async def test_local_graph_is_free_and_shows_summed_list_price(either: Path) -> 
 async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_app(tmp_path, graphed(), tables=FREE) as app:
+    async with running_app(tmp_path, graph_models(), tables=FREE) as app:
         workflows, asked_for = app.product.workflows, list[str]()
         price_of = workflows.price_of
 
-        def repriced(service: Any, account_id: str, *, charged: bool) -> Any:
+        def reprice(service: Any, account_id: str, *, charged: bool) -> Any:
             asked_for.append(service.model)
             if len(asked_for) == LAST:  # the graph is checked and held: now its node is ordered
                 app.product.catalog.reprice(app_catalog.price_table(Settings()))
             return price_of(service, account_id, charged=charged)
 
-        monkeypatch.setattr(workflows, "price_of", repriced)
+        monkeypatch.setattr(workflows, "price_of", reprice)
         response = await ran_graph(app, app.poor)
         assert (response["status"], response["cost"], response["list_price"]) == (
             "succeeded",
@@ -190,7 +190,7 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
 async def test_graph_quoted_free_does_not_use_a_new_provider(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_app(tmp_path, graphed(), tables=FREE) as app:
+    async with running_app(tmp_path, graph_models(), tables=FREE) as app:
         workflows, standings, asked_for = app.product.workflows, app.product.availability, list[str]()
         price_of = workflows.price_of
 
@@ -308,7 +308,7 @@ def test_the_variable_wins_over_the_file() -> None:
 
 
 async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> None:
-    async with running_gateway(either, models=graphed()) as gateway:
+    async with running_gateway(either, models=graph_models()) as gateway:
         app = gateway.app
         database = app.product.database
         key = (await database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key

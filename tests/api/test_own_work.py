@@ -158,14 +158,14 @@ async def test_uploads_of_other_keys_are_absent(any_database_app: AppFixture) ->
     upload = (await app.client.post("/api/uploads", files=sent, headers=bearer(first))).json()["id"]
     order = {"model": "remove-background", "input": {"image_url": upload}}
 
-    async def joined(key: str) -> httpx.Response:
+    async def join(key: str) -> httpx.Response:
         return await app.client.post("/api/containers/run", json=order, headers=bearer(key))
 
-    absent = await joined(second)
+    absent = await join(second)
     assert absent.status_code == 400
     assert "Upload not found" in absent.text
-    assert "Upload not found" not in (await joined(first)).text
-    assert "Upload not found" not in (await joined(app.key)).text
+    assert "Upload not found" not in (await join(first)).text
+    assert "Upload not found" not in (await join(app.key)).text
 
 
 async def test_live_session_of_another_key_is_hidden_and_stays_open(either: Path) -> None:
@@ -184,18 +184,18 @@ async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> Non
         app = gateway.app
         first, second = await running(app), await running(app)
 
-        async def asked(key: str, **more: Any) -> httpx.Response:
+        async def ask(key: str, **more: Any) -> httpx.Response:
             body = {"model": "acme/small", "input": "say 1 words", **more}
             return await app.client.post("/v1/responses", json=body, headers=bearer(key))
 
-        document = (await asked(first)).json()
+        document = (await ask(first)).json()
         path, item = f"/v1/responses/{document['id']}", document["output"][0]["id"]
-        assert (await asked(first, previous_response_id=document["id"])).status_code == 200
-        assert (await asked(app.key, previous_response_id=document["id"])).status_code == 200
-        assert (await asked(second, previous_response_id=document["id"])).status_code in (400, 404)
+        assert (await ask(first, previous_response_id=document["id"])).status_code == 200
+        assert (await ask(app.key, previous_response_id=document["id"])).status_code == 200
+        assert (await ask(second, previous_response_id=document["id"])).status_code in (400, 404)
         reference = [{"type": "item_reference", "id": item}, {"role": "user", "content": "go on"}]
-        assert (await asked(first, input=reference)).status_code == 200
-        assert (await asked(second, input=reference)).status_code == 404
+        assert (await ask(first, input=reference)).status_code == 200
+        assert (await ask(second, input=reference)).status_code == 404
         for method, there in (("GET", path), ("GET", f"{path}/input_items"), ("DELETE", path)):
             assert (await app.client.request(method, there, headers=bearer(second))).status_code == 404
         assert (await app.client.get(path, headers=app.bearer)).status_code == 200

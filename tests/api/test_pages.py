@@ -191,17 +191,17 @@ async def test_passwords_and_how_often_one_may_try(app: AppFixture) -> None:
     stored = passwords.make("correct horse")
     await app.product.database.write(accounts.set_password_hash(app.account.id, stored))
 
-    async def tried(email: str, password: str) -> int:
+    async def try_sign_in(email: str, password: str) -> int:
         answer = await app.visitor().post("/signin", data={"email": email, "password": password})
         return answer.status_code
 
-    assert await tried("Ada@example.com ", "correct horse") == 303
-    assert [await tried("ada@example.com", "wrong") for _ in range(4)] == [401] * 4
-    assert [await tried("ada@example.com", "correct horse") for _ in range(3)] == [303] * 3
-    assert await tried("ada@example.com", "wrong") == 401
-    assert await tried("ada@example.com", "correct horse") == 429
-    assert await tried("nobody@example.com", "x") == 401
-    assert await tried("ben@example.com", "x") == 401
+    assert await try_sign_in("Ada@example.com ", "correct horse") == 303
+    assert [await try_sign_in("ada@example.com", "wrong") for _ in range(4)] == [401] * 4
+    assert [await try_sign_in("ada@example.com", "correct horse") for _ in range(3)] == [303] * 3
+    assert await try_sign_in("ada@example.com", "wrong") == 401
+    assert await try_sign_in("ada@example.com", "correct horse") == 429
+    assert await try_sign_in("nobody@example.com", "x") == 401
+    assert await try_sign_in("ben@example.com", "x") == 401
     assert not passwords.verify("x", "no hash at all")
 
 

@@ -86,7 +86,7 @@ async def csrf(page: Any) -> str:
     return str(await page.get_attribute("form[data-csrf]", "data-csrf"))
 
 
-def altered(answer: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+def alter(answer: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     """Return a response with other client data."""
     text = answer["response"]["clientDataJSON"]
     data = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))) | changes
@@ -146,11 +146,11 @@ async def test_answers_that_lie_or_come_twice_make_no_passkey(
         async def sent(answer: Any, form: str = token) -> int:
             return (await page.evaluate(SEND, ["/account/passkeys", {"credential": answer}, form]))[0]
 
-        other_origin = altered(await page.evaluate(MAKE, token), origin="https://evil.example")
+        other_origin = alter(await page.evaluate(MAKE, token), origin="https://evil.example")
         assert await sent(other_origin) == 400
-        other_challenge = altered(await page.evaluate(MAKE, token), challenge="AAAA")
+        other_challenge = alter(await page.evaluate(MAKE, token), challenge="AAAA")
         assert await sent(other_challenge) == 400
-        other_kind = altered(await page.evaluate(MAKE, token), type="webauthn.get")
+        other_kind = alter(await page.evaluate(MAKE, token), type="webauthn.get")
         assert await sent(other_kind) == 400
         good = await page.evaluate(MAKE, token)
         assert await sent(good, "wrong") == 403
@@ -183,7 +183,7 @@ async def test_replayed_forged_or_foreign_passkey_is_refused(
 
         await tab.open("/signin")
         for lie in ({"origin": "https://evil.example"}, {"challenge": "AAAA"}, {"type": "webauthn.create"}):
-            assert await sent(altered(await page.evaluate(USE), **lie)) == 401
+            assert await sent(alter(await page.evaluate(USE), **lie)) == 401
         honest = await page.evaluate(USE)
         forged = {**honest, "response": {**honest["response"], "userHandle": "YWNjdF9iZW4"}}
         assert await sent(forged) == 401

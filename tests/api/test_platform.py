@@ -94,11 +94,11 @@ async def test_a_broken_upload_is_refused_and_leaves_nothing(
 async def test_uploads_have_a_limit_and_a_quota(tmp_path: Path) -> None:
     async with running_app(tmp_path, upload_body_bytes=1000, upload_quota_bytes=1500) as app:
 
-        async def sent(size: int) -> int:
+        async def send(size: int) -> int:
             answer = await app.client.post("/api/uploads", content=b"x" * size, headers=app.bearer)
             return answer.status_code
 
-        assert [await sent(size) for size in (1001, 1000, 501, 500)] == [413, 201, 413, 201]
+        assert [await send(size) for size in (1001, 1000, 501, 500)] == [413, 201, 413, 201]
 
         async def dripping() -> AsyncIterator[bytes]:
             for _ in range(20):

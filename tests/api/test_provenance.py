@@ -24,7 +24,7 @@ async def run(app: AppFixture, model: str, inputs: dict[str, Any], key: str = ""
     return dict(answer.json())
 
 
-async def dropped(app: AppFixture, token: str, data: bytes) -> dict[str, Any]:
+async def drop(app: AppFixture, token: str, data: bytes) -> dict[str, Any]:
     """Return what the page shows about a dropped file."""
     headers = {"X-CSRF-Token": token, "Content-Type": "image/png"}
     answer = await app.client.post("/pages/origin", content=data, headers=headers)
@@ -35,7 +35,7 @@ async def test_dropped_file_returns_form_inputs_and_prediction(app: AppFixture) 
     token = await signed_in(app)
     result = await run(app, "ra1", FOX)
     data = (await app.client.get(result["output"]["url"])).content
-    response = await dropped(app, token, data)
+    response = await drop(app, token, data)
     assert (response["kind"], response["model"], response["signature"]) == ("output", "ra1", "ours")
     assert (response["prediction"], response["withheld"]) == (result["id"], [])
     assert FOX.items() <= response["inputs"].items()
@@ -57,14 +57,14 @@ async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFix
         "model/gltf-binary": containers.glb(),
         "image/svg+xml": containers.SVG.encode(),
     }.items():
-        response = await dropped(app, token, embed.embed(data, kind, text))
+        response = await drop(app, token, embed.embed(data, kind, text))
         assert (kind, response.get("prediction")) == (kind, result["id"])
 
 
 async def test_foreign_file_opens_the_form_without_a_prediction(app: AppFixture) -> None:
     token = await signed_in(app)
     result = await run(app, "ra1", FOX, app.other)
-    response = await dropped(app, token, (await app.client.get(result["output"]["url"])).content)
+    response = await drop(app, token, (await app.client.get(result["output"]["url"])).content)
     assert response["prediction"] is None
     assert response["inputs"]["prompt"] == "a fox"
 
@@ -75,14 +75,14 @@ async def test_a_file_that_was_changed_or_made_elsewhere_is_told_apart(app: AppF
     data = (await app.client.get(result["output"]["url"])).content
     text = embed.extract(data)
     assert text is not None
-    response = await dropped(app, token, embed.embed(data, "image/png", text.replace("a fox", "a cat")))
+    response = await drop(app, token, embed.embed(data, "image/png", text.replace("a fox", "a cat")))
     assert (response["signature"], response["prediction"], response["inputs"]["prompt"]) == (
         "broken",
         None,
         "a cat",
     )
     for other in (b"\x89PNG\r\n\x1a\nnothing", b"words"):
-        response = await dropped(app, token, other)
+        response = await drop(app, token, other)
         assert (response["code"], "has no manifest" in response["error"]) == (400, True)
 
 
@@ -92,7 +92,7 @@ async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixt
     data = (await app.client.get(first["output"]["url"])).content
     inline = "data:image/png;base64," + base64.b64encode(data).decode()
     result = await run(app, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
-    response = await dropped(app, token, (await app.client.get(result["output"]["url"])).content)
+    response = await drop(app, token, (await app.client.get(result["output"]["url"])).content)
     again = response["inputs"]["source_image_url"]
     assert "/media/" in again
     assert (await app.client.get(again)).content == data

@@ -58,7 +58,7 @@ def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
     return {"api_key": app.key, "prompt": "a fox", **more}
 
 
-async def spent(app: AppFixture) -> dict[str, EngineCost]:
+async def read_spent(app: AppFixture) -> dict[str, EngineCost]:
     rows = await app.product.database.read(queries.by_engine(DAY_US))
     return {row.engine: row for row in rows}
 
@@ -71,7 +71,7 @@ async def test_fal_image_has_list_price_and_records_the_fal_cost(app: AppFixture
     picture = await app.client.get(answer.json()["image_url"])
     assert picture.content.startswith(b"\x89PNG")
     assert await app.balance() == ("4.96", "0.00")
-    assert (await spent(app))["fal-image"] == EngineCost("fal-image", 1, 40_000, 25_000, 1)
+    assert (await read_spent(app))["fal-image"] == EngineCost("fal-image", 1, 40_000, 25_000, 1)
     assert await app.faults() == ()
 
 
@@ -104,7 +104,7 @@ async def test_a_failure_at_the_provider_charges_nothing(
     assert fal.KEY not in answer.text
     assert await app.balance() == ("5.00", "0.00")
     assert await app.faults() == ()
-    assert await spent(app) == {}
+    assert await read_spent(app) == {}
 
 
 async def test_a_canceled_job_is_canceled_at_the_provider_and_refunded(
@@ -153,12 +153,12 @@ async def test_openai_and_replicate_serve_where_only_their_keys_are(tmp_path: Pa
         async with running_server(tmp_path / "o", models, openai_api_key=openai.KEY) as app:
             answer = await app.client.post("/api/ra1", json=body_with(app, size="1152x768"))
             assert answer.headers["X-Sixfold-Engine"] == "openai-image"
-            assert (await spent(app))["openai-image"].spent > 50_000
+            assert (await read_spent(app))["openai-image"].spent > 50_000
         models = catalog_with(replicate=predictions.url)
         async with running_server(tmp_path / "r", models, replicate_api_token=replicate.KEY) as app:
             answer = await app.client.post("/api/anime", json=body_with(app, num_images=2))
             assert answer.headers["X-Sixfold-Engine"] == "replicate-image-fast"
-            assert (await spent(app))["replicate-image-fast"].spent == 2 * 3_000
+            assert (await read_spent(app))["replicate-image-fast"].spent == 2 * 3_000
 
 
 async def test_many_wait_for_a_provider_at_once_and_take_no_worker(app: AppFixture, queue: fal.Fal) -> None:
@@ -207,7 +207,7 @@ async def test_speech_and_transcription_work_with_fal_or_replicate(tmp_path: Pat
                 )
                 assert response.json()["text"] == "good morning dear friends"
                 assert await app.balance() == ("4.9974", "0.00")
-                assert {engine: row.spent for engine, row in (await spent(app)).items()} == costs_there
+                assert {engine: row.spent for engine, row in (await read_spent(app)).items()} == costs_there
 
 
 async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Path) -> None:
@@ -234,6 +234,6 @@ async def test_speech_transcripts_and_captions_by_an_openai_server(tmp_path: Pat
         assert seen["output"]["text"] == "A red square on white."
         assert (seen["engine"], seen["quality"]) == ("openai-caption", "full")
         assert await app.balance() == ("4.9954", "0.00")  # 0.002, a tenth of 0.006, and 0.002
-        costs_there = {name: row.spent for name, row in (await spent(app)).items()}
+        costs_there = {name: row.spent for name, row in (await read_spent(app)).items()}
         assert costs_there == {"openai-speech": 195, "openai-listening": 600, "openai-caption": 711}
         assert await app.faults() == ()

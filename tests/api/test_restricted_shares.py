@@ -97,7 +97,7 @@ async def test_a_team_opens_what_its_member_shares(gateway: Gateway, kind: str) 
         text = {"items": [{"role": "user", "content": "zeppelin"}]}
         body = (await app.client.post("/v1/conversations", json=text, headers=app.bearer)).json()
         object_id = body["id"]
-        await write(_titled(app.account.id, object_id))
+        await write(_titled_post(app.account.id, object_id))
     await share(app, kind, object_id, team_id=team.id)
     key = (await write(keys.create(ben.id, holder=Holder(flyer.id, team.id)))).api_key
     received = (await app.client.get(f"{PATH}/received", headers=bearer(key))).json()["shares"]
@@ -111,7 +111,7 @@ async def test_a_team_opens_what_its_member_shares(gateway: Gateway, kind: str) 
     assert (await visitor.get(path)).status_code == 404
 
 
-def _titled(account_id: str, conversation_id: str) -> Transaction[None]:
+def _titled_post(account_id: str, conversation_id: str) -> Transaction[None]:
     yield Query("chat_rename", {"account_id": account_id, "root": conversation_id, "title": "Zeppelin"})
 
 

@@ -296,16 +296,16 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
 async def test_a_group_is_accepted_whole_or_not_at_all(any_database_app: AppFixture) -> None:
     app = any_database_app
 
-    async def accepted() -> int:
+    async def count_accepted() -> int:
         return len(
             (await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 1000, None))[0]
         )
 
     for _ in range(12):
         assert (await images(app, 10, "a fox")).status_code == 200
-    assert await accepted() == 120
+    assert await count_accepted() == 120
     assert (await images(app, 6, "a fox")).status_code == 402
-    assert (await accepted(), await app.balance()) == (120, ("0.20", "0.00"))
+    assert (await count_accepted(), await app.balance()) == (120, ("0.20", "0.00"))
     assert (await images(app, 5, "a fox")).status_code == 200
 
 

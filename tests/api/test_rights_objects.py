@@ -145,7 +145,7 @@ async def test_an_address_of_a_model_server_keeps_no_secret(app: AppFixture) -> 
 
 
 async def test_one_account_does_not_take_all_recordings(app: AppFixture) -> None:
-    async def started(key: str, account_id: str) -> str:
+    async def start(key: str, account_id: str) -> str:
         path = "/api/containers/motion-model/sessions"
         session_id = (await app.client.post(path, json={}, headers=bearer(key))).json()["session_id"]
         await app.product.sessions.start_recording(session_id, Tenant(account_id))
@@ -153,10 +153,10 @@ async def test_one_account_does_not_take_all_recordings(app: AppFixture) -> None
 
     other = await app.product.database.read(accounts.by_email("ben@example.com"))
     for _ in range(2):
-        await started(app.key, app.account.id)
+        await start(app.key, app.account.id)
     with pytest.raises(TooManyRequests, match="An account records 2 sessions at most"):
-        await started(app.key, app.account.id)
-    await started(app.other, other.id)
+        await start(app.key, app.account.id)
+    await start(app.other, other.id)
 
 
 async def test_connecting_a_comfyui_needs_a_fresh_sign_in(

@@ -34,7 +34,7 @@ TAP = """(selector) => new Promise((done) => {
 })"""
 
 
-async def _painted(page: Any, model: str = "fast-image-native") -> None:
+async def _paint(page: Any, model: str = "fast-image-native") -> None:
     await page.fill("#in-prompt", "a red fox in snow")
     if model == "fast-image-native":
         for side in ("width", "height"):
@@ -100,7 +100,7 @@ async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[A
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog/fast-image-native")
-        await _painted(page)
+        await _paint(page)
         await page.click("text='Details'")
         async with page.expect_response("**/replay") as replayed:
             await page.click("text='Replay'")
@@ -132,7 +132,7 @@ async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[Ap
         page = tab.page
         for path in ("/catalog/fast-image-native", "/workflows/turbo-text-to-image"):
             await tab.open(path)
-            await _painted(page)
+            await _paint(page)
             result = await page.get_attribute(".outputs img", "src")
             assert "?run=pred_" in page.url
             await page.reload()

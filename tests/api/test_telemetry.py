@@ -46,7 +46,7 @@ def facts(span: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def watched(folder: Path, path: str = "", **policy: Any) -> AsyncIterator[tuple[Gateway, Collector]]:
+async def watch(folder: Path, path: str = "", **policy: Any) -> AsyncIterator[tuple[Gateway, Collector]]:
     """Run an app whose collector has received everything when it closes."""
     collector = Collector()
     async with fault_server.serve([Route(f"{path}/v1/traces", collector.take, methods=["POST"])]) as port:
@@ -56,7 +56,7 @@ async def watched(folder: Path, path: str = "", **policy: Any) -> AsyncIterator[
 
 
 async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (gateway, collector):
+    async with watch(tmp_path) as (gateway, collector):
         body = {"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]}
         headers = {**gateway.headers, "traceparent": CALLER}
         gateway.acme.mode = "fail"
@@ -93,7 +93,7 @@ async def test_a_langfuse_endpoint_gets_parameters_usage_and_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20cGs6c2s=")
-    async with watched(tmp_path, "/api/public/otel") as (gateway, collector):
+    async with watch(tmp_path, "/api/public/otel") as (gateway, collector):
         request = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 20, "seed": 7}
         answer = await gateway.chat("say 3 words", **request)
         assert answer.status_code == 200
@@ -114,7 +114,7 @@ async def test_a_langfuse_endpoint_gets_parameters_usage_and_cost(
 
 
 async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (gateway, collector):
+    async with watch(tmp_path) as (gateway, collector):
         body = {"service": "ra1", "prompt": "a hill"}
         answer = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)
         assert answer.status_code == 200, answer.text

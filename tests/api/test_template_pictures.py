@@ -94,17 +94,17 @@ async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: AppFixtu
 async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
     size = {"prompt": "hills", "width": 256, "height": 256}
 
-    async def made(model: str, **more: Any) -> bytes:
+    async def make(model: str, **more: Any) -> bytes:
         return np.asarray(await output_image(real, await run_template(real, model, **size, **more))).tobytes()
 
     native = {"output_format": "png"}
-    assert await made("fast-image-native", seed=5, **native) == await made(
+    assert await make("fast-image-native", seed=5, **native) == await make(
         "fast-image-native", seed=5, **native
     )
-    assert await made("fast-image-native", seed=-1, **native) != await made("fast-image-native", **native)
+    assert await make("fast-image-native", seed=-1, **native) != await make("fast-image-native", **native)
     fixed = {"seed": 5, "randomize_seed": False}
-    assert await made("fast-image-space", **fixed) == await made("fast-image-space", **fixed)
-    assert await made("fast-image-space", seed=5) != await made("fast-image-space", seed=5)
+    assert await make("fast-image-space", **fixed) == await make("fast-image-space", **fixed)
+    assert await make("fast-image-space", seed=5) != await make("fast-image-space", seed=5)
 
 
 async def test_upscale_works_and_face_restoration_names_its_need(real: AppFixture) -> None:

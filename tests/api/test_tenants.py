@@ -75,7 +75,7 @@ CAPABILITIES = {
 }
 
 
-def templated(product: Application) -> set[str]:
+def route_paths(product: Application) -> set[str]:
     """Every described route with a value in its path."""
     return {
         f"{method} {path}"
@@ -88,9 +88,9 @@ def templated(product: Application) -> set[str]:
 async def test_every_route_with_an_object_is_covered(app: AppFixture) -> None:
     named = OBJECTS | MODELS | SESSIONS | RESPONSES | CAPABILITIES
     others = {
-        route for route in templated(app.product) - named if route.partition(" ")[2].startswith((*OTHERS,))
+        route for route in route_paths(app.product) - named if route.partition(" ")[2].startswith((*OTHERS,))
     }
-    assert templated(app.product) - others == named | memory_routes.ROUTES.keys()
+    assert route_paths(app.product) - others == named | memory_routes.ROUTES.keys()
     assert [name for name in OTHERS.values() if not Path(__file__).with_name(f"{name}.py").exists()] == []
 
 

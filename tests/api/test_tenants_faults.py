@@ -41,7 +41,7 @@ def forget(database: Any, name: str) -> None:
             database._queries = {**database._queries, each: replace(query, sql=sql)}
 
 
-async def shown(app: AppFixture, name: str) -> bool:
+async def leaks(app: AppFixture, name: str) -> bool:
     """Return whether a request of the second account returns the first one's secret."""
     method, path, inputs = FAULTS[name]
     answer = await app.client.request(method, path, headers=bearer(app.other), **inputs)
@@ -52,6 +52,6 @@ async def shown(app: AppFixture, name: str) -> bool:
 @pytest.mark.parametrize("name", FAULTS)
 async def test_a_statement_that_forgets_its_account_is_caught(app: AppFixture, name: str) -> None:
     await furnish(app)
-    assert not await shown(app, name)
+    assert not await leaks(app, name)
     forget(app.product.database, name)
-    assert await shown(app, name)
+    assert await leaks(app, name)

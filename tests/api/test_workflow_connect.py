@@ -15,7 +15,7 @@ from tests.fakes.comfyui import comfyui
 PAGE = "/workflows/tint"
 
 
-async def prepared(app: AppFixture) -> str:
+async def prepare(app: AppFixture) -> str:
     """Import a workflow with a missing node as the operator, and return the CSRF token of the pages."""
     assert app.operator is not None
     token = await signed_in(app, app.operator)
@@ -27,7 +27,7 @@ async def prepared(app: AppFixture) -> str:
 
 async def test_an_operator_tests_and_connects_a_comfyui(tmp_path: Path) -> None:
     async with comfyui() as comfy, running_app(tmp_path, app_catalog.models_document()) as app:
-        token = await prepared(app)
+        token = await prepare(app)
         page = (await app.client.get(PAGE)).text
         assert 'class="node missing" data-node="2"' in page
         assert 'action="/workflows/tint/comfyui"' in page

@@ -129,7 +129,7 @@ def images() -> list[tuple[str, str]]:
     return [(file, name) for file, name in results if name.partition(":")[0] != OWN_IMAGE]
 
 
-def pinned(name: str) -> bool:
+def is_pinned(name: str) -> bool:
     """Whether an image's name has a digest, or a tag other than `latest`."""
     result = IMAGE.search(name)
     return "@sha256:" in name or (result is not None and result["tag"] not in (None, "latest"))
@@ -137,11 +137,11 @@ def pinned(name: str) -> bool:
 
 def test_every_registry_image_is_pinned_by_tag_or_digest() -> None:
     assert {name for _, name in images()} >= {"nginx:1.28-alpine", "postgres:18-alpine", "python:3.11-slim"}
-    assert [(file, name) for file, name in images() if not pinned(name)] == []
+    assert [(file, name) for file, name in images() if not is_pinned(name)] == []
     for name in ("minio/minio", "minio/minio:latest", "host:5000/store", "host:5000/store:latest"):
-        assert not pinned(name)
-    assert pinned("host:5000/store:2.1")
-    assert pinned(f"minio/minio@sha256:{'0' * 64}")
+        assert not is_pinned(name)
+    assert is_pinned("host:5000/store:2.1")
+    assert is_pinned(f"minio/minio@sha256:{'0' * 64}")
 
 
 def test_compose_check_substitutes_the_images_of_the_file() -> None:
@@ -179,7 +179,7 @@ def _helm(*values: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def _validated(text: str) -> list[dict[str, Any]]:
+def _validate(text: str) -> list[dict[str, Any]]:
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     documents = [document for document in yaml.safe_load_all(text) if document]
     for document in documents:
@@ -204,7 +204,7 @@ def test_the_manifests_are_those_of_the_chart() -> None:
     ],
 )
 def test_the_chart_renders_with_each_option(values: tuple[str, ...], kinds: set[str]) -> None:
-    documents = _validated(_helm(*values))
+    documents = _validate(_helm(*values))
     assert kinds <= {document["kind"] for document in documents}
     names = [(document["kind"], document["metadata"]["name"]) for document in documents]
     assert len(set(names)) == len(names)
@@ -217,7 +217,7 @@ def test_workers_are_scaled_by_a_metric_that_exists() -> None:
 
 
 def test_kubernetes_takes_the_manifests() -> None:
-    documents = _validated(source.text("deploy/kubernetes/sixfold.yaml"))
+    documents = _validate(source.text("deploy/kubernetes/sixfold.yaml"))
     kinds = [document["kind"] for document in documents]
     assert kinds.count("Deployment") == 2
     for document in documents:
@@ -244,7 +244,7 @@ def test_systemd_takes_the_units(unit: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def exposed() -> set[str]:
+def read_exposed() -> set[str]:
     """The names of the series that /metrics gives."""
     metrics = Metrics()
     metrics.count_response("platform", "/", "GET", 200, 0.1)
@@ -262,6 +262,6 @@ def test_prometheus_rules_are_valid_and_use_our_series() -> None:
         promql.parse(rule["expr"])
         series = set(re.findall(r"\b(?:sixfold_\w+|up)\b", rule["expr"]))
         assert series, rule["alert"]
-        assert series <= exposed(), (rule["alert"], series - exposed())
+        assert series <= read_exposed(), (rule["alert"], series - read_exposed())
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
         assert rule["annotations"]["summary"]

@@ -49,7 +49,7 @@ def customer(credit: int) -> Transaction[str]:
     return account.id
 
 
-def named(account_id: str, name: str, key: str, size: int, expires_at: int | None) -> Transaction[None]:
+def with_name(account_id: str, name: str, key: str, size: int, expires_at: int | None) -> Transaction[None]:
     file = media.OutputFile(name, key, "text/plain", size)
     row = media.record(file, account_id, "output")
     yield Query("media_insert", {**row, "expires_at": expires_at})
@@ -65,7 +65,7 @@ async def fill(configured: Settings, files: int = 3) -> str:
             data = f"file {index}".encode() * 1000
             key = blob_keys.blob_key(data)
             await store.put(key, data)
-            await database.write(named(account_id, f"file-{index}.txt", key, len(data), None))
+            await database.write(with_name(account_id, f"file-{index}.txt", key, len(data), None))
         await uploads.put("folder/picture.webp", b"a picture")
         response = stored_responses.StoredResponse("resp_1", None, "s/m", '["grüezi"]', '{"output": []}')
         await database.write(stored_responses.keep(Tenant(account_id), response))
@@ -89,7 +89,7 @@ async def load(configured: Settings, account_id: str, busy: threading.Event, sto
             data = os.urandom(2000)
             key = blob_keys.blob_key(data)
             await store.put(key, data)
-            await database.write(named(account_id, f"{ids.new('f')}.bin", key, len(data), None))
+            await database.write(with_name(account_id, f"{ids.new('f')}.bin", key, len(data), None))
             await database.write(spend(account_id))
             count += 1
             busy.set()
@@ -192,7 +192,7 @@ def test_a_file_whose_last_name_has_expired_may_be_gone(tmp_path: Path) -> None:
 
     async def expire() -> None:
         database = storage.open_database(source)
-        await database.write(named(account_id, "old.txt", "blobs/aa/" + "b" * 62, 5, 1))
+        await database.write(with_name(account_id, "old.txt", "blobs/aa/" + "b" * 62, 5, 1))
         await database.close()
 
     asyncio.run(expire())

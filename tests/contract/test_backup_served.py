@@ -33,20 +33,20 @@ async def test_restored_running_job_finishes_and_is_charged_once(tmp_path: Path)
         command = ("restore", path, "--verify", "--json", "--data-dir", str(target))
         environ = backends.environ(target)
         if url := environ.get("SIXFOLD_DATABASE_URL"):
-            await asyncio.to_thread(_emptied, url, target)
+            await asyncio.to_thread(_empty, url, target)
         status, text = await server.command(*command, **environ)
         assert status == 0, text
         assert json.loads(text)["drift"] == 0
     async with serving(target) as restored:
         assert await restored.command("ledger", "verify") == (0, "  The ledger is consistent\n")
-        ends = [await _ended(restored, reply.json["status_url"]) for reply in replies]
+        ends = [await _wait_for_end(restored, reply.json["status_url"]) for reply in replies]
         assert ends == ["completed"] * ORDERS
         answer = await restored.call("GET", "/api/account", Authorization=f"Bearer {key}")
         assert (answer.json["balance_usd"], answer.json["held_usd"]) == ("9.916", "0.00")
         assert await restored.command("ledger", "verify") == (0, "  The ledger is consistent\n")
 
 
-async def _ended(server: Server, url: str) -> str:
+async def _wait_for_end(server: Server, url: str) -> str:
     async with asyncio.timeout(100):
         while True:
             status = str((await server.call("GET", url)).json["status"])
@@ -55,7 +55,7 @@ async def _ended(server: Server, url: str) -> str:
             await asyncio.sleep(0.1)
 
 
-def _emptied(url: str, folder: Path) -> None:
+def _empty(url: str, folder: Path) -> None:
     """A restore wants a database with nothing in it, and a test's has the schema already."""
     factory.open_keeper(url, folder).migrate(0)
     postgres.forget_schema(url)

@@ -40,7 +40,7 @@ def behind(front: FaultyProxy, folder: Path, name: str, seconds: float = 5) -> O
     )
 
 
-def cached(folder: Path) -> list[Path]:
+def list_cache(folder: Path) -> list[Path]:
     """Every file of a cache, unfinished ones included."""
     return [path for path in (folder / "cache").rglob("*") if path.is_file()]
 
@@ -49,10 +49,10 @@ async def everything(store: ObjectStore, key: str) -> list[Callable[[], Awaitabl
     async def stream() -> bytes:
         return b"".join([piece async for piece in store.stream(key)])
 
-    async def listed() -> list[str]:
+    async def list_all() -> list[str]:
         return [info.key async for info in store.list()]
 
-    reads = [lambda: store.get(key), lambda: store.stat(key), lambda: store.local_path(key), stream, listed]
+    reads = [lambda: store.get(key), lambda: store.stat(key), lambda: store.local_path(key), stream, list_all]
     return [lambda: store.put(key, b"new"), lambda: store.delete(key), *reads]
 
 
@@ -74,7 +74,7 @@ async def test_every_failure_is_one_sentence_and_leaves_nothing(
                 await work()
             assert caught.value.message == FAULTS[fault]
     assert [info.key async for info in buckets.content_store(tmp_path, f"s3://{name}").list()] == []
-    assert cached(tmp_path) == []
+    assert list_cache(tmp_path) == []
     assert "secret-of-the-store" not in caplog.text
     assert s3.KEY not in caplog.text
 
@@ -130,7 +130,7 @@ async def test_an_upload_that_breaks_off_leaves_no_half_object(tmp_path: Path, s
     whole = buckets.content_store(tmp_path, f"s3://{name}")
     assert await whole.stat(key) is None
     assert staged.read_bytes() == data, "it can be tried again"
-    assert cached(tmp_path) == []
+    assert list_cache(tmp_path) == []
     await whole.put_file(key, staged)
     assert await whole.get(key) == data
 
@@ -149,7 +149,7 @@ async def test_other_bytes_than_were_stored_are_never_handed_out(
         for read in (store.get, store.local_path):
             with pytest.raises(errors.StoreFailed):
                 await read(key)
-    assert cached(tmp_path) == []
+    assert list_cache(tmp_path) == []
 
 
 # -- content ---------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ async def test_one_who_gives_up_waiting_holds_up_nobody(tmp_path: Path) -> None:
         assert (await patient).read_bytes() == data
         with pytest.raises(asyncio.CancelledError):
             await impatient
-    assert len(cached(tmp_path)) == 1
+    assert len(list_cache(tmp_path)) == 1
 
 
 async def test_an_object_that_is_replaced_is_fetched_anew(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_cache_stays_in_its_limit_and_evicts_least_recently_used(tmp_path: Path)
     for number in range(30):
         cache.write(f"{number:02}", bytes(1000))
         assert cache.find("00") is not None, "it is used all the time"
-    names = sorted(path.name for path in cached(tmp_path))
+    names = sorted(path.name for path in list_cache(tmp_path))
     assert len(names) <= 10
     assert {"00", "28", "29"} <= set(names)
     assert "01" not in names
@@ -303,11 +303,11 @@ def test_recently_lent_files_alone_may_exceed_the_cache_limit(tmp_path: Path) ->
     assert cache.lend("lent") is not None
     for number in range(5):
         cache.write(f"other{number}", bytes(1000))
-    assert [path.name for path in cached(tmp_path)] == ["lent"]
+    assert [path.name for path in list_cache(tmp_path)] == ["lent"]
     later = BlobCache(tmp_path / "cache", CacheLimits(1000, 0))
     assert later.lend("lent") is not None
     later.write("other", bytes(1000))
-    assert len(cached(tmp_path)) < 2, "its time is up"
+    assert len(list_cache(tmp_path)) < 2, "its time is up"
 
 
 def test_the_cache_takes_small_files_only_unless_it_is_asked(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_cache_from_before_the_last_boot_is_discarded(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path / "cache", CacheLimits(1000, 60))
     assert cache.find("name") is None
     cache.write("other", b"1")
-    assert [path.name for path in cached(tmp_path)] == ["other"]
+    assert [path.name for path in list_cache(tmp_path)] == ["other"]
 
 
 async def test_a_full_disk_makes_reads_slower_and_nothing_else(tmp_path: Path) -> None:

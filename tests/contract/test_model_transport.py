@@ -154,10 +154,10 @@ async def test_nobody_there_is_broken(transport: Transport) -> None:
 async def test_an_answer_that_breaks_off_is_broken(transport: Transport, *, stream: bool) -> None:
     async with listening(_cut(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as server:
         with pytest.raises(UpstreamFailure, match="disconnected before the response was complete"):
-            await _asked(transport, server.url, stream=stream)
+            await _ask(transport, server.url, stream=stream)
 
 
-async def _asked(transport: Transport, url: str, *, stream: bool) -> bytes:
+async def _ask(transport: Transport, url: str, *, stream: bool) -> bytes:
     opened = await transport.post(url, {}, b"{}", stream=stream)
     try:
         return await opened.read_all()

@@ -73,7 +73,7 @@ async def check_memory(app: AppFixture) -> None:
     assert (page["id"], page["title"], page["tags"]) == (old_data.PAGE, "Ann", ["clocks"])
     assert page["body"] == old_data.BODY
     async with asyncio.timeout(60):
-        while not await _found(app):  # noqa: ASYNC110 - the renewal of the index has no event
+        while not await _is_found(app):  # noqa: ASYNC110 - the renewal of the index has no event
             await asyncio.sleep(0.02)
     changed = await app.client.put(
         f"/api/pages/{old_data.SLUG}", json={"body": "Ann has retired."}, headers=headers
@@ -81,7 +81,7 @@ async def check_memory(app: AppFixture) -> None:
     assert (changed.status_code, changed.json()["version"]) == (200, 2)
 
 
-async def _found(app: AppFixture) -> bool:
+async def _is_found(app: AppFixture) -> bool:
     answer = await app.client.post("/api/search", json={"query": "clocks"}, headers=bearer(KEY))
     return [result["slug"] for result in answer.json()["results"]] == [old_data.SLUG]
 

@@ -65,7 +65,7 @@ def pooled(tmp_path: Path) -> Iterator[str]:
         process.stderr.close()
 
 
-def _charged(account_id: str, hold_id: str) -> Transaction[None]:
+def _charge(account_id: str, hold_id: str) -> Transaction[None]:
     yield from ledger.hold(account_id, hold_id, 7)
     entry = ledger.LedgerEntry("chat", "test")
     yield from ledger_batches.capture_all([Capture(account_id, hold_id, 7, 7, entry)])
@@ -77,7 +77,7 @@ async def test_money_and_notifications_pass_in_session_mode(pooled: str, tmp_pat
         database: Any = opened
         await database.join("boot_a", lambda *_: None)
         account = await database.write(accounts.create("a@example.com", credit=100))
-        await asyncio.gather(*(database.write(_charged(account.id, f"h{n}")) for n in range(9)))
+        await asyncio.gather(*(database.write(_charge(account.id, f"h{n}")) for n in range(9)))
         after = await database.read(accounts.by_id(account.id))
         assert (after.posted, after.held) == (100 - 9 * 7, 0)
         assert await database.read(ledger_queries.verify()) == ()

@@ -111,7 +111,7 @@ async def _deadlocks(folder: Path) -> int:
     return int(count)
 
 
-def _mixed(account_id: str, payer: Payer) -> Transaction[int]:
+def _mix(account_id: str, payer: Payer) -> Transaction[int]:
     return ledger_batches.book(
         holds=[HoldRequest(account_id, "new", 10, payer)],
         captures=[Capture(account_id, "open", 20, 5, ENTRY)],
@@ -134,7 +134,7 @@ async def test_a_batch_of_which_a_part_is_refused_changes_nothing(
     payer = Payer("key_a", budget, budget)
     await database.write(ledger.hold(account_id, hold_id, 20))
     with pytest.raises(error):
-        await database.write(_mixed(account_id, payer))
+        await database.write(_mix(account_id, payer))
     after = await database.read(accounts.by_id(account_id))
     assert (after.posted, after.held) == (credit, 20)
     assert await database.read(limits.unspent(payer)) == budget
@@ -157,7 +157,7 @@ async def test_connection_lost_in_a_batch_keeps_the_ledger_right(database: Any, 
             return getattr(real, name)
 
     database._writer = Failing()
-    batch = database.write(_mixed(account_id, Payer("key_a", BUDGET, BUDGET)))
+    batch = database.write(_mix(account_id, Payer("key_a", BUDGET, BUDGET)))
     results = await asyncio.gather(batch, database.write(one("clock")), return_exceptions=True)
     is_booked = isinstance(results[0], int)
     after = await database.read(accounts.by_id(account_id))
@@ -181,7 +181,7 @@ async def test_batch_is_booked_after_a_database_restart(database: Any, tmp_path:
     assert (await database.read(accounts.by_id(account_id))).held == 3
 
 
-def _charged(account_id: str, hold_id: str, amount: int, captured: int) -> Transaction[None]:
+def _charge(account_id: str, hold_id: str, amount: int, captured: int) -> Transaction[None]:
     yield from ledger.hold(account_id, hold_id, amount)
     yield from ledger_batches.capture_all([Capture(account_id, hold_id, captured, captured, ENTRY)])
 
@@ -200,7 +200,7 @@ async def test_a_group_books_the_captures_of_all_in_one_step(
     monkeypatch.setattr(StatementBatcher, "change", counted)
     owners = [first, second, first, first, second]
     await asyncio.gather(
-        *(database.write(_charged(owner, f"h{n}", 4 + n, 4 + n)) for n, owner in enumerate(owners))
+        *(database.write(_charge(owner, f"h{n}", 4 + n, 4 + n)) for n, owner in enumerate(owners))
     )
     # Five holds end with five transfers, and each of two accounts and the revenue has one new balance.
     assert batched == [[5, 5, 3]]
@@ -211,7 +211,7 @@ async def test_a_group_books_the_captures_of_all_in_one_step(
 
 async def test_a_refused_capture_of_a_group_leaves_the_others(database: Any) -> None:
     [account_id] = await _accounts(database, 1, 100)
-    jobs = [database.write(_charged(account_id, f"h{n}", 5, 6 if n == 2 else 5)) for n in range(6)]
+    jobs = [database.write(_charge(account_id, f"h{n}", 5, 6 if n == 2 else 5)) for n in range(6)]
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert [type(result) for result in results] == [type(None)] * 2 + [ledger.LedgerError] + [type(None)] * 3
     after = await database.read(accounts.by_id(account_id))

@@ -74,7 +74,7 @@ async def change_databases(url: str, statement: str) -> None:
         await connection.close()
 
 
-def named(url: str, name: str) -> str:
+def with_name(url: str, name: str) -> str:
     """Return the URL of another database of the same server."""
     return urlsplit(url)._replace(path=f"/{name}").geturl()
 
@@ -100,7 +100,7 @@ async def _faults(configured: Settings) -> tuple[str, ...]:
 def test_a_dump_is_restored_into_an_empty_database(tmp_path: Path, source: Settings) -> None:
     name = f"restored_{os.getpid()}"
     postgres.apart(change_databases(source.database_url, f"CREATE DATABASE {name} TEMPLATE template0"))
-    target = source.replace(database_url=named(source.database_url, name))
+    target = source.replace(database_url=with_name(source.database_url, name))
     with under_writes(source, (tmp_path / "account").read_text()):
         run_tool("pg_dump", "-Fd", "-j2", "-f", str(tmp_path / "dump"), source.database_url)
     run_tool("pg_restore", "-j2", "--exit-on-error", "-d", target.database_url, str(tmp_path / "dump"))

@@ -82,7 +82,7 @@ class TestPostgres:
                 now = {
                     name
                     for name, query in sql.queries("postgres").items()
-                    if await _prepared(connection, query)
+                    if await _prepare(connection, query)
                 }
                 assert known <= now, f"{number} breaks {sorted(known - now)}"
                 known = now
@@ -122,7 +122,7 @@ CREATE INDEX prediction_mood ON prediction (mood) WHERE mood <> 'calm';
 """
 
 
-async def _prepared(connection: Any, query: SqlStatement) -> bool:
+async def _prepare(connection: Any, query: SqlStatement) -> bool:
     values = dict.fromkeys(PARAMETER.findall(query.sql))
     values.pop("now", None)
     text = binding.translate(query.sql, values).text

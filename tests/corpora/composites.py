@@ -96,9 +96,9 @@ def _noise(rng: np.random.Generator, size: tuple[int, int], grain: float) -> Arr
 
 def _ground(rng: np.random.Generator, size: tuple[int, int], stratum: Stratum) -> Array:
     if stratum == "textured":
-        return _textured(rng, size)
+        return _make_texture(rng, size)
     if stratum == "cluttered":
-        return _cluttered(rng, size)
+        return _make_clutter(rng, size)
     rows, columns = np.mgrid[0 : 1 : size[0] * 1j, 0 : 1 : size[1] * 1j]
     base = _colour(rng, 0.45 if stratum == "shadow" else 0.1)
     turn = rng.uniform(0, 2 * np.pi)
@@ -107,7 +107,7 @@ def _ground(rng: np.random.Generator, size: tuple[int, int], stratum: Stratum) -
     return np.clip(base + (ramp - corner)[..., None], 0.01, 0.99)
 
 
-def _textured(rng: np.random.Generator, size: tuple[int, int]) -> Array:
+def _make_texture(rng: np.random.Generator, size: tuple[int, int]) -> Array:
     base, other = _colour(rng, 0.2, 0.8), _colour(rng, 0.2, 0.8)
     other = base + (other - base) * rng.uniform(0.2, 0.6)
     rows, columns = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float64)
@@ -134,9 +134,9 @@ def _textured(rng: np.random.Generator, size: tuple[int, int]) -> Array:
     return np.clip(base + (other - base) * share, 0.01, 0.99)
 
 
-def _cluttered(rng: np.random.Generator, size: tuple[int, int]) -> Array:
+def _make_clutter(rng: np.random.Generator, size: tuple[int, int]) -> Array:
     back = np.where(np.arange(size[0])[:, None, None] < rng.uniform(0.4, 0.7) * size[0], 1.0, 0.0)
-    back = back * _textured(rng, size) + (1 - back) * _textured(rng, size)
+    back = back * _make_texture(rng, size) + (1 - back) * _make_texture(rng, size)
     for _ in range(int(rng.integers(3, 9))):
         at = (int(rng.integers(size[1])), int(rng.integers(size[0])))
         axes = (int(rng.integers(8, 60)), int(rng.integers(8, 60)))
@@ -177,7 +177,7 @@ def _body(
         return _furry(rng, size, tall, middle, colour)
     names = sorted(name for name in shapes.library() if name not in _THIN | _LATER)
     name = names[int(rng.integers(len(names)))]
-    return name, *_drawn(rng, size, (name, tall, middle), colour)
+    return name, *_draw(rng, size, (name, tall, middle), colour)
 
 
 def _new(name: str, part: shapes.ShapePart) -> bool:
@@ -185,7 +185,7 @@ def _new(name: str, part: shapes.ShapePart) -> bool:
     return part.optional and (part.role in _WORN_LATER or name == "person")
 
 
-def _drawn(
+def _draw(
     rng: np.random.Generator, size: tuple[int, int], style: tuple[str, float, float], colour: Array
 ) -> tuple[Array, Array]:
     name, tall, middle = style

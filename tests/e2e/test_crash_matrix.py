@@ -37,7 +37,7 @@ async def _child(folder: Path, failpoints: str = "", mutant: str = "") -> asynci
     )
 
 
-async def _ended(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def _wait_for_end(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """What it said, once it has ended; workers that it was just starting would hold its pipes open."""
     async with asyncio.timeout(processes.STORY_SECONDS):
         while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
@@ -46,11 +46,11 @@ async def _ended(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     return await processes.read_output(child)
 
 
-def _accepted(output: bytes) -> set[str]:
+def _accepted_ids(output: bytes) -> set[str]:
     return {line.split()[1] for line in output.decode().splitlines() if line.startswith("accepted")}
 
 
-async def _settled(built: PipelineFixture) -> list[predictions.Prediction]:
+async def _settle(built: PipelineFixture) -> list[predictions.Prediction]:
     """What every prediction in the store came to, after the client asked again for all of its orders."""
     await pipeline_child.submit_all(built)
     listed, _ = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
@@ -59,7 +59,7 @@ async def _settled(built: PipelineFixture) -> list[predictions.Prediction]:
 
 async def _check(folder: Path, accepted: set[str]) -> None:
     async with running_pipeline(folder) as again:
-        ended = await _settled(again)
+        ended = await _settle(again)
         assert accepted <= {prediction.id for prediction in ended}
         assert [prediction.state for prediction in ended] == [
             PredictionState.SUCCEEDED
@@ -80,20 +80,20 @@ async def _check(folder: Path, accepted: set[str]) -> None:
 @pytest.mark.parametrize("point", SERVER_POINTS)
 async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, point: str, moment: int) -> None:
     child = await _child(either, f"{point}=crash@{moment}")
-    output, errors = await _ended(child)
+    output, errors = await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
-    await _check(either, _accepted(output))
+    await _check(either, _accepted_ids(output))
 
 
 @pytest.mark.parametrize("point", REFUND_POINTS)
 async def test_a_server_killed_at_a_refund_returns_all_or_nothing(either: Path, point: str) -> None:
     child = await _child(either, f"{point}=crash", "refund")
-    output, errors = await _ended(child)
+    output, errors = await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
     refunds = int(point == "refund.after")
     async with running_pipeline(either) as again:
         listed, _ = await again.service.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
-        assert {prediction.id for prediction in listed} == _accepted(output)
+        assert {prediction.id for prediction in listed} == _accepted_ids(output)
         states = Counter(prediction.state for prediction in listed)
         assert states[PredictionState.SUCCEEDED] == pipeline_child.ORDERS - refunds
         assert sum(prediction.output is not None for prediction in listed) == pipeline_child.ORDERS - refunds
@@ -112,27 +112,27 @@ async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: P
             seen = b"".join([await child.stdout.readline() for _ in range(lines)])
     finally:
         child.kill()
-    rest, _ = await _ended(child)
-    await _check(either, _accepted(seen + rest))
+    rest, _ = await _wait_for_end(child)
+    await _check(either, _accepted_ids(seen + rest))
 
 
 @pytest.mark.parametrize("point", [p for p in SERVER_POINTS if p not in {"accept.before", "accept.after"}])
 async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point: str) -> None:
     child = await _child(either, f"{point}=fail")
-    output, _ = await _ended(child)
+    output, _ = await _wait_for_end(child)
     assert child.returncode == 0
     async with running_pipeline(either) as again:
         account = await again.account()
         listed, _ = await again.service.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
         won = [prediction for prediction in listed if prediction.state is PredictionState.SUCCEEDED]
-        assert _accepted(output) == {prediction.id for prediction in listed}
+        assert _accepted_ids(output) == {prediction.id for prediction in listed}
         assert (account.posted, account.held) == (CREDIT - len(won) * PRICE, 0)
         assert await again.faults() == ()
 
 
 async def test_a_mutant_that_captures_apart_from_success_is_caught(either: Path) -> None:
     child = await _child(either, "capture.after=crash", "capture-apart")
-    await _ended(child)
+    await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL
     async with running_pipeline(either) as again:
         assert await again.faults() != ()

@@ -27,7 +27,7 @@ def failing(point: str) -> dict[str, str]:
     }
 
 
-async def restarted(server: Server) -> None:
+async def restart(server: Server) -> None:
     await server.gone()
     server.environ["SIXFOLD_FAILPOINTS"] = ""
     await server.restart()
@@ -61,7 +61,7 @@ async def test_payment_counts_once_after_a_kill_at(either: Path, point: str) -> 
         account = json.loads(text)
         with pytest.raises(LOST):
             await tell(server, account["account_id"])
-        await restarted(server)
+        await restart(server)
         assert [(await tell(server, account["account_id"])).status for _ in range(2)] == [200, 200]
         paid = (await server.call("GET", "/api/account", **bearer)).json
         assert float(paid["balance_usd"]) == float(account["balance_usd"]) + 20.5
@@ -77,7 +77,7 @@ async def test_saved_file_is_charged_once_after_a_kill_at(either: Path, point: s
         path = "/create_and_upload_image?prompt=hill&width=64&height=64&save_path=hills/"
         with pytest.raises(LOST):
             await server.call("GET", f"{path}one.png", **bearer)
-        await restarted(server)
+        await restart(server)
         listed = (await server.call("GET", "/api/containers/predictions", **bearer)).json["predictions"]
         assert [each["status"] for each in listed] == ["succeeded"]
         after = (await server.call("GET", "/api/account", **bearer)).json

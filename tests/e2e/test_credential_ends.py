@@ -167,7 +167,7 @@ ENDS: dict[str, tuple[str, Ending]] = {
 
 
 @asynccontextmanager
-async def connected(servers: TwoServers, access: Access) -> AsyncIterator[list[asyncio.Task[Any]]]:
+async def connect(servers: TwoServers, access: Access) -> AsyncIterator[list[asyncio.Task[Any]]]:
     """Open an event stream and, for a token, a websocket on the second server."""
     opened = asyncio.Event()
 
@@ -207,7 +207,7 @@ async def test_revocation_on_one_server_ends_requests_on_the_other(
     path = ACCOUNT if kind == "session" else "/api/containers/predictions"
     known = (await access.second.get("/account" if kind == "session" else path)).status_code
     assert known == 200
-    async with connected(servers, access) as ending:
+    async with connect(servers, access) as ending:
         await end(servers, access)
         ended_at = asyncio.get_running_loop().time()
         first, *_ = await asyncio.gather(*ending)

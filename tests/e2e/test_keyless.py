@@ -45,7 +45,7 @@ async def raw(port: int, path: str, version: str = "1.1", host: str = "127.0.0.1
         await writer.wait_closed()
 
 
-async def upgraded(port: int, version: str, headers: str) -> bytes:
+async def upgrade(port: int, version: str, headers: str) -> bytes:
     """The first byte of the first websocket frame: 0x81 for a text, 0x88 for a close."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -74,11 +74,11 @@ async def forwarder(port: int) -> AsyncIterator[int]:
             await writer.drain()
         writer.close()
 
-    async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(pipe(reader, far_writer), pipe(far_reader, writer), return_exceptions=True)
 
-    async with await asyncio.start_server(passed, "127.0.0.1", 0) as listener:
+    async with await asyncio.start_server(pass_on, "127.0.0.1", 0) as listener:
         yield listener.sockets[0].getsockname()[1]
 
 
@@ -104,9 +104,9 @@ async def test_a_plain_proxy_needs_a_key_and_doctor_says_so(server: Server) -> N
         assert "HTTP/1.0 without a key is refused" in answer
         assert status(await raw(server.port, path, X_Forwarded_For="203.0.113.9")) == 401
         assert status(await raw(server.port, path, "1.0", Authorization=f"Bearer {server.key}")) == 200
-    assert await upgraded(server.port, "1.1", "") == b"\x81"
-    assert await upgraded(server.port, "1.0", f"Authorization: Bearer {server.key}\r\n") == b"\x81"
-    assert await upgraded(server.port, "1.0", "") == b"\x88", "closed by the server before any message"
+    assert await upgrade(server.port, "1.1", "") == b"\x81"
+    assert await upgrade(server.port, "1.0", f"Authorization: Bearer {server.key}\r\n") == b"\x81"
+    assert await upgrade(server.port, "1.0", "") == b"\x88", "closed by the server before any message"
     code, text = await server.command("doctor")
     assert code == 0
     assert f"HTTP/1.0: {len(KEYLESS_ROUTES) + 1}, a forwarding header: {len(KEYLESS_ROUTES)}" in text

@@ -10,7 +10,7 @@ from tests.e2e import servers
 from tests.fakes import fal
 
 
-async def _ended(server: servers.Server, path: str) -> str:
+async def _wait_for_end(server: servers.Server, path: str) -> str:
     """How a job ends; the wire has no event for another process."""
     async with asyncio.timeout(60):
         while (  # noqa: ASYNC110 - of another process there is no event
@@ -35,7 +35,7 @@ async def test_killed_server_finishes_the_provider_job_charged_once(tmp_path: Pa
             await server.kill()
             queue.ends = True
             await server.restart()
-            assert await _ended(server, accepted.json["status_url"]) == "completed"
+            assert await _wait_for_end(server, accepted.json["status_url"]) == "completed"
             status, text = await server.command("account", "show", "local@localhost", "--json")
             assert status == 0
             visible = json.loads(text)

@@ -23,7 +23,7 @@ pytestmark = [
 CREDIT, ORDERS = 1_000_000, 200
 
 
-async def _ended(child: Process, count: int) -> None:
+async def _wait_for_end(child: Process, count: int) -> None:
     for _ in range(count):
         await read_line(child, "ended")
 
@@ -33,11 +33,11 @@ async def test_node_and_server_death_lose_nothing_and_charge_once(tmp_path: Path
     home.mkdir()
     async with running_cluster(tmp_path, 2, [HARDWARE]) as rays:
         async with running(tmp_path, "ray_child.py", str(home), rays.address) as first:
-            await _ended(first, 30)
+            await _wait_for_end(first, 30)
             await rays.crash()
-            await _ended(first, 60)
+            await _wait_for_end(first, 60)
         async with running(tmp_path, "ray_child.py", str(home), rays.address) as second:
-            await _ended(second, ORDERS)
+            await _wait_for_end(second, ORDERS)
             response = json.loads(await read_line(second, "{"))
             await processes.wait_for_exit(second)
     assert response["states"] == {"succeeded": ORDERS}

@@ -51,7 +51,7 @@ async def test_same_request_to_both_servers_has_one_effect(tmp_path: Path) -> No
         answers = await asyncio.gather(*requests)
         assert {answer.status for answer in answers} == {202}
         assert len({answer.body for answer in answers}) == 1
-        ended = await _ended(second, answers[0].json["status_url"])
+        ended = await _wait_for_end(second, answers[0].json["status_url"])
         assert ended == "completed"
         assert await _balance(second) == ("9.993", "0.00")
 
@@ -69,14 +69,14 @@ async def test_other_server_finishes_work_of_a_dead_one_charged_once(tmp_path: P
         assert {reply.status for reply in replies} == {202}
         await first.kill()
         urls = [reply.json["status_url"] for reply in replies]
-        assert [await _ended(second, url) for url in urls] == ["completed"] * 10
+        assert [await _wait_for_end(second, url) for url in urls] == ["completed"] * 10
         assert await _balance(second) == ("9.93", "0.00")
         status, text = await second.command("ledger", "verify")
         assert status == 0, text
 
 
 @asynccontextmanager
-async def entered(server: Server, session: dict[str, Any], token: str = "") -> AsyncIterator[Guest]:
+async def enter(server: Server, session: dict[str, Any], token: str = "") -> AsyncIterator[Guest]:
     """A session's socket at a server, independent of the server that created it."""
     _, _, own = str(session["ws_url"]).partition("token=")
     path = f"/ws/containers/sessions/{session['session_id']}?token={token or own}"
@@ -89,11 +89,11 @@ async def test_session_follows_its_socket_and_survives_a_server(tmp_path: Path) 
         bearer = {"Authorization": f"Bearer {key}"}
         session = (await first.call("POST", "/api/containers/motion-model/sessions", {}, **bearer)).json
         path = f"/api/containers/sessions/{session['session_id']}"
-        async with entered(second, session) as guest:
+        async with enter(second, session) as guest:
             await guest.say("hello")
             seen = [pose["seq"] for pose in await guest.several("pose", 60)]
             await second.kill()
-        async with entered(first, session, session["resume_token"]) as guest:
+        async with enter(first, session, session["resume_token"]) as guest:
             await guest.say("hello", last_seq=seen[-1])
             seen += [pose["seq"] for pose in await guest.several("pose", 30)]
             assert seen == list(range(seen[0], seen[0] + len(seen)))
@@ -107,7 +107,7 @@ async def test_session_follows_its_socket_and_survives_a_server(tmp_path: Path) 
         assert status == 0, text
 
 
-async def _ended(server: Server, url: str) -> str:
+async def _wait_for_end(server: Server, url: str) -> str:
     async with asyncio.timeout(100):
         while True:
             status = str((await server.call("GET", url)).json["status"])

@@ -25,7 +25,7 @@ MODELS = ("small", "large")
 _WORDS = re.compile(r"say (\d+) words")
 
 
-def _unchanged(usage: dict[str, Any]) -> Any:
+def _same_usage(usage: dict[str, Any]) -> Any:
     return usage
 
 
@@ -72,7 +72,7 @@ class ModelServer:
     # How many events of a stream "trickle" holds back; 0 for half of them.
     held_back: int = 0
     # Changes the usage that a chat, a response or a message reports.
-    report: Callable[[dict[str, Any]], Any] = _unchanged
+    report: Callable[[dict[str, Any]], Any] = _same_usage
 
     @property
     def url(self) -> str:
@@ -199,7 +199,7 @@ class ModelServer:
         events = [{"type": "response.created", "response": {**answer, "usage": None}}, delta]
         events.append({"type": "response.completed", "response": answer})
         numbered = [{**event, "sequence_number": index} for index, event in enumerate(events)]
-        return self._stream([_named(event) for event in numbered], mode)
+        return self._stream([_named_event(event) for event in numbered], mode)
 
     async def compact(self, request: Request) -> Response:
         """Compact a conversation as OpenAI does."""
@@ -358,7 +358,7 @@ def _chat_chunks(shared: dict[str, Any], reply: dict[str, Any], usage: dict[str,
     return events
 
 
-def _named(event: dict[str, Any]) -> bytes:
+def _named_event(event: dict[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), json.dumps(event).encode())
 
 
@@ -404,7 +404,7 @@ def _message_events(answer: dict[str, Any]) -> list[bytes]:
     delta = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
     delta |= {"container": answer["container"]} if "container" in answer else {}
     events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
-    return [_named(event) for event in events]
+    return [_named_event(event) for event in events]
 
 
 @asynccontextmanager

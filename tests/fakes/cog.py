@@ -75,7 +75,7 @@ class FakeCog:
             return JSONResponse({"id": name, "status": "canceled", "logs": ""})
         if inputs.get("do") == "fail":
             return JSONResponse({"id": name, "status": "failed", "error": "The prompt has no verb."})
-        return JSONResponse({"id": name, "status": "succeeded", "logs": "loaded\nmade", **_made(inputs)})
+        return JSONResponse({"id": name, "status": "succeeded", "logs": "loaded\nmade", **_make(inputs)})
 
     async def _cancel(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -85,7 +85,7 @@ class FakeCog:
         return JSONResponse({})
 
 
-def _made(inputs: dict[str, Any]) -> dict[str, Any]:
+def _make(inputs: dict[str, Any]) -> dict[str, Any]:
     match inputs.get("do"):
         case "object":
             return {"output": {"mask": uri(b"m"), "parts": [uri(b"1"), uri(b"2")], "score": 0.25}}

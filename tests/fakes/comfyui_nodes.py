@@ -242,11 +242,11 @@ async def _nothing(_run: Running, conditioning: str) -> tuple[Any, ...]:
     return (conditioning[:0],)
 
 
-async def _guided(_run: Running, conditioning: str, guidance: float) -> tuple[Any, ...]:
+async def _guide(_run: Running, conditioning: str, guidance: float) -> tuple[Any, ...]:
     return (f"{conditioning} {guidance}",)
 
 
-async def _shifted(_run: Running, model: str, shift: float) -> tuple[Any, ...]:
+async def _shift(_run: Running, model: str, shift: float) -> tuple[Any, ...]:
     return (f"{model} {shift}",)
 
 
@@ -356,14 +356,14 @@ async def _upscaler(_run: Running, model_name: str) -> tuple[Any, ...]:
     return (2 if "2x" in model_name or "x2" in model_name else 4,)
 
 
-async def _upscaled(run: Running, upscale_model: int, image: Floats) -> tuple[Any, ...]:
+async def _upscale(run: Running, upscale_model: int, image: Floats) -> tuple[Any, ...]:
     size = (image.shape[2] * upscale_model, image.shape[1] * upscale_model)
     for tile in range(2):
         await run.step(tile + 1, 2)
     return (_each(image, lambda picture: picture.resize(size, Image.Resampling.BICUBIC)),)
 
 
-async def _tinted(run: Running, image: Floats, strength: float) -> tuple[Any, ...]:
+async def _tint(run: Running, image: Floats, strength: float) -> tuple[Any, ...]:
     for step in range(2):
         await run.step(step + 1, 2)
     red = np.asarray([1, 0, 0], np.float32) * np.float32(strength)
@@ -419,8 +419,8 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "LoraLoader": _lora,
     "CLIPTextEncode": _words,
     "ConditioningZeroOut": _nothing,
-    "FluxGuidance": _guided,
-    "ModelSamplingAuraFlow": _shifted,
+    "FluxGuidance": _guide,
+    "ModelSamplingAuraFlow": _shift,
     "EmptyLatentImage": _empty,
     "EmptySD3LatentImage": _empty,
     "RepeatLatentBatch": _repeat,
@@ -435,8 +435,8 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "ImageScale": _scale,
     "JoinImageWithAlpha": _join,
     "UpscaleModelLoader": _upscaler,
-    "ImageUpscaleWithModel": _upscaled,
-    "CustomTint": _tinted,
+    "ImageUpscaleWithModel": _upscale,
+    "CustomTint": _tint,
     "PreviewImage": _preview,
     "SaveImage": _save,
     "SaveImageWebsocket": _send,

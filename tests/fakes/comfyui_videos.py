@@ -132,7 +132,7 @@ OPTIONAL: dict[str, dict[str, Any]] = {
 OUTPUTS = frozenset({"SaveVideo", "SaveWEBM", "VHS_VideoCombine"})
 
 
-async def _shifted(_run: Any, model: str, shift: float) -> tuple[Any, ...]:
+async def _shift(_run: Any, model: str, shift: float) -> tuple[Any, ...]:
     return (f"{model} {shift}",)
 
 
@@ -141,12 +141,12 @@ async def _latent(_run: Any, **inputs: Any) -> tuple[Any, ...]:
     return (Reel(int(inputs["length"]), size, inputs.get("start_image")),)
 
 
-async def _pictured(run: Any, positive: str, negative: str, image: Floats, **inputs: Any) -> tuple[Any, ...]:
+async def _picture(run: Any, positive: str, negative: str, image: Floats, **inputs: Any) -> tuple[Any, ...]:
     (latent,) = await _latent(run, **inputs, start_image=image)
     return positive, negative, latent
 
 
-async def _rated(_run: Any, positive: str, negative: str, frame_rate: float) -> tuple[Any, ...]:
+async def _rate(_run: Any, positive: str, negative: str, frame_rate: float) -> tuple[Any, ...]:
     return f"{positive} {frame_rate}", negative
 
 
@@ -154,11 +154,11 @@ async def _sigmas(_run: Any, steps: int, **_given: Any) -> tuple[Any, ...]:
     return (int(steps),)
 
 
-async def _named(_run: Any, sampler_name: str) -> tuple[Any, ...]:
+async def _sampler_select(_run: Any, sampler_name: str) -> tuple[Any, ...]:
     return (sampler_name,)
 
 
-async def _sampled(run: Any, **inputs: Any) -> tuple[Any, ...]:
+async def _sample(run: Any, **inputs: Any) -> tuple[Any, ...]:
     result = await sampled(run, inputs["latent_image"], int(inputs["noise_seed"]), int(inputs["sigmas"]))
     return result, result
 
@@ -180,26 +180,24 @@ async def _video(_run: Any, images: Floats, fps: float) -> tuple[Any, ...]:
     return ((images, fps),)
 
 
-async def _saved(
-    run: Any, video: tuple[Floats, float], filename_prefix: str, **_given: Any
-) -> dict[str, Any]:
-    file = run.keep("output", filename_prefix, _encoded(*video, "mp4", "libx264"), "mp4")
+async def _save(run: Any, video: tuple[Floats, float], filename_prefix: str, **_given: Any) -> dict[str, Any]:
+    file = run.keep("output", filename_prefix, _encode(*video, "mp4", "libx264"), "mp4")
     return {"images": [file], "animated": [True]}
 
 
 async def _webm(run: Any, images: Floats, fps: float, filename_prefix: str, **_given: Any) -> dict[str, Any]:
-    file = run.keep("output", filename_prefix, _encoded(images, fps, "webm", "libvpx-vp9"), "webm")
+    file = run.keep("output", filename_prefix, _encode(images, fps, "webm", "libvpx-vp9"), "webm")
     return {"images": [file], "animated": [True]}
 
 
-async def _combined(
+async def _combine(
     run: Any, images: Floats, frame_rate: float, filename_prefix: str, **_given: Any
 ) -> dict[str, Any]:
-    file = run.keep("temp", filename_prefix, _encoded(images, frame_rate, "mp4", "libx264"), "mp4")
+    file = run.keep("temp", filename_prefix, _encode(images, frame_rate, "mp4", "libx264"), "mp4")
     return {"gifs": [file]}
 
 
-def _encoded(images: Floats, rate: float, container: str, codec: str) -> bytes:
+def _encode(images: Floats, rate: float, container: str, codec: str) -> bytes:
     out = io.BytesIO()
     with av.open(out, "w", format=container) as file:
         stream: Any = file.add_stream(codec, rate=round(rate))
@@ -214,17 +212,17 @@ def _encoded(images: Floats, rate: float, container: str, codec: str) -> bytes:
 
 
 NODES: dict[str, Callable[..., Awaitable[Any]]] = {
-    "ModelSamplingSD3": _shifted,
+    "ModelSamplingSD3": _shift,
     "EmptyHunyuanLatentVideo": _latent,
     "Wan22ImageToVideoLatent": _latent,
     "EmptyLTXVLatentVideo": _latent,
-    "LTXVImgToVideo": _pictured,
-    "LTXVConditioning": _rated,
+    "LTXVImgToVideo": _picture,
+    "LTXVConditioning": _rate,
     "LTXVScheduler": _sigmas,
-    "KSamplerSelect": _named,
-    "SamplerCustom": _sampled,
+    "KSamplerSelect": _sampler_select,
+    "SamplerCustom": _sample,
     "CreateVideo": _video,
-    "SaveVideo": _saved,
+    "SaveVideo": _save,
     "SaveWEBM": _webm,
-    "VHS_VideoCombine": _combined,
+    "VHS_VideoCombine": _combine,
 }

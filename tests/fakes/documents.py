@@ -61,10 +61,10 @@ def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, 
     )
     files = {"mimetype": "application/epub+zip", "META-INF/container.xml": EPUB_CONTAINER}
     texts = {f"OEBPS/{name}": text for name, text in zip(names, chapters, strict=True)}
-    return packed({**files, "OEBPS/book.opf": book, **texts, **(parts or {})})
+    return pack({**files, "OEBPS/book.opf": book, **texts, **(parts or {})})
 
 
-def packed(files: Mapping[str, str | bytes]) -> bytes:
+def pack(files: Mapping[str, str | bytes]) -> bytes:
     """Return a zip of these files."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:

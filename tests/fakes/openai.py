@@ -79,7 +79,7 @@ class OpenAI:
         if fault := await self.faults.take("generate", request, document):
             return fault
         try:
-            _authorised(request)
+            _authorize(request)
             return self._drawn(document, None)
         except Refused as refused:
             return JSONResponse(refused.document, refused.status)
@@ -93,7 +93,7 @@ class OpenAI:
         if fault := await self.faults.take("edit", request, document):
             return fault
         try:
-            _authorised(request)
+            _authorize(request)
             self.uploads += [("image", each) for each in pictures]
             return self._drawn(document, pictures)
         except Refused as refused:
@@ -105,7 +105,7 @@ class OpenAI:
         if fault := await self.faults.take("speak", request, document):
             return fault
         try:
-            _authorised(request)
+            _authorize(request)
             _sayable(document)
         except Refused as refused:
             return JSONResponse(refused.document, refused.status)
@@ -150,7 +150,7 @@ class OpenAI:
     def _drawn(self, inputs: dict[str, Any], pictures: list[bytes] | None) -> Response:
         if pictures is not None and not pictures:
             raise Refused(400, "Missing required parameter: 'image'.", param="image")
-        width, height, count = _checked(inputs)
+        width, height, count = _check(inputs)
         output_format = str(inputs.get("output_format", "png"))
         images = [
             self.file or fault_server.picture(width, height, seed=index, format_=output_format.upper())
@@ -181,7 +181,7 @@ class OpenAI:
         return JSONResponse(document)
 
 
-def _authorised(request: Request) -> None:
+def _authorize(request: Request) -> None:
     key = request.headers.get("authorization", "").removeprefix("Bearer ")
     if key != KEY:
         visible = f"{key[:8]}{'*' * 8}{key[-4:]}"
@@ -194,7 +194,7 @@ def _sayable(inputs: dict[str, Any]) -> None:
         raise Refused(400, "Invalid value for 'voice'.", param="voice", code="invalid_value")
 
 
-def _checked(inputs: dict[str, Any]) -> tuple[int, int, int]:
+def _check(inputs: dict[str, Any]) -> tuple[int, int, int]:
     for name in inputs:
         if name not in _FIELDS:
             raise Refused(400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")

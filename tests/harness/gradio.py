@@ -59,29 +59,29 @@ def pack(version: str, target: Path) -> None:
 
     `/usr/bin/python` is the Python of the environment, `/packages` its installed packages.
     """
-    stdlib, packages, program, _ = (Path(path).resolve() for path in _told(version))
+    stdlib, packages, program, _ = (Path(path).resolve() for path in _interpreter_facts(version))
     with tarfile.open(target, "w", dereference=True) as tar:
         for library in _libraries([program, *stdlib.rglob("lib-dynload/*.so"), *packages.rglob("*.so*")]):
             tar.add(library)
         tar.add(program, "usr/bin/python")
         for folder, there in ((stdlib, str(stdlib)), (packages, "packages")):
             for part in folder.iterdir():
-                tar.add(part, f"{there}/{part.name}", filter=_kept)
+                tar.add(part, f"{there}/{part.name}", filter=_keep)
 
 
 def base(version: str) -> str:
     """Return the prefix of that Python, which its container shares."""
-    return _told(version)[3]
+    return _interpreter_facts(version)[3]
 
 
-def _told(version: str) -> list[str]:
+def _interpreter_facts(version: str) -> list[str]:
     requests = [interpreter(version), "-c", _FACTS]
     return subprocess.run(
         requests, capture_output=True, text=True, check=True, timeout=60
     ).stdout.splitlines()
 
 
-def _kept(about: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _keep(about: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if _LEFT_OUT.fullmatch(Path(about.name).name) else about
 
 

@@ -65,7 +65,7 @@ def _rows(schema: int) -> Iterator[tuple[str, Row]]:
     yield "api_key", {"id": "key_old", "hash": keys.hash_of(KEY), "hint": "kkkk", **secret}
     signin = {"token_hash": keys.hash_of(COOKIE), "kind": "session", "expires_at": now + 24 * HOUR_US}
     yield "signin", {**signin, **secret}
-    yield "prediction", _prediction(DONE, now) | _finished(now)
+    yield "prediction", _prediction(DONE, now) | _finish(now)
     yield "prediction", _prediction(QUEUED, now)
     file = {"name": FILE, "account_id": ACCOUNT, "blob": blob_keys.blob_key(CONTENT), "kind": "output"}
     file |= {"content_type": "text/plain", "size": len(CONTENT), "prediction_id": DONE, "created_at": now}
@@ -101,7 +101,7 @@ def _prediction(name: str, now: int) -> Row:
     return {**row, "created_at": now - HOUR_US}
 
 
-def _finished(now: int) -> Row:
+def _finish(now: int) -> Row:
     file = {
         "name": FILE,
         "blob": blob_keys.blob_key(CONTENT),

@@ -133,19 +133,17 @@ def _part_of(data: Builder, filename: bytes = b"a.png") -> Builder:
     return build
 
 
-def _repeated(unit: bytes, head: bytes = b"", tail: bytes = b"--b--\r\n") -> Builder:
+def _repeat(unit: bytes, head: bytes = b"", tail: bytes = b"--b--\r\n") -> Builder:
     return lambda most: head + unit * ((most - len(head) - 16) // len(unit)) + tail
 
 
 def _multipart() -> Iterator[Document]:
-    yield Document("multipart parts", MULTIPART, _repeated(part(b"a", b"")))
-    yield Document("multipart headers", MULTIPART, _repeated(b"a: b\r\n", b"--b\r\n"))
-    yield Document("multipart long header", MULTIPART, _repeated(b"x", b"--b\r\nA: "))
-    yield Document(
-        "multipart boundaries", MULTIPART, _repeated(b"\r\n--", part(b"file", b"x", b"a.png")[:-2])
-    )
-    yield Document("multipart lines", MULTIPART, _repeated(b"\r\n", part(b"file", b"x", b"a.png")[:-2]))
-    yield Document("multipart field", MULTIPART, _repeated(b"x", part(b"text", b"x")[:-2], b"\r\n--b--\r\n"))
+    yield Document("multipart parts", MULTIPART, _repeat(part(b"a", b"")))
+    yield Document("multipart headers", MULTIPART, _repeat(b"a: b\r\n", b"--b\r\n"))
+    yield Document("multipart long header", MULTIPART, _repeat(b"x", b"--b\r\nA: "))
+    yield Document("multipart boundaries", MULTIPART, _repeat(b"\r\n--", part(b"file", b"x", b"a.png")[:-2]))
+    yield Document("multipart lines", MULTIPART, _repeat(b"\r\n", part(b"file", b"x", b"a.png")[:-2]))
+    yield Document("multipart field", MULTIPART, _repeat(b"x", part(b"text", b"x")[:-2], b"\r\n--b--\r\n"))
     for result in FILES:
         yield Document(f"multipart {result.name}", MULTIPART, _part_of(result.build))
 

@@ -14,7 +14,7 @@ from sixfold.net.clients import HttpClients
 from sixfold.settings import InvalidSetting
 
 
-def loaded(folder: Path, text: str) -> settings.Settings:
+def load(folder: Path, text: str) -> settings.Settings:
     """Return the settings of a file."""
     (folder / "sixfold.toml").write_text(text)
     return settings.load({}, data_dir=folder)
@@ -32,12 +32,12 @@ def loaded(folder: Path, text: str) -> settings.Settings:
     ],
 )
 def test_invalid_search_is_refused_in_one_sentence(tmp_path: Path, text: str, words: str) -> None:
-    configured = loaded(tmp_path, text)
+    configured = load(tmp_path, text)
     with pytest.raises(InvalidSetting, match=words) as caught:
         search.engine(configured, HttpClients(media.open_fetcher(configured)))
     assert "secret" not in str(caught.value)
 
 
 def test_table_of_sign_in_is_read_from_the_file(tmp_path: Path) -> None:
-    table: Any = loaded(tmp_path, '[sign_in]\nclaim = "groups"\n').tables["sign_in"]
+    table: Any = load(tmp_path, '[sign_in]\nclaim = "groups"\n').tables["sign_in"]
     assert group_roles.parse(table).claim == "groups"

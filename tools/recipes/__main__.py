@@ -30,7 +30,7 @@ _FILES = {"database_url": "", "blob_url": "", "upload_url": ""}
 _FREE = {"acme/small": {"input_per_million_usd": "0", "output_per_million_usd": "0"}}
 
 
-async def _tried(recipe: Recipe, home: Path, place: Place) -> tuple[str, str]:
+async def _try_sign_in(recipe: Recipe, home: Path, place: Place) -> tuple[str, str]:
     try:
         await asyncio.to_thread(installation.install, recipe.name, recipe.packages, home)
         said = await recipe.run(place)
@@ -59,7 +59,7 @@ async def _run(names: list[str], home: Path) -> int:
             for name in names or RECIPES:
                 began, folder = time.monotonic(), home / name
                 place = Place(folder, origin, gateway.app.key, _MODEL)
-                state, why = await _tried(RECIPES[name], folder, place)
+                state, why = await _try_sign_in(RECIPES[name], folder, place)
                 failures += state == "fails"
                 version = installation.version(folder, RECIPES[name].packages)
                 took = time.monotonic() - began

@@ -25,13 +25,13 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield opened
 
 
-async def _raced(database: Database) -> list[object]:
+async def _race(database: Database) -> list[object]:
     claims = (database.write(idempotency.begin(SCOPE, b"body", "boot")) for _ in range(20))
     return await asyncio.gather(*claims, return_exceptions=True)
 
 
 async def test_of_many_at_once_one_is_the_first(database: Database) -> None:
-    verdicts = await _raced(database)
+    verdicts = await _race(database)
     assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
     assert [type(verdict) for verdict in verdicts].count(RequestInProgress) == 19
 
@@ -57,7 +57,7 @@ async def test_stored_answer_is_replayed_and_unstored_frees_the_key(database: Da
 
 async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "old boot"))
-    verdicts = await _raced(database)
+    verdicts = await _race(database)
     assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
 
 
@@ -73,7 +73,7 @@ async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
         sql = claim.sql.replace("ON CONFLICT DO NOTHING", f"ON CONFLICT (id) DO UPDATE SET {claimed}")
         assert sql != claim.sql
         mutant._queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
-        verdicts = await _raced(opened)
+        verdicts = await _race(opened)
         assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) != 1
 
 

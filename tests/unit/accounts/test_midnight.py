@@ -28,7 +28,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield opened
 
 
-def _spent() -> Transaction[list[int]]:
+def _read_spent() -> Transaction[list[int]]:
     results: list[int] = []
     for period in PERIODS:
         row = yield from one("key_spent", key_id="key_1", period=period)
@@ -39,18 +39,18 @@ def _spent() -> Transaction[list[int]]:
 async def test_hold_across_midnight_refunds_the_day_it_counted_in(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
     await database.write(ledger.hold(account.id, "h", 100, PAYER))
-    assert await database.read(_spent()) == [100, 100, 0, 0]
+    assert await database.read(_read_spent()) == [100, 100, 0, 0]
     await database.write(ledger.capture("h", 30, ENTRY))
-    assert await database.read(_spent()) == [30, 30, 0, 0]
+    assert await database.read(_read_spent()) == [30, 30, 0, 0]
 
 
 async def test_holds_made_together_across_midnight_do_so_too(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
     expected = [ledger_batches.HoldRequest(account.id, name, 20, PAYER) for name in ("h1", "h2")]
     moment = await database.write(ledger_batches.hold_all(expected))
-    assert await database.read(_spent()) == [40, 40, 0, 0]
+    assert await database.read(_read_spent()) == [40, 40, 0, 0]
     charge = ledger_batches.Capture(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
     await database.write(ledger_batches.capture_all([charge]))
     # A release reads the time of the hold.
     await database.write(ledger.release("h2"))
-    assert await database.read(_spent()) == [5, 5, 0, 0]
+    assert await database.read(_read_spent()) == [5, 5, 0, 0]

@@ -75,7 +75,7 @@ PEOPLE = [
 ] + ["INSERT INTO oauth_client (id, name, redirect_uris, created_at) VALUES ('client', 'n', '[]', 1)"]
 
 
-async def upgraded(folder: Path, backend: str) -> None:
+async def upgrade(folder: Path, backend: str) -> None:
     """A migrated database with keys of the previous version, which then inserts more of them."""
     if backend == "sqlite":
         backends.database_url(folder, backend)
@@ -110,7 +110,7 @@ def _postgres_blob(data: bytes) -> str:
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, backend: str) -> None:
-    await upgraded(tmp_path, backend)
+    await upgrade(tmp_path, backend)
     async with databases.running_database(backend, tmp_path) as database:
         for prefix in ("old-", "new-"):
             for name, (_, _, expected) in OLD_KEYS.items():
@@ -124,7 +124,7 @@ async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, backen
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, backend: str) -> None:
-    await upgraded(tmp_path, backend)
+    await upgrade(tmp_path, backend)
     async with databases.running_database(backend, tmp_path) as database:
         secrets = WebhookSecrets(database, b"m" * 32)
         assert await secrets.of("customer") == SECRET

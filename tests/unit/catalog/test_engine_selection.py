@@ -37,7 +37,7 @@ def document() -> dict[str, Any]:
     return {"engines": engines, "models": {"ra1": {**model, "engines": list(KINDS)}}}
 
 
-def built(table: dict[str, Any] | None = None) -> Catalog:
+def build(table: dict[str, Any] | None = None) -> Catalog:
     prices = PriceTable({"unit": {"per": "request", "usd": "0.01"}})
     return catalog.build(engine_selection.apply(document(), table or {}), prices, {})
 
@@ -53,11 +53,11 @@ def chosen(known: Catalog, inputs: SelectionPolicy) -> str:
 @pytest.mark.parametrize("first", range(4))
 def test_the_first_that_can_run_serves(first: int) -> None:
     names = list(KINDS)[first:]
-    assert chosen(built(), terms(*names)) == names[0]
+    assert chosen(build(), terms(*names)) == names[0]
 
 
 def test_a_preview_serves_only_where_it_may() -> None:
-    known = built()
+    known = build()
     assert chosen(known, terms("painter")) == "painter"
     with pytest.raises(errors.EngineUnavailable) as refused:
         known["ra1"].choose({}, terms("painter", previews=False))
@@ -68,27 +68,27 @@ def test_a_preview_serves_only_where_it_may() -> None:
 
 
 def test_what_nobody_pays_for_never_goes_to_a_provider() -> None:
-    assert chosen(built(), terms("fal", "painter", paid=False)) == "painter"
+    assert chosen(build(), terms("fal", "painter", paid=False)) == "painter"
     with pytest.raises(errors.EngineUnavailable):
-        built()["ra1"].choose({}, terms("fal", paid=False))
+        build()["ra1"].choose({}, terms("fal", paid=False))
 
 
 def test_without_any_engine_the_sentence_names_every_way_out() -> None:
     with pytest.raises(errors.EngineUnavailable) as refused:
-        built()["ra1"].choose({}, terms())
+        build()["ra1"].choose({}, terms())
     assert str(refused.value) == (
         "No engine can serve ra1 here. Run `sixfold engines add image`, start ComfyUI or set FAL_KEY."
     )
 
 
 def test_the_operator_orders_the_kinds_and_leaves_some_out() -> None:
-    known = built({"order": ["provider", "embedded", "weights"]})
+    known = build({"order": ["provider", "embedded", "weights"]})
     assert [engine.name for engine in known["ra1"].engines] == ["fal", "painter", "own"]
 
 
 @pytest.mark.parametrize(("pin", "expected"), [("fal", ["fal"]), (["painter", "own"], ["painter", "own"])])
 def test_a_pinned_model_has_these_engines_and_no_other(pin: object, expected: list[str]) -> None:
-    known = built({"models": {"ra1": pin}})
+    known = build({"models": {"ra1": pin}})
     assert [engine.name for engine in known["ra1"].engines] == expected
 
 
@@ -98,7 +98,7 @@ def test_configured_options_and_engines_override_the_catalog() -> None:
         "mine": {"like": "own", "source": "/models/b", "size": 2},
         "models": {"ra1": ["mine", "own"]},
     }
-    mine, own = built(table)["ra1"].engines
+    mine, own = build(table)["ra1"].engines
     assert own.options == {"size": 1, "source": "/models/a"}
     assert mine.options == {"size": 2, "source": "/models/b"}
     assert dataclasses.replace(mine, name="own", options=own.options) == own
@@ -119,7 +119,7 @@ def test_configured_options_and_engines_override_the_catalog() -> None:
 )
 def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], message: str) -> None:
     with pytest.raises(engine_selection.InvalidEngineConfig, match=message):
-        built(table)
+        build(table)
 
 
 def test_one_clause_makes_a_sentence_and_none_makes_none() -> None:

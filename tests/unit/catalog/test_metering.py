@@ -49,14 +49,14 @@ async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
         yield built
 
 
-async def spent(line: PipelineFixture) -> int:
+async def read_spent(line: PipelineFixture) -> int:
     assert await line.faults() == ()
     account = await line.account()
     assert account.held == 0
     return CREDIT - account.posted
 
 
-def itemized(prediction: Prediction) -> int | None:
+def itemize(prediction: Prediction) -> int | None:
     """Return the cost as computed from the receipt."""
     visible = receipt.to_json(prediction)[-1].get("charge")
     return None if visible is None else recomputed(visible)
@@ -69,33 +69,33 @@ async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: Pipeli
     assert ended.state is PredictionState.SUCCEEDED
     assert ended.cost == math.ceil(HOUR * ended.durations.run / HOUR_US) > 0
     assert ended.hardware == "gpu-24gb-a"
-    assert itemized(ended) == ended.cost
+    assert itemize(ended) == ended.cost
     assert ended.charge == CostBreakdown(ended.cost, (run_time(ended.durations.run, HOUR),))
-    assert await spent(line) == ended.cost
+    assert await read_spent(line) == ended.cost
 
 
 async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: PipelineFixture) -> None:
     response = await line.run("metered", extras={"billed": 2.5})
     assert (response.price, response.cost, response.credits) == (10 * PRICE, 17_500, 2)
-    assert itemized(response) == 17_500
+    assert itemize(response) == 17_500
     assert response.charge == charges.calculate((LineItem("request", 2_500_000, PRICE, 10**6),))
     untold = await line.run("metered")
-    assert (untold.cost, itemized(untold)) == (10 * PRICE, 10 * PRICE)
-    assert await spent(line) == 17_500 + 10 * PRICE
+    assert (untold.cost, itemize(untold)) == (10 * PRICE, 10 * PRICE)
+    assert await read_spent(line) == 17_500 + 10 * PRICE
 
 
 async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: PipelineFixture) -> None:
     """Two seconds of a recording are 0.0333… minutes."""
     response = await line.run("metered", extras={"billed": 2 / 60})
-    assert response.cost == math.ceil(PRICE * 2 / 60) == 234 == itemized(response)
+    assert response.cost == math.ceil(PRICE * 2 / 60) == 234 == itemize(response)
 
 
 async def test_no_run_costs_more_than_was_held_for_it(line: PipelineFixture) -> None:
     ended = await line.run("metered", extras={"billed": 99})
-    assert ended.cost == 10 * PRICE == itemized(ended)
+    assert ended.cost == 10 * PRICE == itemize(ended)
     assert ended.charge is not None
     assert ended.charge.limit == 10 * PRICE
-    assert await spent(line) == 10 * PRICE
+    assert await read_spent(line) == 10 * PRICE
 
 
 async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: PipelineFixture) -> None:
@@ -104,7 +104,7 @@ async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Pipe
     page = await line.database.read(ledger_queries.page(ended.account_id, 1, None))
     assert charges.decode(page.entries[0]["charge"]) == ended.charge
     free = await line.run(charged=False)
-    assert (free.cost, itemized(free)) == (0, 0)
+    assert (free.cost, itemize(free)) == (0, 0)
 
 
 async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineFixture) -> None:
@@ -134,7 +134,7 @@ async def test_a_failed_run_of_either_kind_costs_nothing(line: PipelineFixture) 
     for model in ("hired", "metered"):
         ended = await line.run(model, extras={"raise": "public", "billed": 1})
         assert (ended.state, ended.cost) == (PredictionState.FAILED, 0)
-    assert await spent(line) == 0
+    assert await read_spent(line) == 0
 
 
 async def parent(line: PipelineFixture, gate: Path) -> Prediction:
@@ -152,7 +152,7 @@ async def test_parent_pays_for_children_that_hold_nothing(line: PipelineFixture,
     ended = await line.service.wait(whole, 60)
     assert (ended.cost, ended.credits) == (2 * PRICE, 2)
     assert ended.charge == charges.calculate((LineItem("echo", 2, PRICE),))
-    assert await spent(line) == 2 * PRICE
+    assert await read_spent(line) == 2 * PRICE
 
 
 async def test_a_child_is_ordered_once_however_often_its_parent_asks(
@@ -176,7 +176,7 @@ async def test_abandoned_child_ends_with_its_parent(line: PipelineFixture, tmp_p
     orphan = await line.service.submit(order)
     await line.service.cancel(whole.id, Tenant.of(whole))
     assert (await line.service.wait(orphan, 60)).state is PredictionState.CANCELED
-    assert await spent(line) == 0
+    assert await read_spent(line) == 0
 
 
 async def test_the_children_of_a_parent_that_failed_cost_nothing(
@@ -192,9 +192,9 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(
     await line.service.cancel(whole.id, Tenant.of(whole))
     assert (await line.service.wait(whole, 60)).state is PredictionState.CANCELED
     part = await line.service.get(done.id, Tenant.of(done))
-    assert (part.cost, itemized(part)) == (0, None)  # what it made is withdrawn with its parent
-    assert itemized(await line.service.get(whole.id, Tenant.of(whole))) is None
-    assert await spent(line) == 0
+    assert (part.cost, itemize(part)) == (0, None)  # what it made is withdrawn with its parent
+    assert itemize(await line.service.get(whole.id, Tenant.of(whole))) is None
+    assert await read_spent(line) == 0
     with pytest.raises(errors.Conflict):
         await line.run(parent=ParentRun(whole.id, "3", whole.model))
 
@@ -233,7 +233,7 @@ async def test_child_finishing_after_its_parent_keeps_no_result(
     gate.touch()
     ended = await line.service.wait(late, 60)
     assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
-    assert await spent(line) == 0
+    assert await read_spent(line) == 0
 
 
 async def test_unpaid_result_of_an_older_version_is_swept(

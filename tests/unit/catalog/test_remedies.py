@@ -37,11 +37,11 @@ def document() -> dict[str, Any]:
     return dict(app_catalog.models_document())
 
 
-def known() -> Catalog:
+def build_catalog() -> Catalog:
     return catalog.build(document(), app_catalog.price_table(Settings(data_dir=Path("/nonexistent"))), {})
 
 
-CATALOG = known()
+CATALOG = build_catalog()
 ENGINES = tuple(CATALOG.engines().values())
 MODELS = CATALOG.models()
 LACKING = [model for model in MODELS if any(engine.unlock for engine in model.engines)]

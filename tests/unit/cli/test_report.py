@@ -56,14 +56,14 @@ async def look(folder: Path, **inputs: object) -> CheckReport:
     return await asyncio.to_thread(report.read, configured, None)
 
 
-async def detected(folder: Path, **inputs: object) -> dict[str, dict[str, Any]]:
+async def detect(folder: Path, **inputs: object) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in (await look(folder, **inputs)).found}
 
 
 async def test_a_model_server_that_answers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
-        row = (await detected(tmp_path))["Ollama"]
+        row = (await detect(tmp_path))["Ollama"]
     assert (row["state"], row["found"]) == ("found", f"at http://127.0.0.1:{port}")
 
 
@@ -81,7 +81,7 @@ async def test_another_program_on_its_port_is_absent(
 ) -> None:
     async with text_server(text) as port:
         ollama_at(monkeypatch, port)
-        row = (await detected(tmp_path))["Ollama"]
+        row = (await detect(tmp_path))["Ollama"]
     assert (row["state"], row["found"], row["how"]) == ("absent", None, "start Ollama")
 
 
@@ -89,7 +89,7 @@ async def test_a_port_that_refuses_is_absent(tmp_path: Path, monkeypatch: pytest
     async with text_server(b"") as port:
         pass
     ollama_at(monkeypatch, port)
-    assert (await detected(tmp_path))["Ollama"]["state"] == "absent"
+    assert (await detect(tmp_path))["Ollama"]["state"] == "absent"
 
 
 async def test_a_model_server_that_accepts_and_does_not_answer_is_slow(
@@ -98,7 +98,7 @@ async def test_a_model_server_that_accepts_and_does_not_answer_is_slow(
     monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
     async with text_server(None) as port:
         ollama_at(monkeypatch, port)
-        row = (await detected(tmp_path))["Ollama"]
+        row = (await detect(tmp_path))["Ollama"]
     assert (row["state"], row["found"]) == ("slow", None)
     assert row["how"] == f"wait for Ollama: http://127.0.0.1:{port} did not answer in time"
 
@@ -109,7 +109,7 @@ async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(
     monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
     async with comfyui() as comfy:
         comfy.silent.add("/system_stats")
-        row = (await detected(tmp_path, comfyui_url=comfy.url, probe=False))["ComfyUI"]
+        row = (await detect(tmp_path, comfyui_url=comfy.url, probe=False))["ComfyUI"]
     assert (row["state"], row["found"], row["url"]) == ("slow", None, comfy.url)
     assert row["how"] == f"wait for ComfyUI: {comfy.url} did not answer within 0.2 seconds"
 
@@ -117,13 +117,13 @@ async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(
 async def test_nothing_is_asked_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
-        assert (await detected(tmp_path, probe=False))["Ollama"]["found"] is None
+        assert (await detect(tmp_path, probe=False))["Ollama"]["found"] is None
 
 
 async def test_our_own_port_is_no_model_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
-        assert (await detected(tmp_path, port=port))["Ollama"]["found"] is None
+        assert (await detect(tmp_path, port=port))["Ollama"]["found"] is None
 
 
 async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) ->
 
 async def test_a_comfyui_without_models_says_what_to_put_where(tmp_path: Path) -> None:
     async with comfyui(InstalledFiles(checkpoints=(), upscale_models=())) as comfy:
-        row = (await detected(tmp_path, comfyui_url=comfy.url))["ComfyUI"]
+        row = (await detect(tmp_path, comfyui_url=comfy.url))["ComfyUI"]
     assert "put a checkpoint such as sd_xl_base_1.0.safetensors into its folder" in row["unlocks"]
 
 
 async def test_a_configured_comfyui_that_is_not_there_is_absent(tmp_path: Path) -> None:
     async with comfyui() as comfy:
         url = comfy.url
-    row = (await detected(tmp_path, comfyui_url=url))["ComfyUI"]
+    row = (await detect(tmp_path, comfyui_url=url))["ComfyUI"]
     assert (row["state"], row["how"]) == ("absent", f"ComfyUI cannot be reached ({url})")
 
 

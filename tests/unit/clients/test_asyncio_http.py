@@ -47,7 +47,7 @@ async def client() -> AsyncIterator[asyncio_http.Client]:
     await opened.aclose()
 
 
-async def _asked(client: asyncio_http.Client, url: str, body: bytes = b"{}") -> bytes:
+async def _ask(client: asyncio_http.Client, url: str, body: bytes = b"{}") -> bytes:
     answer = await client.post(url, {}, body, stream=False)
     try:
         return await answer.read_all()
@@ -65,8 +65,8 @@ async def test_idle_connection_closed_by_peer_is_replaced(client: asyncio_http.C
         await reader.read()
 
     async with serving(talk) as url:
-        assert await _asked(client, url) == b"000"
-        assert await _asked(client, url) == b"001"
+        assert await _ask(client, url) == b"000"
+        assert await _ask(client, url) == b"001"
 
 
 async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: asyncio_http.Client) -> None:
@@ -78,7 +78,7 @@ async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: async
 
     async with serving(talk) as url:
         with pytest.raises(UpstreamFailure, match="could not be reached"):
-            await _asked(client, url)
+            await _ask(client, url)
     assert counts == [0]
 
 
@@ -91,7 +91,7 @@ async def test_an_answer_that_nobody_asked_for_reaches_nobody(
             writer.write(_WHOLE % number + (stray if number == 0 else b""))
 
     async with serving(talk) as url:
-        assert [await _asked(client, url) for _ in range(3)] == [b"000", b"001", b"001"]
+        assert [await _ask(client, url) for _ in range(3)] == [b"000", b"001", b"001"]
 
 
 async def test_a_body_without_a_length_ends_with_its_connection(client: asyncio_http.Client) -> None:
@@ -100,7 +100,7 @@ async def test_a_body_without_a_length_ends_with_its_connection(client: asyncio_
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
 
     async with serving(talk) as url:
-        assert await _asked(client, url) == b"all of it"
+        assert await _ask(client, url) == b"all of it"
 
 
 async def test_what_is_said_before_the_answer_is_passed_over(client: asyncio_http.Client) -> None:
@@ -110,7 +110,7 @@ async def test_what_is_said_before_the_answer_is_passed_over(client: asyncio_htt
         await reader.read()
 
     async with serving(talk) as url:
-        assert await _asked(client, url) == b"000"
+        assert await _ask(client, url) == b"000"
 
 
 async def test_what_is_no_http_cannot_be_read(client: asyncio_http.Client) -> None:
@@ -121,7 +121,7 @@ async def test_what_is_no_http_cannot_be_read(client: asyncio_http.Client) -> No
 
     async with serving(talk) as url:
         with pytest.raises(UpstreamFailure, match="cannot be parsed"):
-            await _asked(client, url)
+            await _ask(client, url)
 
 
 async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: asyncio_http.Client) -> None:
@@ -156,7 +156,7 @@ async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: async
         gone.set()
 
     async with serving(talk) as url, asyncio.timeout(60):
-        asking = asyncio.create_task(_asked(client, url))
+        asking = asyncio.create_task(_ask(client, url))
         await request.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -177,7 +177,7 @@ async def test_idle_connections_are_closed_after_a_while(
         ends.release()
 
     async with serving(talk) as url, asyncio.timeout(60):
-        await asyncio.gather(*(_asked(client, url) for _ in range(3)))
+        await asyncio.gather(*(_ask(client, url) for _ in range(3)))
         idle = [each for connections in client._idle.values() for each in connections]
         assert len([weakref.finalize(each, freed.release) for each in idle]) == 3
         idle.clear()

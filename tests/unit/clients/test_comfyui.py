@@ -84,7 +84,7 @@ def graph(seed: int = 1, prompt: str = "a lake", **changes: Any) -> dict[str, An
     return {str(n): {"class_type": kind, "inputs": inputs} for n, (kind, inputs) in enumerate(nodes, 1)}
 
 
-async def reached(event: asyncio.Event) -> None:
+async def reach(event: asyncio.Event) -> None:
     """Wait for an event of the fake."""
     async with asyncio.timeout(60):
         await event.wait()
@@ -147,9 +147,9 @@ async def test_a_server_without_websockets_is_asked_for_its_history(place: Place
 async def test_a_socket_that_drops_in_the_middle_loses_nothing(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
-    await reached(hold.reached)
+    await reach(hold.reached)
     place.comfy.drop_sockets()
-    await reached(place.comfy.back)
+    await reach(place.comfy.back)
     hold.go.set()
     assert (await run)["7"]["images"]
     assert NodeProgress("5", 3, 3) in place.events
@@ -195,7 +195,7 @@ async def test_a_canceled_run_is_interrupted_there(place: Place, old: bool) -> N
     place.comfy.old = old
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
-    await reached(hold.reached)
+    await reach(hold.reached)
     run.cancel()
     await asyncio.wait([run])
     hold.go.set()
@@ -208,10 +208,10 @@ async def test_a_canceled_run_is_interrupted_there(place: Place, old: bool) -> N
 async def test_canceled_queued_run_is_removed_and_others_continue(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     first = place.begun(graph(1))
-    await reached(hold.reached)
+    await reach(hold.reached)
     place.comfy.changed.clear()
     second = place.begun(graph(2))
-    await reached(place.comfy.changed)
+    await reach(place.comfy.changed)
     second.cancel()
     await asyncio.wait([second])
     assert place.comfy.pending == []
@@ -312,7 +312,7 @@ async def test_an_interrupt_by_somebody_else_is_told(place: Place, sockets: bool
     place.comfy.sockets = sockets
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
-    await reached(hold.reached)
+    await reach(hold.reached)
     place.comfy.interrupt()
     hold.go.set()
     with pytest.raises(comfyui_errors.ComfyInterrupted, match="interrupted on the ComfyUI server"):
@@ -322,7 +322,7 @@ async def test_an_interrupt_by_somebody_else_is_told(place: Place, sockets: bool
 async def test_a_restart_in_the_middle_is_noticed(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
-    await reached(hold.reached)
+    await reach(hold.reached)
     await place.comfy.forget()
     with pytest.raises(comfyui_errors.ComfyError, match="no longer has this run"):
         await run
@@ -331,10 +331,10 @@ async def test_a_restart_in_the_middle_is_noticed(place: Place) -> None:
 async def test_prompt_removed_from_the_queue_is_detected(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     first = place.begun(graph(1))
-    await reached(hold.reached)
+    await reach(hold.reached)
     place.comfy.changed.clear()
     second = place.begun(graph(2))
-    await reached(place.comfy.changed)
+    await reach(place.comfy.changed)
     place.comfy.pending.clear()
     with pytest.raises(comfyui_errors.ComfyError, match="its queue was cleared"):
         await second
@@ -345,7 +345,7 @@ async def test_prompt_removed_from_the_queue_is_detected(place: Place) -> None:
 async def test_a_server_that_dies_in_the_middle_is_given_up(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
-    await reached(hold.reached)
+    await reach(hold.reached)
     await place.comfy.stop()
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="stopped answering in the middle"):
         await run
@@ -397,7 +397,7 @@ async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str,
             await place.server.stats()
         return
     run = place.begun(graph())
-    await reached(hold.reached)
+    await reach(hold.reached)
     if path == "/history":
         prompt_id = place.comfy.running.prompt_id if place.comfy.running else ""
         place.comfy.answers[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()

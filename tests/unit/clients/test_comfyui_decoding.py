@@ -23,11 +23,11 @@ async def test_a_large_document_is_decoded_in_another_thread(monkeypatch: pytest
     readers: list[threading.Thread] = []
     decode = decoding.json_decoding.decode
 
-    def recorded(raw: Any) -> Any:
+    def record(raw: Any) -> Any:
         readers.append(threading.current_thread())
         return decode(raw)
 
-    monkeypatch.setattr(decoding.json_decoding, "decode", recorded)
+    monkeypatch.setattr(decoding.json_decoding, "decode", record)
     document = {f"node{at}": {"input": [["a", "b"], {"default": at / 7}]} for at in range(50_000)}
     assert await decoding.decode(json.dumps(document).encode()) == document
     assert readers

@@ -23,7 +23,7 @@ def assistant_message(*blocks: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def passed(*messages: Any) -> dict[str, Any]:
+def pass_on(*messages: Any) -> dict[str, Any]:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     body = json.dumps({"model": "both", "thinking": thinking, "messages": messages})
     return json.loads(Messages().rewrite_request(body.encode(), "small"))
@@ -31,21 +31,21 @@ def passed(*messages: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seal", ["", "reasoning", "reasoning_content"])
 def test_a_foreign_thought_is_left_out_and_its_own_stays(seal: str) -> None:
-    result = passed(ASKED, assistant_message(thought(seal), thought("EqRk"), TEXT), ASKED)
+    result = pass_on(ASKED, assistant_message(thought(seal), thought("EqRk"), TEXT), ASKED)
     assert result["messages"] == [ASKED, assistant_message(thought("EqRk"), TEXT), ASKED]
     assert (result["model"], result["thinking"]["type"]) == ("small", "enabled")
 
 
 def test_a_turn_of_nothing_but_foreign_thoughts_goes_with_them() -> None:
-    assert passed(ASKED, assistant_message(thought("")), ASKED)["messages"] == [ASKED, ASKED]
+    assert pass_on(ASKED, assistant_message(thought("")), ASKED)["messages"] == [ASKED, ASKED]
 
 
 def test_tool_turn_keeps_thinking_only_with_its_own_reasoning() -> None:
-    result = passed(ASKED, assistant_message(thought("reasoning"), CALL), TOLD)
+    result = pass_on(ASKED, assistant_message(thought("reasoning"), CALL), TOLD)
     assert result["messages"] == [ASKED, assistant_message(CALL), TOLD]
     assert "thinking" not in result
-    assert "thinking" in passed(ASKED, assistant_message(thought("EqRk"), thought(""), CALL), TOLD)
-    assert "thinking" in passed(
+    assert "thinking" in pass_on(ASKED, assistant_message(thought("EqRk"), thought(""), CALL), TOLD)
+    assert "thinking" in pass_on(
         ASKED, assistant_message(thought(""), CALL), TOLD, assistant_message(TEXT), ASKED
     )
 
@@ -62,4 +62,4 @@ def test_what_is_not_foreign_stays_byte_for_byte() -> None:
 
 def test_messages_that_are_none_are_left_to_the_server() -> None:
     odd = [{"role": "assistant", "content": [{"type": "thinking", "thinking": 5}]}, 7]
-    assert passed(*odd)["messages"] == odd
+    assert pass_on(*odd)["messages"] == odd

@@ -53,17 +53,17 @@ def schema_of(*functions: tuple[list[Any], list[Any]], parameters: int = 100) ->
     ids=["choices", "inputs", "outputs of one", "outputs"],
 )
 def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) -> None:
-    def refused() -> None:
+    def expect_refusal() -> None:
         with pytest.raises(errors.BadRequest, match="more than 50000 inputs and outputs together"):
             schema_of(*functions)
 
     tracemalloc.start()
     try:
-        refused()
+        expect_refusal()
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert loop_time.cpu_seconds(refused, 1) < 1
+    assert loop_time.cpu_seconds(expect_refusal, 1) < 1
     assert grown < 64 * 2**20
 
 
@@ -150,15 +150,15 @@ def space(*bodies: Body) -> GradioServer:
 
 @pytest.mark.parametrize("document", DENSE.values(), ids=DENSE)
 async def test_a_description_with_too_many_values_is_refused(document: bytes) -> None:
-    async def refused() -> None:
+    async def expect_refusal() -> None:
         with pytest.raises(SpaceError, match="too many values"):
             await space(Body(document)).describe()
 
     async with loop_time.watched() as seen:
-        await refused()
+        await expect_refusal()
     tracemalloc.start()
     try:
-        await refused()
+        await expect_refusal()
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

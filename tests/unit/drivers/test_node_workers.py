@@ -116,12 +116,12 @@ async def start_run(graph_fixture: GraphFixture, graph: Graph) -> asyncio.Task[A
     """Start a run and wait until its first node is running."""
     began = asyncio.Event()
 
-    def received(event: Any) -> None:
+    def receive(event: Any) -> None:
         if event.type == "progress":
             began.set()
 
     verdict = validate(graph, registry.registry())
-    run = asyncio.create_task(execute.execute(verdict, graph_fixture.place, received))
+    run = asyncio.create_task(execute.execute(verdict, graph_fixture.place, receive))
     waiting = asyncio.create_task(began.wait())
     await asyncio.wait({run, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

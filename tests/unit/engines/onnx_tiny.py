@@ -16,7 +16,7 @@ def _node(kind: str, inputs: tuple[str, ...], output: str, **values: int | str) 
     return _field(1, row)
 
 
-def _saved(path: Path, graph: bytes) -> Path:
+def _save(path: Path, graph: bytes) -> Path:
     path.write_bytes(
         _field(1, 8) + _field(7, graph + _field(2, "tiny")) + _field(8, _field(1, "") + _field(2, 13))
     )
@@ -30,14 +30,14 @@ def enlarger(path: Path, scale: int, side: int | str = "n", gain: float = 1.0) -
     graph = _node("Conv", ("x", "w"), "deep") + _node("DepthToSpace", ("deep",), "y", blocksize=scale)
     graph += _field(5, _tensor("w", (3 * scale * scale, 3, 1, 1), weights))
     graph += _field(11, _value("x", (1, 3, side, side))) + _field(12, _value("y", (1, 3, "a", "b")))
-    return _saved(path, graph)
+    return _save(path, graph)
 
 
 def filler(path: Path, side: int = 32, kind: str = "Max") -> Path:
     """Makes what a mask covers white, or by another `kind` of node something else."""
     graph = _node(kind, ("x", "mask"), "y") + _field(11, _value("x", (1, 3, side, side)))
     graph += _field(11, _value("mask", (1, 1, side, side))) + _field(12, _value("y", (1, 3, side, side)))
-    return _saved(path, graph)
+    return _save(path, graph)
 
 
 def recurrent(path: Path) -> Path:
@@ -54,7 +54,7 @@ def recurrent(path: Path) -> Path:
     graph += _field(11, _value("downsample_ratio", (1,)))
     graph += _field(12, _value("fgr", (1, 3, "h", "w"))) + _field(12, _value("pha", (1, 1, "h", "w")))
     graph += b"".join(_field(12, _value(f"r{n}o", (1, f"d{n}", f"e{n}", f"f{n}"))) for n in (1, 2, 3, 4))
-    return _saved(path, graph)
+    return _save(path, graph)
 
 
 def upscaler(path: Path, scale: int) -> Path:
@@ -82,4 +82,4 @@ def upscaler(path: Path, scale: int) -> Path:
         5, _tensor("high", (), (float(network.MAX_LEVEL),))
     )
     graph += _field(11, _value("x", (1, 3, "h", "w"))) + _field(12, _value("y", (1, 3, "a", "b")))
-    return _saved(path, graph)
+    return _save(path, graph)

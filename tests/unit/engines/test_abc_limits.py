@@ -38,8 +38,8 @@ def test_the_longest_scores_are_read_in_little_time(text: str) -> None:
 def test_scores_of_too_many_notes_are_refused_in_little_time(text: str) -> None:
     whole = text * ((abc.MAX_CHARS - 1) // len(text))
 
-    def refused() -> None:
+    def expect_refusal() -> None:
         with pytest.raises(UnusableInput, match="at most 4000 notes"):
             abc.parse(whole)
 
-    assert loop_time.cpu_seconds(refused, 2) < 2
+    assert loop_time.cpu_seconds(expect_refusal, 2) < 2

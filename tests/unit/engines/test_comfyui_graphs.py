@@ -142,7 +142,7 @@ def stocked(schemas: dict[str, Any], file: str = "") -> InstalledModels:
     return stock.pinned(file) if file else stock
 
 
-def accepted(plan: GraphBuilder, schemas: dict[str, Any]) -> comfyui_rules.Verdict:
+def accept(plan: GraphBuilder, schemas: dict[str, Any]) -> comfyui_rules.Verdict:
     return comfyui_rules.validate(plan.nodes, schemas, lambda name: name == "a.png [temp]")
 
 
@@ -164,7 +164,7 @@ def test_every_graph_is_accepted_by_a_real_servers_schemas(path: Path, file: str
         graphs.upscale(stock, ImageSource("a.png [temp]"), 1000, 700),
     )
     for plan in plans:
-        verdict = accepted(plan, schemas)
+        verdict = accept(plan, schemas)
         assert verdict.error is None
         assert verdict.nodes == {}
         assert verdict.outputs == (plan.output,)

@@ -229,14 +229,14 @@ def test_a_result_larger_than_its_source_is_reported(tmp_path: Path, film: Path)
     assert "more than the" in line
 
 
-def optimized(folder: Path, source: Path, **inputs: Any) -> Result:
+def optimize(folder: Path, source: Path, **inputs: Any) -> Result:
     return OptimizerEngine().run(
         Task("p", "media-optimizer", {**USUAL, **inputs}, {"media": source}), Recorder(folder)
     )
 
 
 def test_every_width_and_format_is_made_up_to_the_original(tmp_path: Path, picture: Path) -> None:
-    result = optimized(
+    result = optimize(
         tmp_path, picture, operation="image-responsive", formats="webp,avif,jpeg", widths="100,160,900"
     )
     names = [str(artifact.info["name"]) for artifact in result.artifacts]
@@ -252,7 +252,7 @@ def test_every_width_and_format_is_made_up_to_the_original(tmp_path: Path, pictu
 
 def test_quality_costs_bytes(tmp_path: Path, picture: Path) -> None:
     sizes = [
-        optimized(tmp_path, picture, operation="image-responsive", quality=quality, widths="160").data[
+        optimize(tmp_path, picture, operation="image-responsive", quality=quality, widths="160").data[
             "files"
         ][0]["bytes"]
         for quality in (20, 95)
@@ -261,7 +261,7 @@ def test_quality_costs_bytes(tmp_path: Path, picture: Path) -> None:
 
 
 def test_formats_look_equal_and_are_smaller_than_a_jpeg(tmp_path: Path, photograph: Path) -> None:
-    result = optimized(
+    result = optimize(
         tmp_path, photograph, operation="image-responsive", formats="webp,avif,jpeg", widths="200"
     )
     webp, avif, jpeg = result.data["files"]
@@ -280,14 +280,14 @@ def test_files_larger_than_their_source_are_reported(tmp_path: Path, photograph:
 
 
 def test_smallest_format_and_a_universal_one_are_chosen(tmp_path: Path, picture: Path) -> None:
-    result = optimized(tmp_path, picture, operation="image-cdn-auto", formats="webp,avif", widths="300")
+    result = optimize(tmp_path, picture, operation="image-cdn-auto", formats="webp,avif", widths="300")
     assert result.data["picked"]["300"] in ("webp", "avif")
     assert result.data["fallback"] == "image-300.jpg"
     assert {row["format"] for row in result.data["files"]} == {result.data["picked"]["300"], "jpeg"}
 
 
 def test_a_ladder_is_av1_and_never_enlarged(tmp_path: Path, film: Path) -> None:
-    result = optimized(tmp_path, film, operation="video-av1-ladder", heights="64,720", formats="webm,mp4")
+    result = optimize(tmp_path, film, operation="video-av1-ladder", heights="64,720", formats="webm,mp4")
     assert [artifact.info["name"] for artifact in result.artifacts] == ["video-64.webm", "video-64.mp4"]
     for artifact in result.artifacts:
         with av.open(str(artifact.path)) as container:
@@ -308,4 +308,4 @@ def test_what_is_no_picture_and_what_is_no_number_are_refused(
         (picture, {"operation": "video-av1-ladder"}),
     ):
         with pytest.raises(UnusableInput):
-            optimized(tmp_path, source, **inputs)
+            optimize(tmp_path, source, **inputs)

@@ -30,7 +30,7 @@ def spot(radius: int = 14, middle: tuple[int, int] = (64, 64)) -> Any:
     return cv2.circle(np.zeros((SIDE, SIDE), np.uint8), middle, radius, 255, -1)
 
 
-def cleaned(folder: Path, picture: Any, mask: Any, **inputs: Any) -> Any:
+def clean(folder: Path, picture: Any, mask: Any, **inputs: Any) -> Any:
     """Return the image after a run."""
     files = {
         "image": engine_runs.saved(folder / "i.png", picture),
@@ -45,7 +45,7 @@ def test_a_thing_on_a_texture_is_gone_and_the_texture_goes_on(tmp_path: Path) ->
     truth, mask = weave(), spot()
     spoilt = truth.copy()
     spoilt[mask > 0] = (255, 0, 255)
-    result = cleaned(tmp_path, spoilt, mask, grow=4, feather=2)
+    result = clean(tmp_path, spoilt, mask, grow=4, feather=2)
     inside = mask > 0
     assert engine_runs.psnr(result[inside], truth[inside]) > 15
     assert engine_runs.psnr(result[inside], spoilt[inside]) < 8
@@ -119,7 +119,7 @@ def test_inpaint_changes_only_the_mask_with_grow_and_feather(tmp_path: Path) -> 
     picture = engine_runs.scenery((SIDE, SIDE))
     away = cv2.distanceTransform(255 - spot(), cv2.DIST_L2, 5)
     for grow, feather in ((0, 0), (8, 6), (20, 12)):
-        result = cleaned(tmp_path, picture, spot(), grow=grow, feather=feather)
+        result = clean(tmp_path, picture, spot(), grow=grow, feather=feather)
         changed = np.abs(result.astype(int) - picture).max(2) > 0
         assert not changed[away > grow + feather + 2].any()
     hard, soft = masks.make_hole(spot() > 0, 4, 0), masks.make_hole(spot() > 0, 4, 20)
@@ -133,12 +133,12 @@ def test_a_thin_line_is_taken_out_of_a_soft_ground(tmp_path: Path) -> None:
     mask = cv2.line(np.zeros((SIDE, SIDE), np.uint8), (10, 20), (118, 100), 255, 2)
     spoilt = truth.copy()
     spoilt[mask > 0] = 0
-    result = cleaned(tmp_path, spoilt, mask, grow=1, feather=1)
+    result = clean(tmp_path, spoilt, mask, grow=1, feather=1)
     assert np.abs(result.astype(int) - truth).max() < 12
 
 
 def test_the_same_order_gives_the_same_bytes(tmp_path: Path) -> None:
-    first, second = (cleaned(tmp_path, weave(), spot(), grow=2) for _ in range(2))
+    first, second = (clean(tmp_path, weave(), spot(), grow=2) for _ in range(2))
     assert np.array_equal(first, second)
 
 
@@ -146,15 +146,15 @@ def test_masks_are_scaled_and_empty_or_full_ones_handled(tmp_path: Path) -> None
     picture = weave()
     picture[spot() > 0] = 255
     small = cv2.resize(spot(), (SIDE // 2, SIDE // 2))
-    assert (cleaned(tmp_path, picture, small)[spot(8) > 0] < 255).any(1).all()
-    assert np.array_equal(cleaned(tmp_path, picture, np.zeros_like(spot())), picture)
+    assert (clean(tmp_path, picture, small)[spot(8) > 0] < 255).any(1).all()
+    assert np.array_equal(clean(tmp_path, picture, np.zeros_like(spot())), picture)
     with pytest.raises(UnusableInput, match="covers the whole image"):
-        cleaned(tmp_path, picture, np.full_like(spot(), 255))
+        clean(tmp_path, picture, np.full_like(spot(), 255))
 
 
 def test_alpha_is_kept(tmp_path: Path) -> None:
     rgba = np.dstack([weave(), np.full((SIDE, SIDE), 90, np.uint8)])
-    assert (cleaned(tmp_path, rgba, spot())[..., 3] == 90).all()
+    assert (clean(tmp_path, rgba, spot())[..., 3] == 90).all()
 
 
 def test_a_model_fills_what_the_mask_covers_and_nothing_else(tmp_path: Path) -> None:

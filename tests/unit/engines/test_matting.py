@@ -25,7 +25,7 @@ def overlap(alpha: Any, truth: Any) -> float:
     return float(np.minimum(alpha, truth).sum() / np.maximum(alpha, truth).sum())
 
 
-def saved(folder: Path, rgb: Any) -> Path:
+def save(folder: Path, rgb: Any) -> Path:
     """Return an image as a file."""
     Image.fromarray(rgb).save(folder / "in.png")
     return folder / "in.png"
@@ -108,7 +108,7 @@ def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
     assert np.mean(messages) < 0.5, messages
     assert max(messages) < 0.85, messages
     context = RunContext(tmp_path)
-    least = saved(tmp_path, landscape(int(np.argmin(messages))))
+    least = save(tmp_path, landscape(int(np.argmin(messages))))
     MattingEngine().run(Task("t", "m", {}, {"image_url": least}), context)
     assert context.lines[0].startswith("no subject stands out")
 
@@ -163,7 +163,7 @@ def test_no_shape_is_too_odd(size: tuple[int, int]) -> None:
 def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> None:
     known = composites.composite(5009, "cluttered")
     context = RunContext(tmp_path)
-    result = MattingEngine().run(Task("t", "x", {}, {"image_url": saved(tmp_path, known.rgb)}), context)
+    result = MattingEngine().run(Task("t", "x", {}, {"image_url": save(tmp_path, known.rgb)}), context)
     (artifact,) = result.artifacts
     assert (artifact.content_type, dict(artifact.info)) == ("image/png", {"width": 448, "height": 384})
     assert result.data["confidence"] < 0.85
@@ -178,7 +178,7 @@ def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> N
 def test_engine_reports_full_when_sure_and_refuses_non_images(tmp_path: Path) -> None:
     known = composites.composite(3, "plain")
     context = RunContext(tmp_path)
-    result = MattingEngine().run(Task("t", "x", {}, {"image": saved(tmp_path, known.rgb)}), context)
+    result = MattingEngine().run(Task("t", "x", {}, {"image": save(tmp_path, known.rgb)}), context)
     assert (result.quality, context.lines) == ("full", [])
     (tmp_path / "x").write_bytes(b"no picture")
     with pytest.raises(UnusableInput):
@@ -228,7 +228,7 @@ def test_a_model_of_open_size_takes_its_conventions_side(onnx: Any, tmp_path: Pa
 def test_a_model_serves_a_task_whole(onnx: Any, tmp_path: Path) -> None:
     onnx_model.write(tmp_path / "isnet.onnx", (1, 0, 0))
     engine = onnx.OnnxMattingEngine(weights=str(tmp_path))
-    task = Task("t", "remove-background", {}, {"image_url": saved(tmp_path, RED)})
+    task = Task("t", "remove-background", {}, {"image_url": save(tmp_path, RED)})
     result = engine.run(task, RunContext(tmp_path))
     assert (result.quality, result.artifacts[0].content_type) == ("full", "image/png")
 

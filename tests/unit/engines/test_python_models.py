@@ -56,14 +56,14 @@ class FakeContext:
         self.lines.append(line)
 
 
-def written(folder: Path, text: str) -> Path:
+def write(folder: Path, text: str) -> Path:
     path = folder / "my_painter.py"
     path.write_text(text, "utf-8")
     return path
 
 
 def test_hints_become_descriptors(tmp_path: Path) -> None:
-    result = watcher.describe(written(tmp_path, PAINTER), {})
+    result = watcher.describe(write(tmp_path, PAINTER), {})
     assert result.fault == ""
     facts = result.facts
     messages = (facts["name"], facts["title"], facts["hardware"], facts["output_kind"])
@@ -84,7 +84,7 @@ def test_hints_become_descriptors(tmp_path: Path) -> None:
 
 
 def test_the_function_is_called_and_reports(tmp_path: Path) -> None:
-    engine = FunctionEngine(path=str(written(tmp_path, PAINTER)), version="7")
+    engine = FunctionEngine(path=str(write(tmp_path, PAINTER)), version="7")
     sink = FakeContext()
     context = RunContext(sink, threading.Event(), tmp_path / "scratch")
     result = engine.run(Task("t", "painter", {"colour": "blue", "width": 20, "note": ""}), context)
@@ -117,7 +117,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("text", "fault"), FAULTS)
 def test_a_file_that_is_no_model_says_why(tmp_path: Path, text: str, fault: str) -> None:
-    path = written(tmp_path, text)
+    path = write(tmp_path, text)
     with pytest.raises(InvalidModelFile) as raised:
         describe.describe(path)
     assert fault in str(raised.value)
@@ -125,15 +125,15 @@ def test_a_file_that_is_no_model_says_why(tmp_path: Path, text: str, fault: str)
 
 def test_a_fault_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelFile) as raised:
-        describe.describe(written(tmp_path, "x = 1\0\n"))
+        describe.describe(write(tmp_path, "x = 1\0\n"))
     assert str(raised.value) == "source code string cannot contain null bytes"
 
 
 def test_what_a_file_prints_or_kills_is_no_description(tmp_path: Path) -> None:
-    ending = written(tmp_path, "import os\nos._exit(1)\n")
+    ending = write(tmp_path, "import os\nos._exit(1)\n")
     assert watcher.describe(ending, {}).fault == "it exited while it was being read"
     printing = "import sixfold\nprint('{}')\n@sixfold.model\ndef f(a: str) -> str:\n    return a\n"
-    assert watcher.describe(written(tmp_path, printing), {}).fault == ""
+    assert watcher.describe(write(tmp_path, printing), {}).fault == ""
 
 
 RESULTS = [
@@ -149,7 +149,7 @@ def test_what_it_returns_becomes_the_result(
     tmp_path: Path, hint: str, value: str, kinds: tuple[str, ...], data: dict[str, object]
 ) -> None:
     text = f"import sixfold\n@sixfold.model\ndef f() -> {hint}:\n    return {value}\n"
-    engine = FunctionEngine(path=str(written(tmp_path, text)), version="1")
+    engine = FunctionEngine(path=str(write(tmp_path, text)), version="1")
     result = engine.run(Task("t", "f", {}), RunContext(FakeContext(), threading.Event(), tmp_path / "s"))
     assert tuple(each.content_type for each in result.artifacts) == kinds
     assert dict(result.data) == data
@@ -157,7 +157,7 @@ def test_what_it_returns_becomes_the_result(
 
 def test_what_it_raises_is_told(tmp_path: Path) -> None:
     text = "import sixfold\n@sixfold.model\ndef f() -> str:\n    raise ValueError('out of paint')\n"
-    engine = FunctionEngine(path=str(written(tmp_path, text)), version="1")
+    engine = FunctionEngine(path=str(write(tmp_path, text)), version="1")
     sink = FakeContext()
     with pytest.raises(EngineError, match="ValueError: out of paint"):
         engine.run(Task("t", "f", {}), RunContext(sink, threading.Event(), tmp_path / "s"))
@@ -165,7 +165,7 @@ def test_what_it_raises_is_told(tmp_path: Path) -> None:
 
 
 def test_who_put_a_file_there_decides_where_it_runs(tmp_path: Path) -> None:
-    path = written(tmp_path, PAINTER)
+    path = write(tmp_path, PAINTER)
     shut = not bubblewrap.fault()
     assert VisibilityRules().judge(path, trusted=True) == VisibilityDecision()
     assert VisibilityRules().judge(path, trusted=False).sandboxed == shut
@@ -182,7 +182,7 @@ def test_a_file_is_read_in_the_sandbox_that_it_is_to_run_in(tmp_path: Path) -> N
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     text = f"{PAINTER}\nprint(Path('/etc/passwd').read_text())\n"
-    result = watcher.describe(written(tmp_path, text), watcher.environment(), sandboxed=True)
+    result = watcher.describe(write(tmp_path, text), watcher.environment(), sandboxed=True)
     assert "FileNotFoundError" in result.fault
-    result = watcher.describe(written(tmp_path, PAINTER), watcher.environment(), sandboxed=True)
+    result = watcher.describe(write(tmp_path, PAINTER), watcher.environment(), sandboxed=True)
     assert (result.facts["name"], result.sandboxed) == ("my-painter", True)

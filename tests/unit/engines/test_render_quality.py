@@ -23,7 +23,7 @@ PICTURES = {"anime-image": 512, "fast-image-space": 256, "fast-image-native": 25
 CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
 
 
-def painted(folder: Path, template: str, **fields: Any) -> Any:
+def paint(folder: Path, template: str, **fields: Any) -> Any:
     """Return a template's image from validated and translated inputs."""
     model = CATALOGUE[template]
     usual = {
@@ -46,7 +46,7 @@ def colour(picture: Any) -> float:
 
 @pytest.mark.parametrize("template", ["fast-image-space", "fast-image-native"])
 def test_more_steps_finish_a_painted_picture_further(tmp_path: Path, template: str) -> None:
-    few, more = (fineness(painted(tmp_path, template, num_inference_steps=steps)) for steps in (1, 12))
+    few, more = (fineness(paint(tmp_path, template, num_inference_steps=steps)) for steps in (1, 12))
     assert more > 1.1 * few
 
 
@@ -60,12 +60,12 @@ def test_each_single_step_is_seen() -> None:
 
 def test_more_guidance_says_colours_louder(tmp_path: Path) -> None:
     quiet, usual, loud = (
-        colour(painted(tmp_path, "anime-image", guidance_scale=guidance)) for guidance in (1, 4, 8)
+        colour(paint(tmp_path, "anime-image", guidance_scale=guidance)) for guidance in (1, 4, 8)
     )
     assert quiet < 0.95 * usual < 0.95 * loud
 
 
-def filmed(folder: Path, **inputs: Any) -> tuple[Any, dict[str, Any]]:
+def film(folder: Path, **inputs: Any) -> tuple[Any, dict[str, Any]]:
     """Return the frames of a short text-to-video run and its data."""
     model = CATALOGUE["video-t2v"]
     usual = {"prompt": "a boat on a lake, the camera pans left", "num_frames": 17, "seed": 5}
@@ -77,8 +77,8 @@ def filmed(folder: Path, **inputs: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> None:
-    spared, response = filmed(tmp_path / "spared")
-    whole, plain = filmed(tmp_path / "whole", cache_accel=False)
+    spared, response = film(tmp_path / "spared")
+    whole, plain = film(tmp_path / "whole", cache_accel=False)
     assert response["reused_frames"] == 8
     assert "reused_frames" not in plain
     assert not np.array_equal(spared, whole)
@@ -89,8 +89,8 @@ def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> N
 
 
 def test_steps_and_guidance_change_a_film_from_words(tmp_path: Path) -> None:
-    usual, _ = filmed(tmp_path / "usual")
-    fine, _ = filmed(tmp_path / "fine", steps=50)
-    loud, _ = filmed(tmp_path / "loud", guidance=10)
+    usual, _ = film(tmp_path / "usual")
+    fine, _ = film(tmp_path / "fine", steps=50)
+    loud, _ = film(tmp_path / "loud", guidance=10)
     assert fineness(fine[0].astype(np.float32)) > fineness(usual[0].astype(np.float32))
     assert colour(loud[0].astype(np.float32)) > colour(usual[0].astype(np.float32))

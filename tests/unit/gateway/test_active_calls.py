@@ -23,7 +23,9 @@ def _call(account_id: str, name: str = "req_a") -> CallRecord:
     return CallRecord(name, account_id, "key_a", "chat", 'm "\0"', "s/m", streamed=True, held=10)
 
 
-async def _seen(database: Database, account_id: str, selection: CallFilter = ALL) -> list[dict[str, Any]]:
+async def _list_calls(
+    database: Database, account_id: str, selection: CallFilter = ALL
+) -> list[dict[str, Any]]:
     rows, _ = await database.read(request_log.list_calls(account_id, selection, 10, None))
     assert await database.read(ledger_queries.verify()) == ()
     return [dict(row) for row in rows]
@@ -43,7 +45,7 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
         else:
             for call in (first, last):
                 await database.write(request_log.begin(call, "boot_a", payer))
-        running = await _seen(database, account_id, CallFilter(state="running"))
+        running = await _list_calls(database, account_id, CallFilter(state="running"))
         assert [row["id"] for row in running] == ["req_b", "req_a"]
         response = {"face": "chat", "target": "s/m", "key_id": "key_a", "streamed": 1, "held": 10, "cost": 0}
         assert running[0].items() >= response.items()
@@ -54,7 +56,7 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
             await database.write(request_log.write_batch([], [(first, ending)], "boot_a"))
         else:
             await database.write(request_log.finish(first, ending, "boot_a"))
-        rows = await _seen(database, account_id)
+        rows = await _list_calls(database, account_id)
         assert [(row["id"], row["state"], row["cost"]) for row in rows] == [
             ("req_b", "running", 0),
             ("req_a", "succeeded", 7),
@@ -62,7 +64,7 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
         assert rows[1]["created_at"] == first.held_at <= rows[1]["ended_at"]
         await database.write(request_log.sweep("boot_b", 0, None))
         await database.write(request_log.finish(last, ending, "boot_a"))  # too late: it was given up
-        rows = await _seen(database, account_id)
+        rows = await _list_calls(database, account_id)
         assert [(row["id"], row["state"], row["cost"]) for row in rows] == [
             ("req_b", "failed", 0),
             ("req_a", "succeeded", 7),
@@ -84,8 +86,8 @@ async def test_schema_downgrade_keeps_the_hold_and_start_frees_it(tmp_path: Path
     connection.close()
     database = sqlite.SqliteDatabase(path)  # which has it as a server of the version before wrote it
     try:
-        assert [row["state"] for row in await _seen(database, account_id)] == ["running"]
+        assert [row["state"] for row in await _list_calls(database, account_id)] == ["running"]
         await database.write(request_log.sweep("boot_b", 0, None))
-        assert [row["state"] for row in await _seen(database, account_id)] == ["failed"]
+        assert [row["state"] for row in await _list_calls(database, account_id)] == ["failed"]
     finally:
         await database.close()

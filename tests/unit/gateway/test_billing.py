@@ -114,7 +114,7 @@ async def _log(database: Database, account_id: str) -> list[tuple[str, int, int]
     return [(row["state"], row["held"], row["cost"]) for row in reversed(rows)]
 
 
-async def _spent(database: Database, account_id: str, amount: int) -> None:
+async def _read_spent(database: Database, account_id: str, amount: int) -> None:
     await database.write(ledger.hold(account_id, "other", amount))
     await database.write(ledger.capture("other", amount, ledger.LedgerEntry("charge", "x")))
 
@@ -176,7 +176,7 @@ async def test_balance_spent_elsewhere_refuses_the_call_unwritten(
     batcher, account_id = await _trusting(database, credit=1000)
     call = _call(account_id)
     await batcher.hold(call, None)
-    await _spent(database, account_id, 998)
+    await _read_spent(database, account_id, 998)
     if stands:
         with pytest.raises(errors.InsufficientCredits):
             await batcher.ensure_held(call)
@@ -194,7 +194,7 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
     calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:
         await batcher.hold(call, None)
-    await _spent(database, account_id, 980)
+    await _read_spent(database, account_id, 980)
     endings = [  # in any order the second is more than what is left
         batcher.settle(call, CallOutcome("succeeded", cost=cost))
         for call, cost in zip(calls, (7, 25, 9), strict=True)

@@ -17,7 +17,7 @@ from tests.harness import databases, postgres
 NONE: frozenset[str] = frozenset()
 
 
-async def _held(database: Database, account_id: str) -> int:
+async def _read_held(database: Database, account_id: str) -> int:
     row: Any = await database.read(one("account_by_id", id=account_id))
     assert await database.read(ledger_queries.verify()) == ()
     return int(row["held"])
@@ -41,9 +41,9 @@ async def test_live_server_call_is_kept_and_dead_one_checked_twice(tmp_path: Pat
             for suspects in (None, frozenset({"boot_there"})):
                 assert await ours.write(request_log.sweep("boot_here", 0, suspects)) == NONE
         gone = await ours.write(request_log.sweep("boot_here", 0, NONE))
-        assert (gone, await _held(ours, account_id)) == ({"boot_there"}, 10)
+        assert (gone, await _read_held(ours, account_id)) == ({"boot_there"}, 10)
         await ours.write(request_log.sweep("boot_here", 0, gone))
-        assert await _held(ours, account_id) == 0
+        assert await _read_held(ours, account_id) == 0
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
@@ -51,11 +51,11 @@ async def test_start_frees_own_calls_and_any_too_old_call(tmp_path: Path, backen
     async with databases.OPENERS[backend](tmp_path, None) as database:
         account_id = await _begun(database, "boot_here")
         assert await database.write(request_log.sweep("boot_here", 0, None)) == NONE
-        assert await _held(database, account_id) == 10
+        assert await _read_held(database, account_id) == 10
         assert await database.write(request_log.sweep("boot_here", 1 << 60, NONE)) == NONE
-        assert await _held(database, account_id) == 0
+        assert await _read_held(database, account_id) == 0
         await database.write(
             request_log.begin(CallRecord("req_b", account_id, None, "chat", "m", "s/m", False, 7), "x", None)
         )
         assert await database.write(request_log.sweep("boot_here", 0, None)) == {"x"}
-        assert await _held(database, account_id) == 0
+        assert await _read_held(database, account_id) == 0

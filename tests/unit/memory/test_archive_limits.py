@@ -110,17 +110,17 @@ def test_archive_over_the_limits_is_refused_in_bounded_memory(
 ) -> None:
     archive = saved_archive(tmp_path, make())
 
-    def refused() -> None:
+    def expect_refusal() -> None:
         with pytest.raises(errors.TooLarge):
             archives.outliner(archive, MemoryLimits(import_files=1_000))
 
     tracemalloc.start()
     try:
-        refused()
+        expect_refusal()
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert loop_time.cpu_seconds(refused, 1) < 1
+    assert loop_time.cpu_seconds(expect_refusal, 1) < 1
     assert grown < 4 * MIB
 
 

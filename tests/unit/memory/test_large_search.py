@@ -39,7 +39,7 @@ async def put(place: MemoryFixture, caller: Caller, slug: str, body: str, *colle
     await place.memory.write(caller, PageWrite(slug, body, collections=collections), FREELY)
 
 
-async def found(place: MemoryFixture, caller: Caller, query: str) -> list[str]:
+async def find(place: MemoryFixture, caller: Caller, query: str) -> list[str]:
     return [hit.slug for hit in (await place.memory.search(caller, SearchRequest(query))).hits]
 
 
@@ -84,15 +84,15 @@ async def test_ranking_in_a_thread_equals_that_on_the_loop(
     threads = set[bool]()
     rank = ranking.rank
 
-    def recorded(*arguments: Any) -> Any:
+    def record(*arguments: Any) -> Any:
         threads.add(threading.current_thread() is threading.main_thread())
         return rank(*arguments)
 
-    monkeypatch.setattr(ranking, "rank", recorded)
+    monkeypatch.setattr(ranking, "rank", record)
     results: list[list[object]] = []
     for limit, on_loop in ((service._LOOP_WORK, True), (0, False)):
         monkeypatch.setattr(service, "_LOOP_WORK", limit)
-        await found(place, place.ann, "first")
+        await find(place, place.ann, "first")
         threads.clear()
         answers = [
             await place.memory.search(caller, request)
@@ -103,7 +103,7 @@ async def test_ranking_in_a_thread_equals_that_on_the_loop(
         results.append([(answer.hits, answer.mode) for answer in answers])
     assert results[0] == results[1]
     await put(place, place.ann, "new", "A new needle.")
-    assert await found(place, place.ann, "needle") == ["new"]
+    assert await find(place, place.ann, "needle") == ["new"]
 
 
 async def test_a_page_that_leaves_the_collection_is_omitted(
@@ -112,7 +112,7 @@ async def test_a_page_that_leaves_the_collection_is_omitted(
     for slug in ("one", "two", "three"):
         await put(place, place.ann, slug, "A slow boat.", "shared")
     gate = Gate(monkeypatch)
-    searching = asyncio.create_task(found(place, replace(place.ann, collections=("shared",)), "slow"))
+    searching = asyncio.create_task(find(place, replace(place.ann, collections=("shared",)), "slow"))
     await asyncio.wait_for(gate.entered.wait(), SECONDS)
     await put(place, place.ann, "one", "A slow boat.", "private")
     gate.release()
@@ -125,9 +125,9 @@ async def test_searches_of_one_account_delay_no_other(
     await put(place, place.ann, "boat", "A slow boat.")
     await put(place, place.ben, "train", "A fast train.")
     gate = Gate(monkeypatch)
-    searching = [asyncio.create_task(found(place, place.ann, "slow")) for _ in range(12)]
+    searching = [asyncio.create_task(find(place, place.ann, "slow")) for _ in range(12)]
     await asyncio.wait_for(gate.entered.wait(), SECONDS)
-    assert await asyncio.wait_for(found(place, place.ben, "train"), SECONDS) == ["train"]
+    assert await asyncio.wait_for(find(place, place.ben, "train"), SECONDS) == ["train"]
     assert gate.count == 1
     gate.release()
     assert await asyncio.gather(*searching) == [["boat"]] * 12
@@ -138,11 +138,11 @@ async def test_a_cancelled_search_keeps_its_index_unchanged(
 ) -> None:
     await put(place, place.ann, "boat", "A slow boat.")
     gate = Gate(monkeypatch)
-    cancelled = asyncio.create_task(found(place, place.ann, "slow"))
+    cancelled = asyncio.create_task(find(place, place.ann, "slow"))
     await asyncio.wait_for(gate.entered.wait(), SECONDS)
     cancelled.cancel()
     await put(place, place.ann, "train", "A fast train.")
-    after = asyncio.create_task(found(place, place.ann, "train"))
+    after = asyncio.create_task(find(place, place.ann, "train"))
     done, _ = await asyncio.wait({cancelled, after}, timeout=0.05)
     assert not done
     gate.release()

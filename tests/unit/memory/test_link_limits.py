@@ -10,7 +10,7 @@ from tests import loop_time
 MIB = 2**20
 
 
-def repeated(text: str) -> str:
+def repeat(text: str) -> str:
     """The text again and again, 1 MiB in all."""
     return (text * (MIB // len(text) + 1))[:MIB]
 
@@ -18,11 +18,11 @@ def repeated(text: str) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        repeated("[[a]] "),
-        "a:: " + repeated("[[b]],"),
-        "# " + repeated("[[a]]"),
-        repeated("[a](b.md) "),
-        repeated("[[x::a]]"),
+        repeat("[[a]] "),
+        "a:: " + repeat("[[b]],"),
+        "# " + repeat("[[a]]"),
+        repeat("[a](b.md) "),
+        repeat("[[x::a]]"),
     ],
     ids=["wiki", "field", "heading", "files", "typed"],
 )

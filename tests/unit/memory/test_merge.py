@@ -154,7 +154,7 @@ def test_a_new_line_ends_like_the_one_before_it() -> None:
     assert merge.with_ends_of("new\n", "a\n") == "new\n"
 
 
-def _scattered(count: int, line: str) -> str:
+def _scatter(count: int, line: str) -> str:
     return "".join(f"shared {at}\n{line} {at}\n" for at in range(count))
 
 
@@ -169,7 +169,7 @@ class _CountingMatcher(SequenceMatcher[str]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
-@pytest.mark.parametrize(("before", "after"), [(_scattered(20_000, "a"), _scattered(20_000, "b"))])
+@pytest.mark.parametrize(("before", "after"), [(_scatter(20_000, "a"), _scatter(20_000, "b"))])
 def test_long_texts_are_compared_in_bounded_steps(
     before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,21 +131,21 @@ async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: Memo
     await do(place, "write", slug="companies/acme", body="# Acme", type="company")
     await do(place, "write", slug="people/ann", body="# Ann Smith\nAnn Smith works at Acme.", type="person")
 
-    async def drawn() -> list[tuple[str, str]]:
+    async def draw() -> list[tuple[str, str]]:
         links = (await do(place, "link", slug="people/ann"))["links"]
         return [(link["type"], link["origin"]) for link in links]
 
-    assert await drawn() == [("works_at", "inferred")]
+    assert await draw() == [("works_at", "inferred")]
     end = {"slug": "people/ann", "to": "companies/acme"}
     await do(place, "link", **end, action="confirm")
-    assert await drawn() == [("works_at", "confirmed")]
+    assert await draw() == [("works_at", "confirmed")]
     await do(place, "edit", slug="people/ann", operation="append", content="And flies.")
-    assert await drawn() == [("works_at", "confirmed")]
+    assert await draw() == [("works_at", "confirmed")]
     await do(place, "link", **end, action="dismiss")
     await do(place, "edit", slug="people/ann", operation="append", content="And sails.")
-    assert await drawn() == []
+    assert await draw() == []
     await do(place, "link", **end, type="works_at", context="she says so")
-    assert await drawn() == [("works_at", "explicit")]
+    assert await draw() == [("works_at", "explicit")]
     with pytest.raises(errors.NotFound, match="no inferred link"):
         await do(place, "link", slug="companies/acme", to="people/ann", action="confirm")
 

@@ -332,15 +332,15 @@ async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: MemoryFixt
     for slug in "cd":
         await put(place, slug)
 
-    async def reached(route: LinkPath) -> str:
+    async def reach(route: LinkPath) -> str:
         walk = await place.memory.traverse(place.ann, "a", route)
         return " ".join(f"{slug}{depth}" for slug, _, depth in sorted(walk.nodes))
 
-    assert await reached(LinkPath(1, "", "out")) == "a0 b1"
-    assert await reached(LinkPath(2, "", "out")) == "a0 b1 c2 d2"
-    assert await reached(LinkPath(2, "to", "out")) == "a0 b1 c2"
-    assert await reached(LinkPath(5, "", "in")) == "a0 e1"
-    assert await reached(LinkPath(1, "", "both")) == "a0 b1 e1"
+    assert await reach(LinkPath(1, "", "out")) == "a0 b1"
+    assert await reach(LinkPath(2, "", "out")) == "a0 b1 c2 d2"
+    assert await reach(LinkPath(2, "to", "out")) == "a0 b1 c2"
+    assert await reach(LinkPath(5, "", "in")) == "a0 e1"
+    assert await reach(LinkPath(1, "", "both")) == "a0 b1 e1"
     edges = (await place.memory.traverse(place.ann, "a", LinkPath(1, "", "both"))).edges
     assert set(edges) == {("a", "b", "to"), ("e", "a", "to")}
 

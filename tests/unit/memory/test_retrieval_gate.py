@@ -30,7 +30,7 @@ LEAST_OF_A_KIND = {
 }
 
 
-async def measured(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]]:
+async def measure(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]]:
     """Return the quality over all questions, and the recall at 10 of each kind."""
     database = SqliteDatabase(":memory:")
     finder = SearchService(database, IndexCache(database, PageIndex))
@@ -56,14 +56,14 @@ def hold(quality: Quality, least: Quality) -> None:
 
 
 async def test_search_finds_what_the_wiki_knows() -> None:
-    result, kinds = await measured(quality.own())
+    result, kinds = await measure(quality.own())
     hold(result, LEAST_OWN)
     for kind, least in LEAST_OF_A_KIND.items():
         assert kinds[kind] >= least, f"{kind}: {kinds}"
 
 
 async def test_search_follows_links_from_a_named_page() -> None:
-    result, kinds = await measured(quality.islands())
+    result, kinds = await measure(quality.islands())
     hold(result, LEAST_ISLANDS)
     assert kinds["multi-hop"] >= 0.72, kinds
 
@@ -72,7 +72,7 @@ async def test_search_finds_what_people_said() -> None:
     corpora = quality.locomo(quality.TUNING)
     if not corpora:
         pytest.skip("LoCoMo is not on this machine (shared/data/locomo)")
-    result, _ = await measured(corpora)
+    result, _ = await measure(corpora)
     hold(result, LEAST_LOCOMO)
 
 

@@ -288,19 +288,19 @@ async def test_an_index_has_no_words_beyond_its_limit(
     assert most_bytes < indexes[-1].size < 2 * most_bytes
     assert "increase SIXFOLD_MEMORY_INDEX_BYTES" in caplog.text
 
-    async def found(query: str, tags: Collection[str] = ()) -> list[tuple[str, bool]]:
+    async def find(query: str, tags: Collection[str] = ()) -> list[tuple[str, bool]]:
         request = SearchRequest(query, tags=tuple(tags), explain=True)
         hits = (await bounded.search(place.ann, request)).hits
         return [(hit.slug, (hit.explain or {}).get("on_disk", False)) for hit in hits]
 
-    assert await found("w0x7") == [("p0", False)]
-    assert await found("w5x4999") == [("p5", True)]
+    assert await find("w0x7") == [("p0", False)]
+    assert await find("w5x4999") == [("p5", True)]
     await put(place, "p5", "Ben: pears #fruit", title="Orchard")
     await put(place, "p4", "nothing of note")
-    assert await found("w5x4999 w4x1") == []
-    assert await found("pears orchard", tags=("fruit",)) == [("p5", True)]
+    assert await find("w5x4999 w4x1") == []
+    assert await find("pears orchard", tags=("fruit",)) == [("p5", True)]
     await place.memory.delete(place.ann, "p5", WriteTerms())
-    assert await found("pears") == []
+    assert await find("pears") == []
 
 
 async def test_what_searches_share_is_computed_in_a_thread(
@@ -311,11 +311,11 @@ async def test_what_searches_share_is_computed_in_a_thread(
     on_loop: list[bool] = []
     kind = ranking._kind
 
-    def recorded(view: IndexView, weights: ranking.Weights) -> object:
+    def record(view: IndexView, weights: ranking.Weights) -> object:
         on_loop.append(threading.current_thread() is threading.main_thread())
         return kind(view, weights)
 
-    monkeypatch.setattr(ranking, "_kind", recorded)
+    monkeypatch.setattr(ranking, "_kind", record)
     fresh = SearchService(place.memory.database, IndexCache(place.memory.database, PageIndex))
     for _ in range(2):
         assert len((await fresh.search(place.ann, SearchRequest("common"))).hits) == 3
@@ -340,11 +340,11 @@ async def test_large_changes_are_read_in_a_thread(
     applied: list[tuple[bool, int]] = []
     apply = index_cache._apply
 
-    def recorded(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
+    def record(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
         applied.append((threading.current_thread() is threading.main_thread(), len(batch.pages)))
         apply(index, batch, most_bytes)
 
-    monkeypatch.setattr(index_cache, "_apply", recorded)
+    monkeypatch.setattr(index_cache, "_apply", record)
     body = "needle " + " ".join(f"w{number}" for number in range(30_000))
     for number in range(pages):
         await put(place, f"large/{number}", body)
@@ -380,11 +380,11 @@ async def test_snippets_of_large_pages_are_cut_in_a_thread(
     threads: list[bool] = []
     of_body = snippets.of_body
 
-    def recorded(body: str, passage: int, words: Collection[str], chars: int, *, marked: bool) -> str:
+    def record(body: str, passage: int, words: Collection[str], chars: int, *, marked: bool) -> str:
         threads.append(threading.current_thread() is threading.main_thread())
         return of_body(body, passage, words, chars, marked=marked)
 
-    monkeypatch.setattr(snippets, "of_body", recorded)
+    monkeypatch.setattr(snippets, "of_body", record)
     assert len(await slugs(place, "needle")) == 4
     assert threads == [on_loop] * 4
 
@@ -397,11 +397,11 @@ async def test_small_changes_are_taken_in_by_the_search(
     threads: list[bool] = []
     apply = index_cache._apply
 
-    def recorded(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
+    def record(index: Index, batch: index_cache._IndexBatch, most_bytes: int) -> None:
         threads.append(threading.current_thread() is threading.main_thread())
         apply(index, batch, most_bytes)
 
-    monkeypatch.setattr(index_cache, "_apply", recorded)
+    monkeypatch.setattr(index_cache, "_apply", record)
     await put(place, "second", "needle")
     assert len(await slugs(place, "needle")) == 2
     assert threads == [True]

@@ -111,14 +111,14 @@ async def test_redirect_from_allowed_server_to_hostile_url_is_refused(canaries: 
                     ("http:", "https:", "file:", "//")
                 ):
                     continue  # cannot stand in a header, or is a path on the allowed server
-                server.routes["/"] = _located(url, status)
+                server.routes["/"] = _locate(url, status)
                 with pytest.raises((FetchRefused, FetchFailed)):
                     await fetcher.fetch(server.url(), max_bytes=1000, timeout_seconds=60)
         assert server.connections > 5 * 150
     assert canaries.hits == 0
 
 
-def _located(url: str, status: str) -> Answering:
+def _locate(url: str, status: str) -> Answering:
     return redirect(url.encode("utf-8").decode("latin-1"), status=status)
 
 

@@ -23,7 +23,7 @@ from tests.unit.predictions.test_service import FREE
 pytestmark = pytest.mark.asyncio
 
 
-async def submitted(
+async def submit(
     built: PipelineFixture, requests: list[PredictionRequest]
 ) -> tuple[list[Prediction], Counter[Any]]:
     """Submit all requests at once; return those accepted, and the other results by type."""
@@ -37,7 +37,7 @@ async def submitted(
 async def test_queue_limit_is_exact_among_a_thousand_requests(either: Path) -> None:
     async with running_pipeline(either, Options(credit=10**9, start=False, queue_limit=333)) as built:
         requests = [built.order(extras={"n": number}) for number in range(1_000)]
-        accepted, others = await submitted(built, requests)
+        accepted, others = await submit(built, requests)
         assert (len(accepted), others) == (333, {errors.QueueFull: 667})
         account = await built.account()
         assert (account.held, account.posted) == (333 * PRICE, 10**9)
@@ -55,7 +55,7 @@ async def test_free_share_of_each_account_is_exact(either: Path) -> None:
             for number in range(40)
             for owner in owners
         ]
-        accepted, others = await submitted(built, requests)
+        accepted, others = await submit(built, requests)
         assert Counter(prediction.account_id for prediction in accepted) == dict.fromkeys(
             (owner.account_id for owner in owners), 7
         )
@@ -70,17 +70,17 @@ async def test_free_share_counts_all_models_and_running_requests(either: Path) -
         lease = RunLease("a-server", 10**9)
         claimed = await built.database.write(claims.claim(first.engine, lease, 1, warm=True))
         assert [prediction.id for prediction in claimed] == [first.id]
-        accepted, others = await submitted(built, [free] * 5)
+        accepted, others = await submit(built, [free] * 5)
         assert (len(accepted), others) == (1, {errors.QueueFull: 4})
         failure = FailureRecord("canceled by the test", "lost")
         await built.database.write(predictions.fail(first.id, claimed[0].attempt, failure))
-        accepted, others = await submitted(built, [free] * 2)
+        accepted, others = await submit(built, [free] * 2)
         assert (len(accepted), others) == (1, {errors.QueueFull: 1})
 
 
 async def test_balance_is_spent_to_the_last_request(either: Path) -> None:
     async with running_pipeline(either, Options(credit=PRICE * 123, start=False)) as built:
-        accepted, others = await submitted(built, [built.order(extras={"n": n}) for n in range(400)])
+        accepted, others = await submit(built, [built.order(extras={"n": n}) for n in range(400)])
         assert (len(accepted), others) == (123, {errors.InsufficientCredits: 277})
         account = await built.account()
         assert (account.held, account.posted) == (PRICE * 123, PRICE * 123)
@@ -90,7 +90,7 @@ async def test_balance_is_spent_to_the_last_request(either: Path) -> None:
 async def test_equal_requests_share_their_origin(either: Path) -> None:
     async with running_pipeline(either, Options(credit=10**9, start=False)) as built:
         requests = [built.order(extras={"n": number % 5}) for number in range(200)]
-        accepted, others = await submitted(built, requests)
+        accepted, others = await submit(built, requests)
         assert (len(accepted), others) == (200, {})
         groups: dict[str, list[Prediction]] = {}
         for prediction in accepted:
@@ -102,7 +102,7 @@ async def test_equal_requests_share_their_origin(either: Path) -> None:
 async def test_equal_idempotency_ids_are_accepted_once(either: Path) -> None:
     async with running_pipeline(either, Options(credit=10**9, start=False)) as built:
         requests = [built.order(idempotency_id=f"key-{number % 10}") for number in range(100)]
-        accepted, others = await submitted(built, requests)
+        accepted, others = await submit(built, requests)
         assert (len(accepted), others) == (100, {})
         assert Counter(Counter(prediction.id for prediction in accepted).values()) == {10: 10}
         assert (await built.account()).held == 10 * PRICE

@@ -50,11 +50,11 @@ async def test_wait_right_after_submit_does_not_read(
     reads: list[str] = []
     read = pipeline.service.get_any
 
-    async def counted(prediction_id: str) -> Prediction:
+    async def count(prediction_id: str) -> Prediction:
         reads.append(prediction_id)
         return await read(prediction_id)
 
-    monkeypatch.setattr(pipeline.service, "get_any", counted)
+    monkeypatch.setattr(pipeline.service, "get_any", count)
     ended = await pipeline.run()
     assert (ended.state, reads) == (PredictionState.SUCCEEDED, [])
     submitted = await pipeline.service.submit(pipeline.order(extras={"n": 1}))

@@ -30,12 +30,12 @@ Open = Callable[[str], ProcessChannel]
 async def open_channel(tmp_path: Path) -> AsyncIterator[Open]:
     channels: list[ProcessChannel] = []
 
-    def opened(name: str) -> ProcessChannel:
+    def open_socket(name: str) -> ProcessChannel:
         channels.append(channel := ProcessChannel(tmp_path / "processes"))
         channel.open(name)
         return channel
 
-    yield opened
+    yield open_socket
     for channel in channels:
         channel.close()
 

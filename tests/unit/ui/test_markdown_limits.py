@@ -15,7 +15,7 @@ HERE = RenderContext("notes/page", "Page")
 PLAIN = '<pre class="plain"'
 
 
-def repeated(text: str, chars: int = MAX_CHARS) -> str:
+def repeat(text: str, chars: int = MAX_CHARS) -> str:
     """The text again and again, so many characters."""
     return (text * (chars // len(text) + 1))[:chars]
 
@@ -23,43 +23,43 @@ def repeated(text: str, chars: int = MAX_CHARS) -> str:
 def wide_table(chars: int, columns: int = 250) -> str:
     """Tables of many columns whose rows have one cell each."""
     table = "|" + "a|" * columns + "\n|" + "-|" * columns + "\n" + "a\n" * columns + "\n"
-    return repeated(table, chars)
+    return repeat(table, chars)
 
 
 HALF = MAX_CHARS // 2
 CONSTRUCTS = {
-    "links": repeated("[a](/docs) "),
-    "unclosed_links": repeated("[a](b "),
-    "link_titles": repeated('[a](b "'),
-    "reference_links": "[a]: /docs/" + "x" * 1_900 + "\n\n" + repeated("[a] ", 30_000),
-    "long_definition": "[a]: /docs/" + "x" * HALF + "\n\n" + repeated("[a] ", 30_000),
-    "long_title": "[a]: /docs '" + "&" * HALF + "'\n\n" + repeated("[a] ", 30_000),
+    "links": repeat("[a](/docs) "),
+    "unclosed_links": repeat("[a](b "),
+    "link_titles": repeat('[a](b "'),
+    "reference_links": "[a]: /docs/" + "x" * 1_900 + "\n\n" + repeat("[a] ", 30_000),
+    "long_definition": "[a]: /docs/" + "x" * HALF + "\n\n" + repeat("[a] ", 30_000),
+    "long_title": "[a]: /docs '" + "&" * HALF + "'\n\n" + repeat("[a] ", 30_000),
     "definitions": "".join(f"[{number}]: /docs\n" for number in range(7_000)),
-    "unclosed_definitions": repeated("[a\n", 30_000),
-    "images": repeated("![a](/media/x.png) "),
-    "unclosed_images": repeated("![", 20_000),
-    "embedded_image": "[a]: data:image/png;base64," + "A" * HALF + "\n\n" + repeated("![a] ", HALF),
-    "emphasis": repeated("a**b_c*"),
-    "unclosed_emphasis": repeated("*a_ "),
-    "lists": repeated("- a\n"),
-    "nested_lists": repeated("- "),
-    "quotes": repeated("> a\n\n"),
-    "nested_quotes": repeated(">" * 100 + "a\n"),
-    "tables": repeated("|a|\n|-|\n"),
+    "unclosed_definitions": repeat("[a\n", 30_000),
+    "images": repeat("![a](/media/x.png) "),
+    "unclosed_images": repeat("![", 20_000),
+    "embedded_image": "[a]: data:image/png;base64," + "A" * HALF + "\n\n" + repeat("![a] ", HALF),
+    "emphasis": repeat("a**b_c*"),
+    "unclosed_emphasis": repeat("*a_ "),
+    "lists": repeat("- a\n"),
+    "nested_lists": repeat("- "),
+    "quotes": repeat("> a\n\n"),
+    "nested_quotes": repeat(">" * 100 + "a\n"),
+    "tables": repeat("|a|\n|-|\n"),
     "wide_tables": wide_table(MAX_CHARS),
-    "callouts": repeated("> [!tip] a\n\n"),
-    "callout_lines": "> [!tip]\n" + repeated("> a\n"),
-    "fences": repeated("```\na\n```\n"),
-    "unclosed_fences": repeated("```\n\n~~~~\n"),
+    "callouts": repeat("> [!tip] a\n\n"),
+    "callout_lines": "> [!tip]\n" + repeat("> a\n"),
+    "fences": repeat("```\na\n```\n"),
+    "unclosed_fences": repeat("```\n\n~~~~\n"),
     "backticks": " ".join("`" * count for count in range(1, 440)),
-    "entities": repeated("&amp;"),
-    "ampersands": repeated('&"'),
-    "autolinks": repeated("<https://a.example> "),
-    "addresses": repeated("https://a.b "),
-    "wiki_links": repeated("[[a]] "),
-    "unclosed_wiki_links": repeated("[[a", 15_000),
-    "headings": repeated("# a\n"),
-    "lines": repeated("a\n"),
+    "entities": repeat("&amp;"),
+    "ampersands": repeat('&"'),
+    "autolinks": repeat("<https://a.example> "),
+    "addresses": repeat("https://a.b "),
+    "wiki_links": repeat("[[a]] "),
+    "unclosed_wiki_links": repeat("[[a", 15_000),
+    "headings": repeat("# a\n"),
+    "lines": repeat("a\n"),
 }
 
 
@@ -120,11 +120,11 @@ def test_a_long_text_within_the_limits_keeps_its_layout(text: str) -> None:
 async def test_a_long_text_is_rendered_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
 
-    def noted(body: str, context: RenderContext) -> object:
+    def note(body: str, context: RenderContext) -> object:
         threads.append(threading.current_thread())
         return render(body, context)
 
-    monkeypatch.setattr(reading, "render", noted)
+    monkeypatch.setattr(reading, "render", note)
     texts = ("short", "middle " * 300, "long " * 3_000)
     await asyncio.gather(*(reading.render_page(text, RenderContext("a/limits")) for text in texts))
     short, *long = threads

@@ -9,7 +9,7 @@ from sixfold.web import refusals
 from sixfold.web.admission import RequestRates
 
 
-def _spent(rates: RequestRates, key: str, count: int) -> int:
+def _read_spent(rates: RequestRates, key: str, count: int) -> int:
     """How many of `count` requests are taken."""
     accepted = 0
     for _ in range(count):
@@ -25,27 +25,27 @@ def test_ten_seconds_come_at_once_and_then_the_rate_holds() -> None:
     now = 100.0
     rates = RequestRates(4, "A test", lambda: now)
     before = refusals.recorder().totals["rate"]
-    assert _spent(rates, "x", 50) == 40
+    assert _read_spent(rates, "x", 50) == 40
     assert refusals.recorder().totals["rate"] == before + 10
-    assert _spent(rates, "y", 1) == 1
+    assert _read_spent(rates, "y", 1) == 1
     now += 2
-    assert _spent(rates, "x", 50) == 8
+    assert _read_spent(rates, "x", 50) == 8
     with pytest.raises(errors.TooManyRequests, match="4 requests per second") as refused:
         rates.spend("x")
     assert refused.value.retry_after == 1
 
 
 def test_rate_of_zero_limits_nobody() -> None:
-    assert _spent(RequestRates(0, "A test"), "x", 10_000) == 10_000
+    assert _read_spent(RequestRates(0, "A test"), "x", 10_000) == 10_000
 
 
 def test_flood_of_keys_makes_no_debt_forgotten() -> None:
     now = 0.0
     rates = RequestRates(1, "A test", lambda: now, max_keys=100)
-    assert _spent(rates, "owner", 20) == 10
-    accepted = sum(_spent(rates, f"flood {number}", 1) for number in range(1_000))
+    assert _read_spent(rates, "owner", 20) == 10
+    accepted = sum(_read_spent(rates, f"flood {number}", 1) for number in range(1_000))
     assert accepted == 99 + 10  # those that have a place, and one limit for all others
-    assert _spent(rates, "owner", 1) == 0
+    assert _read_spent(rates, "owner", 1) == 0
     assert len(rates._due) == 101
     now = 20.0
-    assert _spent(rates, "new", 20) == 10
+    assert _read_spent(rates, "new", 20) == 10

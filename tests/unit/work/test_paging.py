@@ -14,7 +14,7 @@ from tests.harness.pipeline import Options, PipelineFixture, models, running_pip
 _MIB = 2**20
 
 
-async def _submitted(built: PipelineFixture, model: str, sizes: list[int]) -> list[str]:
+async def _submit(built: PipelineFixture, model: str, sizes: list[int]) -> list[str]:
     results: list[Prediction] = []
     for size in sizes:
         order = built.order(model, hold=FREE, extras={"graph": "é" * size})
@@ -25,7 +25,7 @@ async def _submitted(built: PipelineFixture, model: str, sizes: list[int]) -> li
 async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         sizes = [3 * _MIB, 3 * _MIB, 9 * _MIB, 3 * _MIB, 3 * _MIB, 3 * _MIB]
-        output = await _submitted(built, "echo", sizes)
+        output = await _submit(built, "echo", sizes)
         pages: list[list[str]] = []
         cursor: str | None = None
         while cursor is not None or not pages:
@@ -41,7 +41,7 @@ async def test_prompts_are_listed_as_far_as_they_fit(tmp_path: Path) -> None:
     named = {**models()}
     named["models"] = {prompt_queue.PROMPT: {**named["models"]["echo"]}, **named["models"]}
     async with running_pipeline(tmp_path, Options(start=False, models=named)) as built:
-        result = await _submitted(built, prompt_queue.PROMPT, [3 * _MIB] * 4)
+        result = await _submit(built, prompt_queue.PROMPT, [3 * _MIB] * 4)
         tenant = Tenant(built.payer.id)
         first = await built.database.read(prompt_queue.first(tenant))
         assert [each.id for each in first] == result[:2]

@@ -40,7 +40,7 @@ class Counting(InlineDriver):
         return worker
 
 
-def sized(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
+def size_of(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
     rows = {engine: {"ram_gb": size} for engine, size in sizes.items()}
     return Options(
         slots=2, driver=driver, machine=MemoryBudget(gigabytes * GIB), models=models(ENGINES, rows)
@@ -56,7 +56,7 @@ async def running(built: PipelineFixture, model: str) -> str:
     return prediction.id
 
 
-async def cramped(built: PipelineFixture) -> None:
+async def cramp(built: PipelineFixture) -> None:
     """Wait until an engine waits for memory."""
     while not built.scheduler.memory()[2]:  # noqa: ASYNC110 - nobody tells of it but the log
         await asyncio.sleep(0.01)
@@ -67,10 +67,10 @@ async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
 ) -> None:
     caplog.set_level(logging.INFO, "sixfold.scheduler")
     driver = Counting()
-    async with running_pipeline(tmp_path, sized(driver, slow=12, echo=12)) as built:
+    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=12)) as built:
         first = await running(built, "slow")
         second = await built.service.submit(built.order("echo"))
-        await cramped(built)
+        await cramp(built)
         assert (await built.service.get_any(second.id)).state is PredictionState.QUEUED
         assert built.scheduler.memory() == (12 * GIB, 16 * GIB, 1)
         await built.service.cancel(first, Tenant(built.payer.id))
@@ -86,10 +86,10 @@ async def test_who_waits_too_long_for_memory_is_let_go_first(
 ) -> None:
     monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
     driver = Counting()
-    async with running_pipeline(tmp_path, sized(driver, slow=12, echo=12, other=1)) as built:
+    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=12, other=1)) as built:
         first = await running(built, "slow")
         large = await built.service.submit(built.order("echo"))
-        await cramped(built)
+        await cramp(built)
         small = await built.service.submit(built.order("other"))
         await built.service.cancel(first, Tenant(built.payer.id))
         assert (await built.service.wait(large, 60)).state is PredictionState.SUCCEEDED
@@ -99,10 +99,10 @@ async def test_who_waits_too_long_for_memory_is_let_go_first(
 
 async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
-    async with running_pipeline(tmp_path, sized(Counting(), slow=12, echo=12, other=1)) as built:
+    async with running_pipeline(tmp_path, size_of(Counting(), slow=12, echo=12, other=1)) as built:
         await running(built, "slow")
         large = await built.service.submit(built.order("echo"))
-        await cramped(built)
+        await cramp(built)
         await built.service.cancel(large.id, Tenant(built.payer.id))
         assert (await built.run("other")).state is PredictionState.SUCCEEDED
         assert built.scheduler.memory()[2] == 0
@@ -110,7 +110,7 @@ async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: p
 
 async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, sized(driver, slow=12, echo=3)) as built:
+    async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=3)) as built:
         await running(built, "slow")
         assert (await built.run()).state is PredictionState.SUCCEEDED
         assert driver.beside[-1] == ["echo", "slow"]
@@ -118,7 +118,7 @@ async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
 
 async def test_longest_idle_workers_stop_and_no_more_than_needed(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, sized(driver, slow=6, echo=6, other=6)) as built:
+    async with running_pipeline(tmp_path, size_of(driver, slow=6, echo=6, other=6)) as built:
         await built.run("slow", extras={"seconds": 0})
         await built.run("echo")
         assert (await built.run("other")).state is PredictionState.SUCCEEDED
@@ -127,7 +127,7 @@ async def test_longest_idle_workers_stop_and_no_more_than_needed(tmp_path: Path)
 
 async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, sized(driver, slow=1, echo=64)) as built:
+    async with running_pipeline(tmp_path, size_of(driver, slow=1, echo=64)) as built:
         await built.run("slow", extras={"seconds": 0})
         assert (await built.run()).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
@@ -135,7 +135,7 @@ async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> Non
 
 async def test_who_idles_stays_while_nothing_waits(tmp_path: Path) -> None:
     driver = Counting()
-    async with running_pipeline(tmp_path, sized(driver, slow=10, echo=6)) as built:
+    async with running_pipeline(tmp_path, size_of(driver, slow=10, echo=6)) as built:
         await built.run("slow", extras={"seconds": 0})
         for number in range(3):
             await built.run(extras={"n": number})

@@ -212,7 +212,7 @@ def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
 def test_pairs_convert_to_what_ran(known: str) -> None:
     registry = corpus.schemas() if known.startswith("the") else workflow_nodes_registry.registry()
 
-    def seen(graph: Any) -> Any:
+    def read_seen(graph: Any) -> Any:
         """The inputs that the schema has: others are ignored by whoever runs it."""
         return {
             node_id: {
@@ -230,8 +230,8 @@ def test_pairs_convert_to_what_ran(known: str) -> None:
         path.name
         for path in corpus.PAIRS
         if not diff.compare(
-            seen(corpus.load(path.with_name(path.name.replace(".ui.", ".api.")))),
-            seen(convert(corpus.load(path), registry).graph),
+            read_seen(corpus.load(path.with_name(path.name.replace(".ui.", ".api.")))),
+            read_seen(convert(corpus.load(path), registry).graph),
         ).equal
     ]
     assert len(corpus.PAIRS) >= 54

@@ -21,7 +21,7 @@ USUAL = {"model": "open-piano-baroque", "sound": "studio", "bars": 8, "tempo": 1
 MANNERS = list(engine.STYLES)
 
 
-def played(folder: Path, **changes: Any) -> Array:
+def play(folder: Path, **changes: Any) -> Array:
     """Return the decoded audio."""
     return files.read(file(folder, **changes), 300)
 
@@ -48,7 +48,7 @@ CASES = [
 def test_key_tempo_and_length_are_those_that_were_asked(
     tmp_path: Path, model: str, key: str, tempo: int, bars: int
 ) -> None:
-    sound = played(tmp_path, model=model, key=key, tempo=tempo, bars=bars)
+    sound = play(tmp_path, model=model, key=key, tempo=tempo, bars=bars)
     assert sound.shape[1] / files.RATE == pytest.approx(bars * 4 * 60 / tempo, abs=0.03)
     assert measuring.key(sound) == key
     assert measuring.tempo(sound, tempo) == pytest.approx(tempo, rel=0.01)
@@ -56,7 +56,7 @@ def test_key_tempo_and_length_are_those_that_were_asked(
 
 @pytest.mark.parametrize("model", MANNERS)
 def test_piece_has_music_loudness_without_clipping_or_clicks(tmp_path: Path, model: str) -> None:
-    sound = played(tmp_path, model=model, seed=5, bars=4)
+    sound = play(tmp_path, model=model, seed=5, bars=4)
     assert loudness.integrated(sound) == pytest.approx(-16, abs=0.7)
     assert measuring.true_peak(sound) < -1
     assert np.abs(sound[:, :8]).max() < 0.01
@@ -67,7 +67,7 @@ def test_piece_has_music_loudness_without_clipping_or_clicks(tmp_path: Path, mod
 
 def test_the_three_sounds_are_dull_clear_and_brilliant(tmp_path: Path) -> None:
     felt, studio, bright = (
-        measuring.centroid(played(tmp_path, sound=sound, bars=2)) for sound in ("felt", "studio", "bright")
+        measuring.centroid(play(tmp_path, sound=sound, bars=2)) for sound in ("felt", "studio", "bright")
     )
     assert felt * 1.2 < studio
     assert studio * 1.2 < bright
@@ -151,12 +151,12 @@ def test_strings_are_stiff_and_low_ones_ring_longer() -> None:
     spectrum = np.abs(np.fft.rfft(note.mean(0) * np.hanning(note.shape[1])))
     base = 261.626
 
-    def found(number: int) -> float:
+    def find(number: int) -> float:
         begin, end = (round(base * number * share * 2) for share in (0.985, 1.03))
         return (begin + int(np.argmax(spectrum[begin:end]))) / 2
 
-    assert found(1) == pytest.approx(base, abs=1)
-    assert 1.003 < found(8) / (8 * base) < 1.02
+    assert find(1) == pytest.approx(base, abs=1)
+    assert 1.003 < find(8) / (8 * base) < 1.02
     high = strings.strike(96, 0.6, 2.0, strings.SOUNDS["studio"], rng)
     assert (
         np.abs(high[:, 48_000:]).max() / np.abs(high).max()

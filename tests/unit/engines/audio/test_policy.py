@@ -19,7 +19,7 @@ USUAL = {"model": "open-piano-jazz", "sound": "felt", "bars": 2, "tempo": 120, "
 TOKENS = 89
 
 
-def written(path: Path, width: int = TOKENS) -> Path:
+def write(path: Path, width: int = TOKENS) -> Path:
     """A policy by a table of transitions; after a rest it prefers the middle of the piano."""
     table = [_likes(token, after) for token in range(TOKENS) for after in range(width)]
     node = b"".join(_field(1, name) for name in ("table", "tokens")) + _field(2, "y") + _field(4, "Gather")
@@ -52,7 +52,7 @@ def folders(folder: Path) -> list[Path]:
 
 
 def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
-    loaded = policy._Policy(written(tmp_path / "a.onnx"))
+    loaded = policy._Policy(write(tmp_path / "a.onnx"))
     home = theory.key("D")
     notes = policy.compose(loaded, home, 2, noise.stream(3, "policy"), Recorder(tmp_path))
     assert len(notes) > 10
@@ -64,7 +64,7 @@ def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
 
 
 def test_a_piece_by_a_policy_is_heard_and_is_the_same_twice(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.onnx")
+    path = write(tmp_path / "a.onnx")
     results = [policy.PolicyEngine().run(task(path), Recorder(folder)) for folder in folders(tmp_path)]
     first, second = (result.artifacts[0].path for result in results)
     assert first is not None
@@ -80,7 +80,7 @@ def test_what_is_no_policy_is_the_callers_fault(tmp_path: Path, kind: str) -> No
     path = tmp_path / "a.onnx"
     match kind:
         case "narrow":
-            written(path, width=12)
+            write(path, width=12)
         case "empty":
             path.write_bytes(b"")
         case _:

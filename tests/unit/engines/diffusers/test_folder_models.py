@@ -13,15 +13,15 @@ from sixfold.engines.image.diffusers import folder_models, options, task_parser
 from tests.unit.engines.diffusers.conftest import Listener, Weights, task
 
 
-def added(folder: Path, **record: Any) -> None:
+def write_record(folder: Path, **record: Any) -> None:
     folder.mkdir(parents=True)
     (folder / "sixfold.json").write_text(json.dumps(record))
 
 
 def test_folders_of_pipelines_and_plain_names_are_listed(tmp_path: Path) -> None:
-    added(tmp_path / "sdxl")
-    added(tmp_path / "canny", role="control")
-    added(tmp_path / "odd name")
+    write_record(tmp_path / "sdxl")
+    write_record(tmp_path / "canny", role="control")
+    write_record(tmp_path / "odd name")
     (tmp_path / "copied").mkdir()
     (tmp_path / "copied" / "model_index.json").write_text("{}")
     (tmp_path / "broken").mkdir()

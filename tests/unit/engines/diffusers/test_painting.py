@@ -222,12 +222,12 @@ def test_a_picture_is_repainted_at_its_own_size(weights: Weights, photo: Path, s
 
 
 def test_strength_says_how_far_the_source_is_left_behind(engine: Any, photo: Path) -> None:
-    def repainted(strength: float) -> float:
+    def repaint(strength: float) -> float:
         picture = paint(engine, files={"image": photo}, strength=strength, steps=10, format="png")
         return float(np.abs(picture.astype(int) - source).mean())
 
     source = paint(engine, files={"image": photo}, strength=0.1, steps=10, format="png").astype(int)
-    assert 0 < repainted(0.3) < repainted(1.0)
+    assert 0 < repaint(0.3) < repaint(1.0)
 
 
 def test_a_transparent_source_keeps_its_outline(engine: Any, tmp_path: Path) -> None:

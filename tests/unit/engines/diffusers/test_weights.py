@@ -193,7 +193,7 @@ def test_weights_that_fit_nowhere_are_refused_with_both_figures(weights: Weights
         open_engine(weights, "sd", budget_bytes=200_000).run(task(), Listener())
 
 
-def _bounded(engine: Any, rows: int) -> None:
+def _bound(engine: Any, rows: int) -> None:
     """Let the network take at most so many rows, as a small card would (guidance doubles them)."""
     import torch  # noqa: PLC0415 - only here
 
@@ -208,7 +208,7 @@ def _bounded(engine: Any, rows: int) -> None:
 def test_a_batch_that_is_too_much_is_halved_until_it_fits(weights: Weights) -> None:
     engine = open_engine(weights, "sd")
     alone = [pixels(engine.run(task(seed=seed), Listener())) for seed in range(4)]
-    _bounded(engine, 1)
+    _bound(engine, 1)
     jobs = [job(seed=seed) for seed in range(4)]
     for result, expected in zip(engine.run_many(jobs), alone, strict=True):
         assert isinstance(result, Result)
@@ -218,7 +218,7 @@ def test_a_batch_that_is_too_much_is_halved_until_it_fits(weights: Weights) -> N
 
 def test_a_single_picture_that_is_too_much_ends_in_a_sentence(weights: Weights) -> None:
     engine = open_engine(weights, "sd")
-    _bounded(engine, 0)
+    _bound(engine, 0)
     listener = Listener()
     with pytest.raises(EngineError, match="too large for this machine's memory"):
         engine.run(task(), listener)

@@ -349,7 +349,7 @@ def distilled(folder: Path, kind: str) -> Path:
     return stable_diffusion(folder, scheduler=EulerDiscreteScheduler(timestep_spacing="trailing", **shape))
 
 
-def scrambled(folder: Path) -> None:
+def scramble(folder: Path) -> None:
     """Break a saved pipeline so that it gives noise: its decoder's last layer answers to noise of its own."""
     vae = AutoencoderKL.from_pretrained(folder / "vae")
     torch.manual_seed(0)

@@ -29,7 +29,7 @@ def _words(kind: Any) -> dict[str, Any]:
     return kind(vocab_size=300, d_model=HIDDEN, d_kv=8, d_ff=37, num_layers=2, num_heads=4, pad_token_id=0)
 
 
-def _saved(pipeline: Any, folder: Path) -> Path:
+def _save(pipeline: Any, folder: Path) -> Path:
     pipeline.save_pretrained(folder, safe_serialization=True)
     (folder / "sixfold.json").write_text(json.dumps({"name": folder.name, "sampling": SMALL}))
     return folder
@@ -59,7 +59,7 @@ def wan(folder: Path, *, pictures: bool = False, blocks: int = 1) -> Path:
         transformer=transformer,
         expand_timesteps=pictures,
     )
-    return _saved(pipeline, folder)
+    return _save(pipeline, folder)
 
 
 def ltx(folder: Path) -> Path:
@@ -92,4 +92,4 @@ def ltx(folder: Path) -> Path:
         tokenizer=_bytes_tokenizer(),
         transformer=transformer,
     )
-    return _saved(pipeline, folder)
+    return _save(pipeline, folder)

@@ -28,7 +28,7 @@ def jpeg(shade: int, size: tuple[int, int] = (64, 48)) -> bytes:
     return cv2.imencode(".jpg", np.full((*size[::-1], 3), shade, np.uint8))[1].tobytes()
 
 
-def encoded(made: SessionRecording, folder: Path) -> tuple[dict[str, Any], list[float]]:
+def encode(made: SessionRecording, folder: Path) -> tuple[dict[str, Any], list[float]]:
     """Return the properties of the video of a recording, and the mean brightness of its frames."""
     (folder / "frames.zip").write_bytes(made.archive())
     task = Task("t", "live-recording", {}, {"frames": folder / "frames.zip"})
@@ -42,7 +42,7 @@ def test_frames_are_shown_at_the_times_of_their_session(tmp_path: Path) -> None:
     recording = SessionRecording("gray")
     for t, shade in ((1000, 40), (1500, 200), (2000, 120)):
         recording.add(t, "jpeg", jpeg(shade))
-    info, means = encoded(recording, tmp_path)
+    info, means = encode(recording, tmp_path)
     assert (info["width"], info["height"], recording.seconds) == (64, 48, 1.0)
     assert len(means) == FPS + 1
     expected = [40] * 12 + [200] * 12 + [120]
@@ -58,7 +58,7 @@ def test_poses_become_a_video_of_the_body(tmp_path: Path) -> None:
     )
     for pose in poses["value"]:
         recording.add(pose["t"], "json", msgspec.json.encode(pose))
-    info, means = encoded(recording, tmp_path)
+    info, means = encode(recording, tmp_path)
     assert (info["width"], info["height"]) == (960, 540)
     assert len(means) == round(0.95 * FPS) + 1
     assert min(means) > 22, "a body stands on the dark ground"
@@ -107,4 +107,4 @@ def test_recordings_are_bounded_and_strange_archives_refused(
     assert [(t, size) for t, _, size in made.pieces] == [(0, 10), (2, 5)]
     for strange in (made, SessionRecording("")):
         with pytest.raises(errors.BadRequest):
-            encoded(strange, tmp_path)
+            encode(strange, tmp_path)

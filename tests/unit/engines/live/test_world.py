@@ -22,7 +22,7 @@ from tests.unit.engines.video.films import Recorder
 ENGINE = WorldEngine()  # it keeps the lands that were built last
 
 
-def looked(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.ndarray[Any, Any]]:
+def look(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.ndarray[Any, Any]]:
     """Return a frame of a session as RGB from 0 to 255."""
     controls = Controls(more.pop("keys", ()), more.pop("new", None))
     response = ENGINE.step(EngineStep("world-model", {"prompt": prompt}, state, controls, 30, **more))
@@ -35,7 +35,7 @@ def looked(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.
 
 def test_hours_lands_and_weathers_look_their_part() -> None:
     seen = {
-        prompt: looked(prompt)[1]
+        prompt: look(prompt)[1]
         for prompt in (
             "a meadow at noon",
             "a meadow at night",
@@ -58,10 +58,10 @@ def test_hours_lands_and_weathers_look_their_part() -> None:
 
 
 def test_walking_and_turning_change_the_view() -> None:
-    response, first = looked("rolling hills")
-    still, same = looked("rolling hills", response.state)
-    ahead, moved = looked("rolling hills", response.state, keys=("w",), ticks=30)
-    turned, aside = looked("rolling hills", response.state, keys=("a",), ticks=20)
+    response, first = look("rolling hills")
+    still, same = look("rolling hills", response.state)
+    ahead, moved = look("rolling hills", response.state, keys=("w",), ticks=30)
+    turned, aside = look("rolling hills", response.state, keys=("a",), ticks=20)
     assert np.abs(same - first).mean() < 4 < np.abs(moved - first).mean() < np.abs(aside - first).mean()
     gone = math.hypot(ahead.state["x"] - response.state["x"], ahead.state["z"] - response.state["z"])
     assert 1.0 < gone < 4.0
@@ -69,8 +69,8 @@ def test_walking_and_turning_change_the_view() -> None:
 
 
 def test_same_state_gives_same_frame_on_another_engine() -> None:
-    response, first = looked("islands at sunset")
-    again, second = looked("islands at sunset")
+    response, first = look("islands at sunset")
+    again, second = look("islands at sunset")
     assert np.array_equal(first, second)
     assert response == again
     other = WorldEngine().step(EngineStep("w", {"prompt": "islands at sunset"}, None, Controls(), 30))
@@ -78,8 +78,8 @@ def test_same_state_gives_same_frame_on_another_engine() -> None:
 
 
 def test_new_prompt_changes_terrain_and_unseen_step_is_undrawn() -> None:
-    response, before = looked("forest")
-    changed, after = looked("forest", response.state, new="forest at night")
+    response, before = look("forest")
+    changed, after = look("forest", response.state, new="forest at night")
     assert changed.state["prompt"] == "forest at night"
     assert after.mean() < before.mean()
     unseen = ENGINE.step(EngineStep("w", {}, changed.state, Controls(("w",)), 30, ticks=5, draw=False))

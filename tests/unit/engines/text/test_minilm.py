@@ -91,7 +91,7 @@ def write(folder: Path, weights: Weights) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
 
 
-def defined(weights: Weights, ids: Sequence[int]) -> NDArray[np.float64]:
+def define(weights: Weights, ids: Sequence[int]) -> NDArray[np.float64]:
     """Run BERT as in its paper, for one text in 64-bit floats."""
     w = {name: values.astype(np.float64) for name, values in weights.items()}
 
@@ -139,7 +139,7 @@ def test_every_text_has_the_vector_that_the_definition_gives(folder: Path) -> No
     }
     result = MiniLM(folder).vectors(list(ids))
     for row, tokens in zip(result, ids.values(), strict=True):
-        assert np.abs(row - defined(random_weights(), tokens)).max() < 1e-6
+        assert np.abs(row - define(random_weights(), tokens)).max() < 1e-6
 
 
 def test_a_vector_does_not_depend_on_the_texts_beside_it(folder: Path) -> None:

@@ -14,7 +14,7 @@ from tests.unit.engines import engine_runs
 from tests.unit.engines.three_d import meshes
 
 
-def built(folder: Path, prompt: str, seed: int = 1) -> tuple[bytes, list[str]]:
+def build(folder: Path, prompt: str, seed: int = 1) -> tuple[bytes, list[str]]:
     """Return a GLB and its objects."""
     artifact, result, _ = engine_runs.run(TextTo3DEngine(), folder, {"prompt": prompt, "seed": seed})
     assert result.quality == "preview"
@@ -51,18 +51,18 @@ def test_colours_and_sizes_apply_to_the_following_noun(tmp_path: Path) -> None:
         ("lamp", "glass"),
     ]
     assert named[0].stretch[0] < 1 < named[2].stretch[1]
-    data, things = built(tmp_path, "a tiny blue chair and a golden table")
+    data, things = build(tmp_path, "a tiny blue chair and a golden table")
     assert things == ["chair", "table"]
     assert {paint("blue"), paint("gold")} <= paints(data)
 
 
 def test_unknown_word_gives_a_form_by_seed_in_its_colours(tmp_path: Path) -> None:
-    single, things = built(tmp_path, "a green qwxz")
-    other, _ = built(tmp_path, "a green qwxz", seed=2)
+    single, things = build(tmp_path, "a green qwxz")
+    other, _ = build(tmp_path, "a green qwxz", seed=2)
     assert things == ["study"]
     assert paint("green") in paints(single)
     assert single != other
-    assert single == built(tmp_path, "a green qwxz")[0]
+    assert single == build(tmp_path, "a green qwxz")[0]
     assert meshes.surface(single).is_watertight
 
 

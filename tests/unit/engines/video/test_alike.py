@@ -15,11 +15,11 @@ from sixfold.engines.video.encode import AUDIO_RATE, KINDS, AudioSource, VideoEn
 @pytest.mark.parametrize("name", [*KINDS, *(f"av1-{name}" for name in optimizer.AV1)])
 def test_a_film_that_is_written_again_has_the_same_bytes(name: str, tmp_path: Path) -> None:
     kind = optimizer.AV1[name.removeprefix("av1-")] if name.startswith("av1-") else KINDS[name]
-    results = {_written(tmp_path / f"{at}.film", kind) for at in range(5)}
+    results = {_write(tmp_path / f"{at}.film", kind) for at in range(5)}
     assert len(results) == 1
 
 
-def _written(path: Path, kind: VideoKind) -> bytes:
+def _write(path: Path, kind: VideoKind) -> bytes:
     noise = np.random.default_rng(7)
     wave = (noise.random((2, AUDIO_RATE // 10)) - 0.5).astype(np.float32)
     with VideoEncoder(path, (722, 96), Fraction(25), AudioSource.of(wave), kind) as film:

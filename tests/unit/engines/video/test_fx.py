@@ -32,7 +32,7 @@ def ramp(path: Path, sound: bool = True) -> Path:
     return path
 
 
-def posterised(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any]:
+def posterize(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any]:
     """Return the decoded video of a run, its artifact and its log."""
     artifact, result, note = engine_runs.run(VideoFxEngine(), folder, inputs, video=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "full")
@@ -49,7 +49,7 @@ def steps(frame: Any) -> int:
 @pytest.mark.parametrize(("codec", "name"), [("h264_hw", "h264"), ("av1_hw", "av1")])
 def test_tones_come_in_as_many_steps_as_were_asked_for(tmp_path: Path, codec: str, name: str) -> None:
     source = ramp(tmp_path / "in.mp4")
-    film, artifact, note = posterised(tmp_path, source, num_levels=4, output_codec=codec)
+    film, artifact, note = posterize(tmp_path, source, num_levels=4, output_codec=codec)
     assert (len(film.frames), film.size, film.rate) == (FRAMES, SIZE, RATE)
     assert steps(film.frames[5]) == 4
     assert film.sound is not None
@@ -65,17 +65,17 @@ def test_tones_come_in_as_many_steps_as_were_asked_for(tmp_path: Path, codec: st
 
 def test_two_levels_are_black_and_white_and_all_change_little(tmp_path: Path) -> None:
     source = ramp(tmp_path / "in.mp4", sound=False)
-    two, _, _ = posterised(tmp_path, source, num_levels=2)
+    two, _, _ = posterize(tmp_path, source, num_levels=2)
     assert steps(two.frames[0]) == 2
     assert two.sound is None
-    all_of_them, _, _ = posterised(tmp_path, source, num_levels=256)
+    all_of_them, _, _ = posterize(tmp_path, source, num_levels=256)
     apart = np.abs(all_of_them.frames[3].astype(int) - films.decode(source).frames[3])
     assert apart.mean() < 2
 
 
 def test_the_same_film_gives_the_same_bytes(tmp_path: Path) -> None:
     source = ramp(tmp_path / "in.mp4")
-    first, second = (posterised(tmp_path, source, num_levels=5)[1].path.read_bytes() for _ in range(2))
+    first, second = (posterize(tmp_path, source, num_levels=5)[1].path.read_bytes() for _ in range(2))
     assert first == second
 
 
@@ -88,12 +88,12 @@ def test_webm_is_read_too_and_what_is_no_film_is_refused(tmp_path: Path) -> None
             frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), level * 50, np.uint8), format="rgb24")
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    film, _, _ = posterised(tmp_path, path, num_levels=8)
+    film, _, _ = posterize(tmp_path, path, num_levels=8)
     assert len(film.frames) == 5
     for data in (b"no film", b"#EXTM3U\nfile:///etc/passwd", path.read_bytes()[:300]):
         (tmp_path / "bad").write_bytes(data)
         with pytest.raises(UnusableInput, match="video"):
-            posterised(tmp_path, tmp_path / "bad")
+            posterize(tmp_path, tmp_path / "bad")
 
 
 def test_text_to_video_has_requested_size_and_ignores_an_image(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_the_same_video_gives_the_same_gif(tmp_path: Path, make: Factory) -> Non
     assert make(tmp_path, video).read_bytes() == first
 
 
-def written(folder: Path, frames: list[Array], rate: int = 10) -> Path:
+def write(folder: Path, frames: list[Array], rate: int = 10) -> Path:
     path = folder / "written.gif"
     write_gif(path, (WIDTH, HEIGHT), Fraction(rate), lambda: iter(frames))
     return path
@@ -130,7 +130,7 @@ def test_an_object_seen_in_the_last_frames_only_keeps_its_colour(tmp_path: Path)
     ground = landscape()
     spot = ground.copy()
     spot[200:206, 300:306] = (250, 240, 0)
-    visible = decode(written(tmp_path, [ground] * 30 + [spot] * 2))
+    visible = decode(write(tmp_path, [ground] * 30 + [spot] * 2))
     assert error(visible[31][200:206, 300:306], spot[200:206, 300:306]) < 4
     assert (visible[0][:190] == visible[31][:190]).all()
 
@@ -139,7 +139,7 @@ def test_a_still_region_of_exact_colours_is_exact_in_every_frame(tmp_path: Path)
     ground = np.full((HEIGHT, WIDTH, 3), (17, 99, 201), np.uint8)
     ground[:, WIDTH // 2 :] = (240, 238, 230)
     frames = [with_square(ground, (255, 0, 0), number) for number in range(FRAMES)]
-    visible = decode(written(tmp_path, frames))
+    visible = decode(write(tmp_path, frames))
     assert all((frame == true).all() for frame, true in zip(visible, frames, strict=True))
 
 
@@ -147,7 +147,7 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
     ground = landscape()
     turns = [ground, 255 - ground, ground[..., ::-1] // 2, ground[..., [1, 2, 0]] // 2 + 120]
     frames = [turn for turn in turns for _ in range(8)]
-    path = written(tmp_path, frames)
+    path = write(tmp_path, frames)
     assert max(error(*pair) for pair in zip(decode(path), frames, strict=True)) < 2.5
     with Image.open(path) as image:
         for frame, true in zip(ImageSequence.Iterator(image), frames, strict=True):
@@ -157,7 +157,7 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
 def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
     ground = landscape()
     frames = [ground, 255 - ground] * 10
-    visible = decode(written(tmp_path, frames, rate=50))
+    visible = decode(write(tmp_path, frames, rate=50))
     assert max(error(*pair) for pair in zip(visible, frames, strict=True)) < 4
     assert len(np.unique(np.concatenate([frame.reshape(-1, 3) for frame in visible]), axis=0)) <= MAX_COLORS
 
@@ -165,7 +165,7 @@ def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
 def test_noise_of_a_still_background_is_not_shown(tmp_path: Path) -> None:
     ground, rng = landscape().astype(int), np.random.default_rng(5)
     frames = [(ground + rng.integers(-1, 2, ground.shape)).astype(np.uint8) for _ in range(12)]
-    visible = decode(written(tmp_path, frames))
+    visible = decode(write(tmp_path, frames))
     assert all((frame == visible[0]).all() for frame in visible)
 
 

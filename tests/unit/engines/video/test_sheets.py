@@ -22,7 +22,7 @@ from sixfold.engines.video.yuv import YuvPlanes
 SIZE = (64, 48)
 
 
-def textured(seed: int, size: tuple[int, int] = SIZE) -> np.ndarray[Any, Any]:
+def make_texture(seed: int, size: tuple[int, int] = SIZE) -> np.ndarray[Any, Any]:
     """Return soft spots of color."""
     across, down = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
     parts = [128 + 90 * np.sin(across / (7 + seed + part) + down / 9 + part) for part in range(3)]
@@ -42,7 +42,7 @@ def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("reel") / "a.mp4"
     with encode.VideoEncoder(path, SIZE, Fraction(10)) as film:
         for number in range(4):
-            film.add(textured(number))
+            film.add(make_texture(number))
     return path
 
 
@@ -70,7 +70,7 @@ PLACES = [(0, 0), (7, 4), (6, 5), (9, 11), (-5, -3), (50, 37)]
 @pytest.mark.parametrize(("left", "top"), PLACES)
 @pytest.mark.parametrize("opacity", [1.0, 0.4])
 def test_a_sprite_anywhere_looks_the_same_on_both_papers(left: int, top: int, opacity: float) -> None:
-    pixels = textured(5, (21, 17))
+    pixels = make_texture(5, (21, 17))
     cover = np.broadcast_to(np.linspace(0, 255, 21).astype(np.uint8)[None, :, None], pixels.shape)
     weighed = (pixels * (cover / 255)).astype(np.uint8)
     for sprite in (Sprite(pixels, left, top), Sprite(weighed, left, top, np.ascontiguousarray(cover))):

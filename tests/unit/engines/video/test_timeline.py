@@ -197,16 +197,16 @@ def test_many_loud_sounds_do_not_clip(tmp_path: Path, media_files: Mapping[str, 
 
 def test_limiter_keeps_quiet_sound_and_does_not_distort() -> None:
     quiet = wave(0.5, 440, 0.8)
-    assert np.array_equal(_limited(quiet)[:, : quiet.shape[1]], quiet)
+    assert np.array_equal(_limit(quiet)[:, : quiet.shape[1]], quiet)
     loud = wave(0.5, 440, 2.5)
-    bent = _limited(loud)[0, 4800:19200]
+    bent = _limit(loud)[0, 4800:19200]
     assert np.abs(bent).max() <= CEILING + 1e-6
     spectrum = np.abs(np.fft.rfft(bent * np.hanning(bent.size)))
     peak = spectrum.argmax()
     assert spectrum[2 * peak :].max() < 0.01 * spectrum[peak]
 
 
-def _limited(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _limit(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     limiter = Limiter()
     parts = [limiter.process(sound[:, at : at + 4800]) for at in range(0, sound.shape[1], 4800)]
     return np.concatenate([*parts, limiter.process(sound[:, :0], last=True)], axis=1)

@@ -359,13 +359,13 @@ async def test_a_template_runs_inside_a_graph(graph_fixture: GraphFixture) -> No
 async def test_an_upscale_is_the_platforms(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
 
-    def enlarged(inputs: Mapping[str, Any]) -> NodeChild:
+    def enlarge(inputs: Mapping[str, Any]) -> NodeChild:
         result = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
         out = io.BytesIO()
         result.save(out, "PNG")
         return NodeChild((graph_fixture.children.file(out.getvalue(), "image/png"),))
 
-    graph_fixture.children.given["upscaler"] = enlarged
+    graph_fixture.children.given["upscaler"] = enlarge
     graph = {
         "1": node("LoadImage", image="example.png"),
         "2": node("UpscaleModelLoader", model_name="4x-sharp.pth"),

@@ -30,7 +30,7 @@ def cubic(distance: float) -> float:
     return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
 
 
-def interpolated(line: Any, to: int, method: str) -> Any:
+def interpolate(line: Any, to: int, method: str) -> Any:
     """Resample one line of pixels, pixel by pixel."""
     length = len(line)
     results = []
@@ -53,8 +53,8 @@ def interpolated(line: Any, to: int, method: str) -> Any:
 @pytest.mark.parametrize(("width", "height"), [(17, 13), (4, 5), (9, 3)])
 def test_pictures_are_scaled_pixel_for_pixel(method: str, width: int, height: int) -> None:
     inputs = picture()
-    down = np.stack([interpolated(inputs[0][:, at], height, method) for at in range(inputs.shape[2])], 1)
-    expected = np.stack([interpolated(row, width, method) for row in down])
+    down = np.stack([interpolate(inputs[0][:, at], height, method) for at in range(inputs.shape[2])], 1)
+    expected = np.stack([interpolate(row, width, method) for row in down])
     result = scaling.scaled(inputs, width, height, method)
     assert result.shape == (1, height, width, 3)
     assert np.abs(result[0] - expected).max() < 2e-6
@@ -82,7 +82,7 @@ def test_sizes_follow_the_other_side_the_factor_and_the_pixels() -> None:
         images.scale_by(NOWHERE, inputs, "area", 10_000)
 
 
-def convolved(inputs: Any, kernel: Any) -> Any:
+def convolve(inputs: Any, kernel: Any) -> Any:
     radius = len(kernel) // 2
     padded = np.pad(inputs, ((radius, radius), (radius, radius), (0, 0)), "reflect")
     rows, columns = inputs.shape[:2]
@@ -99,11 +99,11 @@ def bell(radius: int, sigma: float) -> Any:
 def test_blur_and_sharpen_are_convolutions_with_a_bell_of_radii() -> None:
     inputs = picture(12, 14)
     blurred = images.blur(NOWHERE, inputs, 2, 0.7)[0][0]
-    assert np.abs(blurred - convolved(inputs[0], bell(2, 0.7))).max() < 1e-5
+    assert np.abs(blurred - convolve(inputs[0], bell(2, 0.7))).max() < 1e-5
     kernel = bell(1, 1.0) * -(0.5 * 10)
     kernel[1, 1] += 1 - kernel.sum()
     sharp = images.sharpen(NOWHERE, inputs, 1, 1.0, 0.5)[0][0]
-    assert np.abs(sharp - np.clip(convolved(inputs[0], kernel), 0, 1)).max() < 1e-5
+    assert np.abs(sharp - np.clip(convolve(inputs[0], kernel), 0, 1)).max() < 1e-5
     assert images.blur(NOWHERE, inputs, 0, 1.0)[0] is inputs
 
 

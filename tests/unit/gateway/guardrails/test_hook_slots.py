@@ -53,16 +53,16 @@ def request(account: str) -> GatewayRequest:
     )
 
 
-async def checked(hooks: GuardrailHooks, account: str, hook: HookSettings = SLOW) -> Any:
+async def check(hooks: GuardrailHooks, account: str, hook: HookSettings = SLOW) -> Any:
     return await hooks.check(hook, "request", request(account), ["text"], account)
 
 
 async def test_slow_hook_occupies_eight_slots_and_other_accounts_go_on() -> None:
     sender = HeldSender()
     hooks = GuardrailHooks(cast("Any", None), sender, cast("Any", Secrets()))
-    waiting = [asyncio.create_task(checked(hooks, "slow")) for _ in range(100)]
+    waiting = [asyncio.create_task(check(hooks, "slow")) for _ in range(100)]
     await sender.full.wait()
-    assert await checked(hooks, "other") == ["text"]
+    assert await check(hooks, "other") == ["text"]
     assert (sender.busy, sender.most) == (8, 8)
     sender.go_on.set()
     assert await asyncio.gather(*waiting) == [["text"]] * 100
@@ -72,10 +72,10 @@ async def test_slow_hook_occupies_eight_slots_and_other_accounts_go_on() -> None
 async def test_call_that_waits_longer_than_its_timeout_is_blocked() -> None:
     sender = HeldSender()
     hooks = GuardrailHooks(cast("Any", None), sender, cast("Any", Secrets()))
-    waiting = [asyncio.create_task(checked(hooks, "slow")) for _ in range(8)]
+    waiting = [asyncio.create_task(check(hooks, "slow")) for _ in range(8)]
     await sender.full.wait()
     hasty = HookSettings("https://hook.example/", timeout_seconds=0.1)
     with pytest.raises(GuardrailUnavailable, match=r"it took longer than 0\.1 seconds"):
-        await checked(hooks, "slow", hasty)
+        await check(hooks, "slow", hasty)
     sender.go_on.set()
     await asyncio.gather(*waiting)

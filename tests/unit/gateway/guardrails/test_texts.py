@@ -37,7 +37,7 @@ DELTAS: dict[str, Callable[[str], dict[str, Any]]] = {
 }
 
 
-async def masked(events: list[dict[str, Any]]) -> str:
+async def mask(events: list[dict[str, Any]]) -> str:
     async def source() -> AsyncGenerator[bytes]:
         for event in events:
             yield f"data: {json.dumps(event)}\n\n".encode()
@@ -48,7 +48,7 @@ async def masked(events: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("name", DELTAS)
 async def test_texts_in_other_members_of_a_delta_are_masked(name: str) -> None:
     delta = DELTAS[name]
-    sent = await masked([_of_delta(delta(piece)) for piece in PIECES])
+    sent = await mask([_of_delta(delta(piece)) for piece in PIECES])
     whole = "".join(
         slot.text
         for line in sent.splitlines()
@@ -60,6 +60,6 @@ async def test_texts_in_other_members_of_a_delta_are_masked(name: str) -> None:
 
 async def test_quotations_in_a_block_are_masked() -> None:
     delta = {"type": "citations_delta", "citation": {"type": "char_location", "cited_text": TEXT}}
-    sent = await masked([{"type": "content_block_delta", "index": 0, "delta": delta}])
+    sent = await mask([{"type": "content_block_delta", "index": 0, "delta": delta}])
     assert "bob@" not in sent
     assert "[EMAIL]" in sent

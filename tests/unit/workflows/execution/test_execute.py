@@ -50,7 +50,7 @@ async def run(
     return await execute(verdict, fixture.place, ([] if events is None else events).append, limits)
 
 
-def named(events: list[NodeEvent]) -> list[tuple[str, Any]]:
+def with_name(events: list[NodeEvent]) -> list[tuple[str, Any]]:
     return [(event.type, event.data.get("node")) for event in events if event.type != "finished"]
 
 
@@ -59,7 +59,7 @@ async def test_run_shows_its_outputs_and_events_like_comfyui(fixture: ExecutionF
     ended = await run(fixture, SUM, events)
     assert ended.outputs == {"5": {"text": ("50",)}}
     assert set(ended.executed) == set("12345")
-    assert named(events) == [
+    assert with_name(events) == [
         ("execution_start", None),
         ("execution_cached", None),
         ("executing", "1"),

@@ -144,11 +144,11 @@ def test_a_graph_is_encoded_once_for_all_files(monkeypatch: pytest.MonkeyPatch) 
     encoded: list[Any] = []
     write = image_metadata.chunks
 
-    def counted(*documents: Any) -> bytes:
+    def count(*documents: Any) -> bytes:
         encoded.append(documents)
         return write(*documents)
 
-    monkeypatch.setattr(image_metadata, "chunks", counted)
+    monkeypatch.setattr(image_metadata, "chunks", count)
     embedder = GraphEmbedder({"1": {"class_type": "SaveImage"}})
     first, second = embedder.embed(PNG), embedder.embed(PNG)
     assert first == second
