@@ -224,6 +224,12 @@ def test_sqlite_without_statistics_scans_only_listed_tables(empty: sqlite3.Conne
     assert {name for name, tables in walked.items() if tables} == WHOLE.keys() | ATTENDED.keys(), walked
 
 
+def test_sqlite_reads_no_unlisted_posts_of_the_gallery(empty: sqlite3.Connection) -> None:
+    statement = f"EXPLAIN QUERY PLAN {sql.queries('sqlite')['gallery_posts'].sql}"
+    first, *_ = empty.execute(statement, {"before": "post_1", "limit": 20})
+    assert first[-1] == "SEARCH p USING INDEX gallery_post_listed (id<?)"
+
+
 @pytest.mark.slow
 def test_sqlite_with_statistics_scans_no_large_table() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)

@@ -1,0 +1,1 @@
+DROP INDEX gallery_post_listed;
