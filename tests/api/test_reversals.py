@@ -88,6 +88,8 @@ async def test_what_was_published_of_a_refunded_result_is_withdrawn(any_database
     assert (await app.client.get(withdrawn)).status_code == 404
     tagged = (await app.client.get("/api/posts?tag=fox")).json()["posts"]
     assert [post["text"] for post in tagged] == [remaining["id"]]
+    (character,) = (await app.client.get("/api/characters")).json()["characters"]
+    assert (character["name"], character["avatar_url"]) == ("Luna", None)
 
 
 async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database_app: AppFixture) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries, payments
-from sixfold.core.database import Database
+from sixfold.core.database import Database, one
 from sixfold.payments.stripe import StripeClient
 from sixfold.settings import Settings
 from tests.harness import backends, databases
@@ -272,6 +272,9 @@ def test_an_account_below_zero_runs_nothing_until_it_has_paid(ledger_of: Play) -
             await database.write(ledger.require_not_below_zero(account_id))
         await tell(database, [paid(account_id, f"{intent}_c", 101)])
         assert await left(database, account_id) == 100
+        row = await database.read(one("account_by_id", id=account_id))
+        assert row is not None
+        assert not row["can_go_negative"], "the database refuses a balance below zero again"
         await database.write(ledger.require_not_below_zero(account_id))
         with pytest.raises(errors.InsufficientCredits):
             await database.write(ledger.hold(account_id, f"most{intent}", 101 * CENT))

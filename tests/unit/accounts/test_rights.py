@@ -200,3 +200,16 @@ async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) 
                     row.principal.require(rights.ACCOUNT_MANAGE)
             with pytest.raises(errors.Forbidden, match="needs the right operate, which this account"):
                 row.principal.require(rights.OPERATE)
+
+
+async def test_limited_keys_share_no_stored_responses(tmp_path: Path) -> None:
+    """Two keys that see all work of the account share them, but a limit leads to responses of one's own."""
+    scopes = (Scope(), Scope(rpm=5), Scope(services=("ra1",)), Scope(collections=("a",)))
+    async with databases.running_database(None, tmp_path) as database:
+        account = await database.write(accounts.create("ada@example.com"))
+        owners: list[str] = []
+        for scope in scopes:
+            key = await database.write(keys.create(account.id, scope))
+            owners.append((await database.read(keys.authenticate(key.api_key))).replays)
+    assert owners[0] == owners[1]
+    assert len(set(owners)) == len(scopes) - 1

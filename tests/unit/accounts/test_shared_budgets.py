@@ -67,6 +67,18 @@ async def lab(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[L
         yield Lab(database)
 
 
+async def test_a_refund_returns_the_amount_to_every_budget_once(lab: Lab) -> None:
+    await lab.build(team=100)
+    write, payer = lab.database.write, await lab.payer(lab.of_member)
+    for hold_id, amount in (("hold_kept", 20), ("hold_refunded", 50)):
+        await write(ledger.hold(lab.account_id, hold_id, amount, payer))
+        await write(ledger.capture(hold_id, amount, ENTRY))
+    assert (await lab.spent())[:2] == [70, 70]
+    amounts = [await write(ledger.refund("hold_refunded", LedgerEntry("refund", "ra1"))) for _ in range(2)]
+    assert (amounts, (await lab.spent())[:2]) == ([50, 0], [20, 20])
+    assert await lab.database.read(ledger_queries.verify()) == ()
+
+
 async def test_fifty_calls_at_once_stay_within_the_teams_budget(lab: Lab) -> None:
     await lab.build(team=100)
     payers = [await lab.payer(lab.of_member), await lab.payer(lab.of_team)]
