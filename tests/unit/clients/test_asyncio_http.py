@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tracemalloc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -111,6 +112,53 @@ async def test_what_is_said_before_the_answer_is_passed_over(client: asyncio_htt
 
     async with serving(talk) as url:
         assert await _ask(client, url) == b"000"
+
+
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\na: ", b"a" * 65_536),
+        (b"HTTP/1.1 200 OK\r\n", b"a: 1\r\n" * 10_000),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2_000),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\na: ", b"a" * 65_536),
+    ],
+    ids=["header", "headers", "interim", "trailer"],
+)
+async def test_headers_without_end_are_cut_off(
+    client: asyncio_http.Client, first: bytes, more: bytes
+) -> None:
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(first)
+        while True:
+            writer.write(more)
+            await writer.drain()
+
+    async with serving(talk) as url:
+        with pytest.raises(UpstreamFailure, match="headers above the size limit"):
+            await _ask(client, url)
+
+
+async def test_body_in_small_chunks_takes_little_more_than_its_bytes(client: asyncio_http.Client) -> None:
+    count = 200_000
+
+    async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(count // 1_000):
+            writer.write(b"2\r\nab\r\n" * 1_000)
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+
+    async with serving(talk) as url:
+        tracemalloc.start()
+        try:
+            body = await _ask(client, url)
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert body == b"ab" * count
+    assert most < 6 * 2**20
 
 
 async def test_what_is_no_http_cannot_be_read(client: asyncio_http.Client) -> None:

@@ -22,6 +22,10 @@ from sixfold.core.gateway.ports import UpstreamFailure
 _MAX_IDLE, _IDLE_SECONDS = 256, 60.0
 # Pause reading from the server when this many bytes are buffered.
 _MAX_BUFFERED_BYTES = 256 * 1024
+# Received bytes without a part of the body: status line and headers, interim responses, or trailers.
+_MAX_HEAD_BYTES = 512 * 1024
+# Parts of a body that are objects of their own; further ones are joined, as a small object takes 50 bytes.
+_MAX_BLOCKS = 64
 # Cached URLs, and cached sets of headers.
 _MAX_URLS = 64
 _DEFAULT_HEADERS = {**HEADERS, "User-Agent": USER_AGENT, "Accept": "*/*"}
@@ -255,10 +259,15 @@ class _Connection(asyncio.Protocol):
         if self._reply is None or parser is None:
             self.close()
             return
+        self._reply.head_size += len(data)
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail("returned a response that cannot be parsed")
+            self.close()
+            return
+        if self._reply is not None and self._reply.head_size > _MAX_HEAD_BYTES:
+            self._fail("returned headers above the size limit")
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -308,6 +317,7 @@ class HttpReply:
         "_was_reset",
         "_whole",
         "complete",
+        "head_size",
         "paused",
         "retry_after",
         "reusable",
@@ -318,6 +328,8 @@ class HttpReply:
         self.status = 0
         self.retry_after = ""
         self.complete = False
+        # Bytes that were received since the last part of the body.
+        self.head_size = 0
         # Whether the connection can be reused.
         self.reusable = False
         self.paused = False
@@ -327,7 +339,7 @@ class HttpReply:
         self._was_reset = False
         self._fault = ""
         self._has_length = False
-        self._blocks: list[bytes] = []
+        self._blocks: list[bytes | bytearray] = []
         self._size = 0
         self._waiting: asyncio.Future[None] | None = None
 
@@ -350,7 +362,7 @@ class HttpReply:
         if self.paused:
             self.paused = False
             self._connection.pause(reading=True)
-        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        return b"".join(blocks)
 
     async def read_all(self) -> bytes:
         self._whole = True
@@ -397,7 +409,11 @@ class HttpReply:
 
     def take(self, data: bytes) -> None:
         """Add body bytes."""
-        self._blocks.append(data)
+        self.head_size = 0
+        if len(self._blocks) <= _MAX_BLOCKS:
+            self._blocks.append(data if len(self._blocks) < _MAX_BLOCKS else bytearray(data))
+        else:
+            self._blocks[-1] += data
         self._size += len(data)
         if not self._whole:
             if self._size > _MAX_BUFFERED_BYTES and not self.paused:
