@@ -198,7 +198,7 @@ async def names(app: AppFixture) -> int:
     return int(row["used"]) if row is not None else 0
 
 
-async def test_who_cannot_have_his_picture_at_his_path_does_not_pay(tmp_path: Path) -> None:
+async def test_image_that_cannot_be_stored_is_503_and_free(tmp_path: Path) -> None:
     def rule(_number: int, line: str) -> str:
         return "500" if line.startswith("PUT") and "/uploads/" in line else "pass"
 

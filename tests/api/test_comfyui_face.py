@@ -488,7 +488,7 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: ServerWith
     assert response.json() == first.json()
 
 
-async def test_the_operator_on_his_own_machine_pays_nothing(stage: ServerWithScript) -> None:
+async def test_the_operator_on_localhost_pays_nothing(stage: ServerWithScript) -> None:
     from_here = await stage.app.client.post("/prompt", json={"prompt": PAINT})
     assert from_here.status_code == 200
     assert threading.active_count() < 100

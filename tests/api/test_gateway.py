@@ -421,7 +421,7 @@ async def test_a_key_may_come_as_x_api_key(gateway: Gateway) -> None:
     assert answer.status_code == 200
 
 
-async def test_who_asks_himself_is_refused(gateway: Gateway) -> None:
+async def test_request_from_this_server_itself_is_403(gateway: Gateway) -> None:
     answer = await gateway.app.client.get("/v1/models", headers={**gateway.headers, "X-Sixfold-Hop": "1"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
 

@@ -237,7 +237,7 @@ async def test_input_beyond_the_context_is_refused(tmp_path: Path) -> None:
         assert (await there.chat("hello", model="own/tiny", max_tokens=4)).status_code == 200
 
 
-async def test_who_leaves_in_the_middle_stops_the_model(tmp_path: Path) -> None:
+async def test_disconnect_stops_the_local_model(tmp_path: Path) -> None:
     async with (
         talking(tmp_path, context=65536, trained=65536, slots=1) as there,
         listening(there.app.asgi) as origin,

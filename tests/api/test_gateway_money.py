@@ -132,7 +132,7 @@ async def test_an_answer_without_usage_is_estimated(tmp_path: Path) -> None:
             assert 15 <= call["usage"]["output_tokens"] <= 40
 
 
-async def test_who_leaves_pays_what_was_delivered(tmp_path: Path) -> None:
+async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "trickle"
         await leave_stream(gateway, "say 40 words")
@@ -171,7 +171,7 @@ async def test_a_stream_beyond_its_time_is_free_if_the_server_is_late(
         assert await gateway.app.faults() == ()
 
 
-async def test_who_leaves_before_the_first_word_pays_nothing(tmp_path: Path) -> None:
+async def test_disconnect_before_the_first_token_is_free(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path, keep_alive_seconds=0.02) as gateway,
         listening(gateway.app.asgi) as origin,

@@ -153,9 +153,7 @@ async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: d
         assert [(each["width"], each["height"]) for each in visible["output"]] == [(24, 16)] * 3
 
 
-async def test_who_waits_knows_his_place_and_who_leaves_frees_it(
-    tmp_path: Path, ports: dict[str, int]
-) -> None:
+async def test_queue_position_is_reported_and_freed_on_cancel(tmp_path: Path, ports: dict[str, int]) -> None:
     async with app_with_spaces(tmp_path, ports, "wait") as (app, response):
         assert response["schema"]["outputKind"] == "text"
         lines: asyncio.Queue[str] = asyncio.Queue()

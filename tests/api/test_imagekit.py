@@ -289,7 +289,7 @@ async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path:
 
 
 @pytest.mark.parametrize("path", ["create_image", "create_and_upload_image", "create_and_upload_image_klein"])
-async def test_who_asks_for_the_head_of_a_picture_makes_and_pays_none(app: AppFixture, path: str) -> None:
+async def test_head_request_is_405_and_free(app: AppFixture, path: str) -> None:
     request = {**SMALL, "save_path": "head/fox.webp"}
     answer = await app.client.head(f"/{path}", params=request, headers=app.bearer)
     assert (answer.status_code, answer.headers["Allow"], answer.content) == (405, "GET", b"")

@@ -67,7 +67,7 @@ async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> No
     ).status_code == 303  # who one is there is linked now, whatever the address
 
 
-async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
+async def test_unverified_email_signs_in_to_no_account(pair: Both) -> None:
     app, result = pair
     for claims in (
         {"email_verified": False},

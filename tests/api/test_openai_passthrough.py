@@ -216,7 +216,7 @@ async def test_speech_is_charged_per_character_and_streamed(gateway: Gateway) ->
     assert (await last(gateway))["cost_usd"] == "0.01"
 
 
-async def test_who_leaves_a_speech_in_its_middle_pays_for_it(gateway: Gateway) -> None:
+async def test_disconnect_during_speech_is_charged(gateway: Gateway) -> None:
     gateway.acme.mode = "trickle"
     body = {"model": "acme/say", "input": "x" * 100, "voice": "nobody-we-know"}
     async with listening(gateway.app.asgi) as origin, httpx.AsyncClient(base_url=origin) as visitor:

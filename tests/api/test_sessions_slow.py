@@ -41,7 +41,7 @@ class SilentSession:
         """Do nothing."""
 
 
-async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_reader_receives_the_reason_when_it_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions_connection, "MAX_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
     socket, viewer = Stuck(), Connection()

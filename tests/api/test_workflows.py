@@ -40,34 +40,18 @@ COUNTS = {
     "image-to-3d": 2,
 }
 FIELDS = {
-    "slug",
-    "name",
-    "description",
-    "kind",
-    "minVramGb",
-    "nodeCount",
-    "apiInputs",
-    "customNodes",
-    "models",
-    "downloadPath",
-    "labs",
-    "tutorials",
-    "openSource",
-    "source",
-    "verification",
-    "workflow",
+    *("slug", "name", "description", "kind", "minVramGb", "nodeCount", "apiInputs", "customNodes", "models"),
+    *("downloadPath", "labs", "tutorials", "openSource", "source", "verification", "workflow"),
 }
 
 
 @pytest.fixture
 async def works(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with its real engines."""
     async with running_app(tmp_path, app_catalog.models_document()) as result:
         yield result
 
 
 async def run(app: AppFixture, slug: str, key: str = "", **inputs: Any) -> Any:
-    """Run a space to its end."""
     headers = bearer(key or app.key)
     return await app.client.post(f"{SPACES}/{slug}/run", json={"input": inputs}, headers=headers)
 

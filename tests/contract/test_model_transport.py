@@ -115,7 +115,7 @@ async def test_a_stream_is_read_as_it_comes(transport: Transport) -> None:
         await stream.aclose()
 
 
-async def test_who_lets_go_in_the_middle_hangs_up(transport: Transport) -> None:
+async def test_closing_a_stream_closes_the_connection(transport: Transport) -> None:
     async with listening(
         _says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
     ) as server:

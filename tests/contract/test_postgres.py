@@ -92,7 +92,7 @@ async def test_a_broken_constraint_in_a_group_is_the_fault_of_one(database: Any)
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_who_fails_after_he_wrote_undoes_himself_alone(database: Any) -> None:
+async def test_failed_transaction_of_a_group_is_rolled_back_alone(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
 
     def half(name: str, *, fail: bool) -> Transaction[str]:

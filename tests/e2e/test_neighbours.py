@@ -113,7 +113,7 @@ async def test_a_word_that_is_lost_is_made_up_for_by_looking(
         assert (await asks.service.wait(slow, 60)).state is PredictionState.CANCELED
 
 
-async def test_who_starts_takes_nothing_from_a_server_that_lives(tmp_path: Path) -> None:
+async def test_starting_server_keeps_runs_of_a_live_server(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, replace(WORKS, start=False)) as (works, late):
         prediction = await works.service.submit(works.order("slow", extras={"seconds": 1}))
         async for event in works.service.events(prediction):
@@ -124,7 +124,7 @@ async def test_who_starts_takes_nothing_from_a_server_that_lives(tmp_path: Path)
         assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
 
 
-async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: Path) -> None:
+async def test_starting_server_requeues_runs_of_a_dead_server(tmp_path: Path) -> None:
     async with pair(tmp_path, replace(WORKS, start=False), replace(WORKS, start=False)) as (asks, late):
         prediction = await asks.service.submit(asks.order())
         gone = RunLease(ids.new("boot"), 3_600_000_000)

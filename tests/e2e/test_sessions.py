@@ -105,7 +105,7 @@ async def test_poses_come_twenty_a_second_on_a_clock_of_their_own(session_server
     assert await session_server.app.faults() == ()
 
 
-async def test_who_comes_back_with_the_resume_token_has_lost_no_pose(session_server: SessionServer) -> None:
+async def test_resumed_session_delivers_every_pose(session_server: SessionServer) -> None:
     begun = await session_server.begin(input={"prompt": "dance"})
     async with session_server.inside(begun) as guest:
         await guest.say("hello")

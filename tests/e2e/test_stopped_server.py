@@ -14,7 +14,7 @@ from tests.harness import processes
 from tests.harness.pipeline import PRICE, Options, running_pipeline
 
 
-async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> None:
+async def test_server_stopped_beyond_its_lease_writes_nothing(either: Path) -> None:
     command = (sys.executable, "-m", "tests.e2e.slow_child", str(either), "1.5")
     child = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL

@@ -72,7 +72,7 @@ class Secrets:
         return json.dumps({"sealed": "", "set_at": _now()})
 
     def adopt(self, name: str, text: str) -> bool:
-        """Take a key, or its removal, over from another server; returns False if this one's is newer."""
+        """Apply a key, or its removal, from another server; returns False if the own entry is newer."""
         if name not in PROVIDER_KEYS:
             return False
         document, saved = json.loads(text), self._read(self._path(name)) or {}

@@ -162,7 +162,9 @@ def _tags(text: str) -> tuple[str, ...]:
 
 def _check(draft: PostDraft) -> None:
     if len(draft.text) > _MAX_POST:
-        raise errors.InvalidInput.of("text", f"The text must have at most {_MAX_POST} characters")
+        raise errors.InvalidInput.of(
+            "text", f"The text must have at most {_MAX_POST} characters (got {len(draft.text)})"
+        )
     if len(draft.tags) > gallery.MAX_TAGS or any(len(tag) > gallery.MAX_TAG_CHARS for tag in draft.tags):
         raise errors.InvalidInput.of(
             "tags",

@@ -1,1 +1,1 @@
-"""HTTP plumbing shared by all APIs: routing, authentication, limits, logs and metrics. It knows no API."""
+"""HTTP plumbing shared by all APIs: routing, authentication, limits, logs and metrics."""

@@ -148,7 +148,7 @@ class TrustedHosts:
     def limited(self, request: HTTPConnection) -> str | None:
         """Return the network of the caller, or None if its address has no limits.
 
-        This machine has none, nor has a proxy.
+        Loopback addresses and the address of a proxy have none.
         """
         caller = self.caller(request)
         is_peer = request.client is not None and caller == request.client.host

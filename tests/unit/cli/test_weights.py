@@ -140,7 +140,7 @@ def test_a_disk_that_is_too_small_is_told_before_the_download(sixfold: Commands,
 def test_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
     from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
 
-    pipelines.scrambled(hub.folder / TURBO)
+    pipelines.scramble(hub.folder / TURBO)
     text = sixfold.refused(*TURBO_QUIETLY)
     assert text == "Self-check failed: the weights produce noise; their components do not match."
     assert sixfold.ok("engines", "list")["weights"] == []

@@ -38,7 +38,7 @@ def _factory(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         yield owner, Path(owner.stdout.readline().strip())
 
 
-def test_a_room_is_its_makers_alone_and_goes_when_he_leaves(tmp_path: Path) -> None:
+def test_a_folder_is_private_and_removed_when_it_is_released(tmp_path: Path) -> None:
     room, other = OwnedTempDir(), OwnedTempDir()
     assert room.path.parent == tmp_path
     assert room.path.stat().st_mode & 0o777 == 0o700

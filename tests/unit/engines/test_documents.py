@@ -133,7 +133,7 @@ LAUGHS = (
 
 def entities() -> bytes:
     """A DOCX whose text is an entity that expands to 500 KB and more."""
-    return fakes.packed({"[Content_Types].xml": "<Types/>", "word/document.xml": LAUGHS})
+    return fakes.pack({"[Content_Types].xml": "<Types/>", "word/document.xml": LAUGHS})
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def entities() -> bytes:
         ("a.pdf", fakes.pdf(["x"], password="secret"), "encrypted"),
         ("a.pdf", fakes.pdf(["", ""]), "has no text"),
         ("a.docx", b"PK\x03\x04 broken", "damaged"),
-        ("a.docx", fakes.packed({"a.txt": "x"}), "not a DOCX"),
+        ("a.docx", fakes.pack({"a.txt": "x"}), "not a DOCX"),
         ("a.docx", entities(), "document type definition"),
-        ("a.docx", fakes.packed({f"f{n}": "" for n in range(5_001)}), "more than 5,000 parts"),
-        ("a.docx", fakes.packed({"word/document.xml": b" " * (65 * 2**20)}), "unpacks to more than"),
-        ("a.epub", fakes.packed({"a.txt": "x"}), "damaged"),
+        ("a.docx", fakes.pack({f"f{n}": "" for n in range(5_001)}), "more than 5,000 parts"),
+        ("a.docx", fakes.pack({"word/document.xml": b" " * (65 * 2**20)}), "unpacks to more than"),
+        ("a.epub", fakes.pack({"a.txt": "x"}), "damaged"),
         ("a.epub", fakes.epub(["<p>x"], parts={"META-INF/encryption.xml": (
             '<encryption><CipherReference URI="OEBPS/c0.xhtml"/></encryption>'
         )}), "DRM"),

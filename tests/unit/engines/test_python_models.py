@@ -164,7 +164,7 @@ def test_what_it_raises_is_told(tmp_path: Path) -> None:
     assert sink.lines == ["line 4: ValueError"]
 
 
-def test_who_put_a_file_there_decides_where_it_runs(tmp_path: Path) -> None:
+def test_owner_of_a_model_file_decides_whether_it_is_sandboxed(tmp_path: Path) -> None:
     path = write(tmp_path, PAINTER)
     shut = not bubblewrap.fault()
     assert VisibilityRules().judge(path, trusted=True) == VisibilityDecision()

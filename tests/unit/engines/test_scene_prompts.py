@@ -182,9 +182,7 @@ LINKS: list[tuple[str, tuple[str, str, str] | None]] = [
 
 
 @pytest.mark.parametrize(("prompt", "link"), LINKS)
-def test_who_is_on_whom_is_read_from_the_words_between_them(
-    prompt: str, link: tuple[str, str, str] | None
-) -> None:
+def test_link_of_two_subjects_is_parsed(prompt: str, link: tuple[str, str, str] | None) -> None:
     assert prompt_parser.parse(prompt).link == link
 
 
@@ -273,7 +271,7 @@ def test_what_is_in_a_thing_looks_out_of_its_mouth(prompt: str, guest: str, host
         ("a woman working on a laptop in a cafe", "woman", "laptop"),
     ],
 )
-def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, person: str, what: str) -> None:
+def test_person_at_an_object_stands_behind_it_and_is_taller(prompt: str, person: str, what: str) -> None:
     result = spots(prompt)
     assert list(result) == [person, what]
     (worker,), (thing,) = result[person], result[what]
@@ -287,7 +285,7 @@ def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, person
     ("prompt", "negative"),
     [("a cat in a basket", "basket"), ("a robot playing the piano", "piano"), ("a cat in a basket", "cat")],
 )
-def test_who_has_no_host_stands_by_itself(prompt: str, negative: str) -> None:
+def test_subject_without_its_host_stands_alone(prompt: str, negative: str) -> None:
     stage = painter.stage_scene(
         prompt_parser.parse(prompt, negative), "ra2", 5, (240, 320), lambda _stage: None
     )

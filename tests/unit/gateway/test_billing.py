@@ -75,7 +75,7 @@ async def test_a_budget_is_counted_once_for_all_and_given_back(database: Databas
     assert await _account(database, account_id) == (996, 20)
 
 
-async def test_who_goes_away_while_it_is_booked_holds_nothing(database: Database) -> None:
+async def test_hold_canceled_before_the_batch_is_written_is_dropped(database: Database) -> None:
     batcher, account_id = await _batcher(database, credit=100)
     beginning = [asyncio.create_task(batcher.hold(_call(account_id), None)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -204,7 +204,7 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
     assert await _account(database, account_id) == (4, 0)
 
 
-async def test_who_is_not_trusted_waits_for_those_who_came_before(database: Database) -> None:
+async def test_hold_without_credit_waits_for_earlier_holds(database: Database) -> None:
     batcher, account_id = await _trusting(database, credit=100)
     calls = [_call(account_id, held=25) for _ in range(6)]
     response = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
@@ -216,7 +216,7 @@ async def test_who_is_not_trusted_waits_for_those_who_came_before(database: Data
     assert await _account(database, account_id) == (0, 0)
 
 
-async def test_who_closes_the_till_leaves_no_beginning_behind(database: Database) -> None:
+async def test_flush_writes_deferred_holds(database: Database) -> None:
     batcher, account_id = await _trusting(database, credit=1000)
     await batcher.hold(_call(account_id), None)
     await batcher.flush()

@@ -78,7 +78,7 @@ def test_texts_that_would_take_minutes_to_compare_are_one_block() -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_who_changed_nothing_changes_nothing(base: str, other: str) -> None:
+def test_a_change_of_one_side_is_applied(base: str, other: str) -> None:
     assert merge.texts(base, base, other).text == other
     assert merge.texts(base, other, base).text == other
     assert merge.texts(base, other, other).text == other

@@ -407,7 +407,7 @@ async def test_a_question_may_have_what_no_page_has(place: MemoryFixture, query:
     assert [hit.slug for hit in answer.hits] in ([], ["people/ann"])
 
 
-async def test_who_is_asked_for_comes_before_the_many_that_say_so(place: MemoryFixture) -> None:
+async def test_person_in_question_ranks_before_mentions(place: MemoryFixture) -> None:
     await put(place, "companies/acme", "A company.", title="Acme", type="company")
     await put(place, "people/ann-lee", "She likes tea.", title="Ann Lee", type="person")
     for day in range(12):

@@ -148,7 +148,7 @@ def test_data_that_cannot_travel_takes_its_files_along(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_who_returns_more_than_can_be_told_is_told_so(tmp_path: Path) -> None:
+def test_result_larger_than_a_frame_fails_with_the_limit(tmp_path: Path) -> None:
     result = Result(data={"text": "x" * protocol.MAX_FRAME_BYTES})
     reply = perform(lambda _: result, tmp_path)[0]
     assert isinstance(reply, protocol.RunFailedMessage)

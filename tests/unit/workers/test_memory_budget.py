@@ -81,7 +81,7 @@ async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
         assert await built.faults() == ()
 
 
-async def test_who_waits_too_long_for_memory_is_let_go_first(
+async def test_run_that_waits_longest_for_memory_starts_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
@@ -133,7 +133,7 @@ async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> Non
         assert driver.beside == [["slow"], ["echo"]]
 
 
-async def test_who_idles_stays_while_nothing_waits(tmp_path: Path) -> None:
+async def test_idle_worker_stays_while_the_queue_is_empty(tmp_path: Path) -> None:
     driver = Counting()
     async with running_pipeline(tmp_path, size_of(driver, slow=10, echo=6)) as built:
         await built.run("slow", extras={"seconds": 0})

@@ -53,7 +53,7 @@ async def test_a_run_does_not_wait_for_a_worker_that_finds_no_room(tmp_path: Pat
         assert driver.started == [""]
 
 
-async def test_who_idles_makes_room_for_who_cannot_start(tmp_path: Path) -> None:
+async def test_idle_worker_is_stopped_for_one_that_cannot_start(tmp_path: Path) -> None:
     driver = Placing(capacity=1)
     async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
         await built.run()

@@ -136,7 +136,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def check(policy: ObjectPolicy, objects: Mapping[str, str], owned: Mapping[str, OwnedObjects]) -> None:
-    """Raise `InvalidReference` for an object, with its parameter, that is not the tenant's."""
+    """Raise `InvalidReference`, with the parameter, if an object does not belong to the tenant."""
     for object_id, param in objects.items():
         if not policy.trusted and not policy.owns(owned.get(object_id)):
             # The same as for an unknown one.
@@ -229,7 +229,9 @@ class ObjectGuard:
         if not references:
             return
         if len(references) > _MAX_REFERENCES:
-            raise InvalidReference(f"A request may refer to at most {_MAX_REFERENCES} objects")
+            raise InvalidReference(
+                f"A request may refer to at most {_MAX_REFERENCES} objects (got {len(references)})"
+            )
         owned = await self._store.owned(principal.tenant, references)
         check(policy(self._router, principal, model, wire), references, owned)
 

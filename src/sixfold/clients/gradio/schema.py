@@ -73,7 +73,7 @@ class SpaceFunction:
 
 
 def best_function(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFunction:
-    """Return the public function that produces media, preferring the one with most inputs; raises
+    """Return the public function that produces media, preferring the one with the most inputs; raises
     `BadRequest`.
     """
     protocol = config.get("protocol")

@@ -134,7 +134,7 @@ class LineCall(msgspec.Struct, frozen=True):
 class LineReply(msgspec.Struct, frozen=True):
     """The response to a line.
 
-    `scope` is the id under which its `Idempotency-Key` stores it, or empty; a `permanent` error comes again
+    `scope` is the id under which its `Idempotency-Key` stores it, or empty; a `permanent` error recurs
     until the server's configuration changes.
     """
 

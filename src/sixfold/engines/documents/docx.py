@@ -24,7 +24,7 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
     """Return a DOCX; raises `UnusableInput`."""
     with packages.open_package(path) as package:
         if "word/document.xml" not in package.namelist():
-            raise UnusableInput("The file is not a DOCX document.")
+            raise UnusableInput("The file is not a DOCX document: save it as DOCX in Word or LibreOffice.")
         packages.refuse_entities(package)
         stated = packages.xml(package, _PROPERTIES) if _PROPERTIES in package.namelist() else None
     try:

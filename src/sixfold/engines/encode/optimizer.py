@@ -80,7 +80,7 @@ def numbers(text: str, name: str) -> list[int]:
         raise UnusableInput(f"{name} must be numbers from {low} to {high} separated by commas")
     values = sorted({int(part) for part in parts})
     if len(values) > _MAX_SIZES:
-        raise UnusableInput(f"{name} must have at most {_MAX_SIZES} numbers")
+        raise UnusableInput(f"{name} must have at most {_MAX_SIZES} numbers (got {len(values)})")
     return values
 
 

@@ -31,7 +31,7 @@ _M_PERTURB, _FILL = -6, 85
 
 
 def kind(name: str, size: tuple[int, int], frames: int) -> tuple[VideoKind, bool]:
-    """Return how to encode `mp4` or `webm`, and whether that is as small as ffmpeg's files."""
+    """Return the preset of `mp4` or `webm`, and whether its files are as small as ffmpeg's."""
     megapixels = size[0] * size[1] * frames / 1e6
     fast = KINDS[name]
     options = next((each for limit, each in _OPTIONS[name] if megapixels <= limit), None)

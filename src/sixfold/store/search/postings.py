@@ -56,7 +56,7 @@ class _List(Numbers):
         self._set_times(place, 1)
 
     def times(self, place: int) -> int:
-        """Return the count of a place that contains the word."""
+        """Return how often a page contains the word."""
         repeated = self.repeated
         if repeated is None:
             return 1

@@ -132,7 +132,7 @@ async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Data
     assert rest.next_cursor is None
 
 
-async def test_who_ends_all_his_sessions_ends_nobody_elses(database: Database) -> None:
+async def test_ending_all_sessions_keeps_those_of_other_accounts(database: Database) -> None:
     ada, ben = await account(database), await account(database, "ben@example.com")
     moment = await database.read(now())
     visit = LoginSession("link", "Firefox")

@@ -220,7 +220,7 @@ class _HeldSlot:
         self.read_all = response.read_all
 
     async def aclose(self) -> None:
-        """Release the connection, on which llama.cpp stops generating, and the process."""
+        """Close the connection and release the process; llama.cpp then stops generating."""
         release, self._release = self._release, None
         try:
             await self._response.aclose()
