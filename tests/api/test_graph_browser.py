@@ -69,6 +69,14 @@ async def test_the_text_of_a_graph_has_eleven_pixels(
             assert smallest >= 11, slug
             assert is_reached, slug
             assert is_whole or width < 1440 or slug == "video-to-video"
+        # A small graph is not blown up, and is in the middle.
+        await tab.open("/workflows/api-contract")
+        await tab.page.wait_for_selector(".node.has-inputs")
+        pane = await tab.page.locator("[data-pane]").bounding_box()
+        boxes = [await node.bounding_box() for node in await tab.page.locator(".node .card").all()]
+        left, right = min(box["x"] for box in boxes), max(box["x"] + box["width"] for box in boxes)
+        assert abs((left - pane["x"]) - (pane["x"] + pane["width"] - right)) < 4
+        assert max(box["width"] for box in boxes) <= 216 * 1.35
 
 
 async def test_a_run_brings_the_graph_into_view(browser_app: tuple[AppFixture, str, Any]) -> None:

@@ -229,6 +229,9 @@ async def test_a_doubtful_cut_out_warns_above_its_checkerboard(
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
+        await page.fill("#in-box", "10, 10, 300, 200")
+        await page.wait_for_selector("#price:has-text('Image is required.')")
+        await page.fill("#in-box", "")
         await page.set_input_files("#file-image_url", _photo(tmp_path / "plain.png", subject=False))
         await page.wait_for_selector(".file-preview img")
         await page.click(RUN)
@@ -244,3 +247,7 @@ async def test_a_doubtful_cut_out_warns_above_its_checkerboard(
         await page.keyboard.press("Home")
         at = await page.eval_on_selector(".compare", "element => element.style.getPropertyValue('--at')")
         assert json.dumps(at) == '"0%"'
+        # A run without a prompt has the title of its model.
+        await page.click("text='Details'")
+        assert await page.inner_text("h1") == "Background removal"
+        assert await page.inner_text(".lineage b >> nth=0") == "image"

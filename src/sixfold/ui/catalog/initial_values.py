@@ -17,6 +17,7 @@ from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.ui.auth import PageUser
 from sixfold.ui.catalog import example_outputs
+from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 
 # The value of `from` for the inputs of the card's example.
@@ -71,7 +72,7 @@ async def of_request(
     prediction = await services.predictions.get(origin, user.tenant)
     name = query.get("as", "")
     if name:
-        labels = {name: title_of(prediction.inputs) or prediction.model}
+        labels = {name: title_of(prediction.inputs) or model_title(services.catalog, prediction.model)}
         return InitialValues(_output_as(services, model, prediction, name), labels=labels)
     return await _again(services, model, prediction)
 

@@ -9,13 +9,14 @@ from typing import Any, cast
 
 from sixfold.core import humanize
 from sixfold.core.accounts import accounts
+from sixfold.core.catalog.models import Catalog
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.catalog.next_models import NextModels
-from sixfold.ui.templating import PageTemplates
+from sixfold.ui.templating import PageTemplates, model_title
 from sixfold.web.services import WebServices
 
 # Limit on text and JSON shown on the page; the API returns all of it.
@@ -76,7 +77,7 @@ class OutputView:
             # Internal models have no form, and only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
             "has_seed": "seed" in prediction.task.inputs,
-            "title": title(prediction),
+            "title": title(self._services.catalog, prediction),
             "stem": file_stem(prediction),
             "before": self._before(prediction),
             "warning": _warning(prediction, data),
@@ -109,14 +110,18 @@ class OutputView:
         return self._pages.text("predictions/result.html", **self.values(prediction))
 
 
-def title(prediction: Prediction) -> str:
-    """Return the prompt or text of a prediction in one line, or the name of its model."""
-    return title_of(prediction.inputs) or prediction.model
+def title(catalog: Catalog, prediction: Prediction) -> str:
+    """Return the prompt or text of a prediction in one line, or the title of its model."""
+    return title_of(prediction.inputs) or model_title(catalog, prediction.model)
 
 
 def file_stem(prediction: Prediction) -> str:
     """Return the name of downloaded files without an ending: the title as words, and the end of the id."""
-    words = _NOT_WORDS.sub("-", title(prediction).lower()).strip("-")[:_MAX_STEM].rstrip("-")
+    words = (
+        _NOT_WORDS.sub("-", (title_of(prediction.inputs) or prediction.model).lower())
+        .strip("-")[:_MAX_STEM]
+        .rstrip("-")
+    )
     return f"{words or 'output'}_{prediction.id[-8:]}"
 
 

@@ -80,7 +80,7 @@ class SharedContents:
         prediction = await database.read(objects.run(share.tenant, share.object_id))
         stored = await database.read(lineage.stored_inputs(prediction)) if share.has_inputs else {}
         model = await self._model(prediction, share.account_id)
-        title = output_view.title(prediction)
+        title = output_view.title(self._services.catalog, prediction)
         content = SharedContent(title, f"Made with {model.title if model else prediction.model} on Sixfold")
         output = prediction.output
         outputs = () if output is None else output.files

@@ -16,12 +16,17 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   let [x, y, scale] = [0, 0, 1];
   const draw = () => { svg.style.transform = `translate(${x}px, ${y}px) scale(${scale})`; };
   const zoom = (by, atX = pane.clientWidth / 2, atY = pane.clientHeight / 2) => {
-    const next = Math.min(12, Math.max(0.5, scale * by));
+    const next = Math.min(12, Math.max(0.25, scale * by));
     [x, y] = [atX - ((atX - x) * next) / scale, atY - ((atY - y) * next) / scale];
     scale = next;
     draw();
   };
-  const fit = () => { [x, y, scale] = [0, 0, 1]; draw(); };
+  // The whole drawing in the middle of the pane; a small one is not blown up.
+  const fit = () => {
+    scale = tall ? 1 : Math.min(1, LARGEST / fitting(svg));
+    [x, y] = [pane.clientWidth, pane.clientHeight].map((side) => (side * (1 - scale)) / 2);
+    draw();
+  };
   const position = (event) => {
     const box = pane.getBoundingClientRect();
     return [event.clientX - box.x, event.clientY - box.y];

@@ -57,7 +57,7 @@ async function updatePrice() {
   if (number !== priceRequests || !ok) return;
   for (const code of document.querySelectorAll("[data-sample]")) code.textContent = data.samples[code.dataset.sample];
   // An untouched form keeps the price instead of naming the inputs that are still missing.
-  if (data.problem) { if (edited) note.textContent = data.problem; return; }
+  if (data.problem) { if (edited) note.textContent = missingInputs()[0]?.message ?? data.problem; return; }
   const cost = csrf ? data.cost : "free on this machine";
   expectedSeconds = data.seconds;
   note.textContent = `${cost}, ${data.took}, by ${data.engine}${data.quality === "preview" ? " (preview)" : ""}`;
