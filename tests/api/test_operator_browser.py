@@ -119,6 +119,15 @@ async def test_the_list_of_accounts_fits_a_phone(
         await tab.open("/admin/people")
         assert await tab.page.evaluate(SIDEWAYS) == [0, 0]
         row = tab.page.locator(".accounts tr", has_text="large-company")
+        await row.locator("a").click()
+        await tab.page.fill("[name=amount_usd]", "2")
+        await tab.page.fill("[name=reason]", "welcome")
+        await tab.page.click("text='Add credit'")
+        await tab.page.wait_for_selector(".faults li")
+        await tab.open("/admin/audit")
+        assert email in await tab.page.inner_text(".faults li >> nth=0")
+        assert await tab.page.evaluate("document.documentElement.scrollWidth") == 390
+        await tab.open("/admin/people")
         balance = await row.locator("td:last-child").bounding_box()
         assert balance["x"] + balance["width"] <= 390
         assert await row.locator("td:visible").count() == 3

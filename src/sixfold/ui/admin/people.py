@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from sixfold.core import money
 from sixfold.core.accounts import keys, limits, rights
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.operation import actions, customers
-from sixfold.core.database import Transaction
+from sixfold.core.database import Transaction, one
 from sixfold.ui.account.keys_page import describe_limits
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.organization.members_page import amount
@@ -25,6 +25,7 @@ from sixfold.web.services import WebServices
 PATH = "/admin/people"
 _FORM_BYTES = 16_384
 _PAGE, _ACTIONS, _MAX_TEXT = 50, 10, 200
+_ACCOUNT = "acct_"
 Work = Callable[["PeopleForms", str, PageUser, dict[str, str]], Awaitable[Response]]
 
 
@@ -63,7 +64,8 @@ class PeoplePages:
         target = requests.query_text(request, "target", _MAX_TEXT)
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
         page = await self._services.database.read(actions.page(_PAGE, cursor, target))
-        return self._pages.render("admin/audit.html", user.session, page=page, target=target)
+        emails = await self._services.database.read(_emails({action.target for action in page.actions}))
+        return self._pages.render("admin/audit.html", user.session, page=page, target=target, emails=emails)
 
     async def show_one(self, request: Request, user: PageUser) -> Response:
         """Show an account with its keys and the actions of operators on it."""
@@ -90,6 +92,16 @@ class PeoplePages:
             new_key=key,
             **values,
         )
+
+
+def _emails(targets: Iterable[str]) -> Transaction[dict[str, str]]:
+    """Return the e-mail addresses of the accounts among the targets of actions."""
+    emails: dict[str, str] = {}
+    for target in targets:
+        if target.startswith(_ACCOUNT):
+            row = yield from one("account_by_id", id=target)
+            emails[target] = str(row["email"]) if row is not None and row["email"] else target
+    return emails
 
 
 def _values(account_id: str) -> Transaction[dict[str, Any]]:
