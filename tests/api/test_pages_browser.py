@@ -99,6 +99,10 @@ async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFix
         await page.fill("[name=budget_day]", "0.50")
         await page.click("text=New key")
         key = await page.inner_text("#new-key")
+        await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await page.click("text='Copy'")
+        await page.wait_for_selector("text='Copied'")
+        assert await page.evaluate("navigator.clipboard.readText()") == key
         response = await app.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
         assert response.status_code == 200
         await page.click(f"[aria-label='Revoke the key that ends in {key[-4:]}']")
