@@ -22,6 +22,7 @@ from sixfold.core.predictions import lineage, refunds, requests
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import Event, NodeStateChanged, StateChanged
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import FailureRecord
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.comfyui import websocket_hub
@@ -321,7 +322,8 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
         assert [each["name"] for each in expired] == ["expired"]
 
 
-async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixture) -> None:
+async def nested(dots: AppFixture) -> tuple[Prediction, Prediction, Prediction]:
+    """Return a running graph, a part of it that runs, and a part of that part, which has succeeded."""
     pipeline, watch = dots.product.predictions, StepRecorder(dots)
     parent = await prompted(dots, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
@@ -334,7 +336,12 @@ async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixtu
         "req_1",
         parent=ParentRun(slow.id, "a", slow.model),
     )
-    below = await pipeline.wait(await pipeline.submit(order), 60)
+    return parent, slow, await pipeline.wait(await pipeline.submit(order), 60)
+
+
+async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixture) -> None:
+    pipeline = dots.product.predictions
+    parent, _, below = await nested(dots)
     assert (below.state, below.withheld, below.output, below.inputs) == (
         PredictionState.SUCCEEDED,
         True,
@@ -344,6 +351,18 @@ async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixtu
     await pipeline.cancel(parent.id, Tenant.of(parent))
     await pipeline.wait(parent, 60)
     assert (await pipeline.get_any(below.id)).state is PredictionState.FAILED
+    assert await dots.faults() == ()
+
+
+async def test_results_below_a_failed_part_are_withdrawn_with_it(dots: AppFixture) -> None:
+    pipeline = dots.product.predictions
+    parent, slow, below = await nested(dots)
+    failure = FailureRecord("no", "engine")
+    await dots.product.database.write(predictions.fail(slow.id, slow.attempt, failure))
+    assert (await pipeline.get_any(below.id)).state is PredictionState.FAILED
+    assert not (await pipeline.get_any(parent.id)).is_terminal
+    await pipeline.cancel(parent.id, Tenant.of(parent))
+    await pipeline.wait(parent, 60)
     assert await dots.faults() == ()
 
 

@@ -136,7 +136,8 @@ async def test_headers_without_end_are_cut_off(
 
     async with serving(talk) as url:
         with pytest.raises(UpstreamFailure, match="headers above the size limit"):
-            await _ask(client, url)
+            async with asyncio.timeout(30):
+                await _ask(client, url)
 
 
 async def test_body_in_small_chunks_takes_little_more_than_its_bytes(client: asyncio_http.Client) -> None:
