@@ -112,7 +112,7 @@ def build(
         runtime, built_in_workflows(), GraphFiles(database, media, examples, signer), predictions, comfyui
     )
     predictions.check, predictions.appraisers[CHILDREN] = built.checked, built.price
-    predictions.prepare = built.prepare
+    predictions.prepare, predictions.named_files = built.prepare, built.named_files
     return built
 
 

@@ -20,6 +20,7 @@ ORDERS = {
     "turbo-text-to-image": ("fox.png", "prompt=a red fox in snow", "seed=7", "width=96", "height=64"),
     "sound-effects": ("rain.mp3", "prompt=rain on a tin roof", "duration_seconds=1"),
     "text-to-3d": ("chair.glb", "prompt=a chair"),  # its node names no seed
+    "image-upscale": ("larger.png",),  # its image is a name, of the bundled example
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,13 +11,8 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.workflows.workflows_list import WorkflowList
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions.models import Webhook
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.core.workflows.input_inference import ApiInput
-from sixfold.core.workflows.nodes import Registry
-from sixfold.core.workflows.workflows import Workflow
 from sixfold.net import urls
 from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
@@ -26,8 +20,6 @@ from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.services import WebServices
 
 _WAIT, _MAX_WAIT = 60.0, 600.0
-# Inputs processed between two yields to the event loop.
-_BATCH_INPUTS = 500
 
 
 class WorkflowRunRoutes:
@@ -57,11 +49,7 @@ class WorkflowRunRoutes:
         self._services.outbox.validate(webhook)
         space = await self._workflow_list.find(requests.path_value(request, "slug"), principal.account_id)
         service = self._services.predictions
-        model = await service.find(space.model, principal.account_id)
         await self._services.workflows.refresh_remote(space.graph, principal.account_id)
-        await service.prepare(model, inputs, charged=True)
-        # Price the run before any file is downloaded.
-        quote = service.quote(model, inputs)
         prediction_request = PredictionRequest(
             principal=principal,
             model=space.model,
@@ -70,7 +58,6 @@ class WorkflowRunRoutes:
             request_id=requests.request_id(request),
             idempotency_id=idempotency_id,
             webhook=webhook,
-            sources=await self._sources(principal.tenant, space, quote.values),
         )
         prediction = await service.submit(prediction_request)
         if wait:
@@ -78,35 +65,6 @@ class WorkflowRunRoutes:
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
         status = 200 if prediction.is_terminal else 202
         return responses.json(await self._serializer.serialize_with_position(prediction), status, headers)
-
-    async def _sources(
-        self, tenant: Tenant, space: Workflow, values: Mapping[str, Any]
-    ) -> dict[str, MediaSource]:
-        """Return the files that inputs name; raises `InvalidInput` with every missing one."""
-        sources: dict[str, MediaSource] = {}
-        problems: list[errors.Problem] = []
-        registry = self._services.workflows.classes
-        for at, each in enumerate(space.inputs or (), 1):
-            if at % _BATCH_INPUTS == 0:
-                await asyncio.sleep(0)
-            kind, value = upload(space, each, registry), values.get(each.name)
-            if not kind or not isinstance(value, str) or not value:
-                continue
-            try:
-                names = self._services.workflows.names
-                sources[each.name] = await names.source(tenant, value, kind, each.name)
-            except errors.InvalidInput as invalid:
-                problems += invalid.problems
-        if problems:
-            raise errors.InvalidInput(problems)
-        return sources
-
-
-def upload(space: Workflow, each: ApiInput, registry: Registry) -> str:
-    """Return the kind of file that an input names; empty for other inputs."""
-    spec = registry.get(str(space.graph[each.node_id]["class_type"]))
-    inputs = spec.by_name.get(each.field) if spec is not None else None
-    return inputs.upload if inputs is not None else each.type if each.type in ("image", "video") else ""
 
 
 def _parse_body(body: Mapping[str, Any]) -> tuple[dict[str, Any], float, Webhook | None]:

@@ -122,7 +122,10 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
             f"This version has no model {manifest.model}; the file was made by {manifest.software}"
         )
     model = catalog[manifest.model]
+    is_graph = engine.kind == workflows.ENGINE
     media = tuple(item.name for item in model.inputs if item.type in MEDIA_TYPES)
+    if is_graph:
+        media = graphs.file_inputs(model)
     clips = _clips(model, manifest.inputs)
     beside = {f"{project}.{name}.url" for project in model.projects for name in clips}
     replaced = manifest_inputs.replaced(manifest.inputs)
@@ -133,12 +136,12 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
             f"{', '.join(withheld) or 'the inputs'}, too long to store"
         )
     plain = {name: value for name, value in manifest.inputs.items() if name not in media}
-    values = plain if engine.kind == workflows.ENGINE else model.for_engine(plain)
+    values = plain if is_graph else model.for_engine(plain)
     if manifest.seed is not None:
         values["seed"] = manifest.seed
     for name in model.projects & values.keys():
         values[name] = timeline.without_urls(values[name])
-    present = (*(name for name in media if manifest.inputs.get(name) is not None), *clips)
+    present = (*(name for name in media if manifest.inputs.get(name) not in (None, "")), *clips)
     if len(present) != len(manifest.parents):
         raise CommandError(_UNIDENTIFIED_INPUTS)
     return ReplayPlan(model, engine, values, present)

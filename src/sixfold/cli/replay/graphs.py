@@ -11,12 +11,14 @@ from typing import Any, Final
 from sixfold import errors
 from sixfold.app import bootstrap
 from sixfold.app import catalog as app_catalog
+from sixfold.app import graphs as app_graphs
 from sixfold.app.bootstrap import Application
 from sixfold.cli import database_access
 from sixfold.cli.inspect_file import FileProvenance
 from sixfold.cli.terminal import CommandError
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
+from sixfold.core.catalog.models import Model
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
@@ -59,6 +61,15 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
         text.removeprefix(SENT_FILE) for text in texts if isinstance(text, str) and text.startswith(SENT_FILE)
     ]
     return beside, tuple(dict.fromkeys(names))
+
+
+def file_inputs(model: Model) -> tuple[str, ...]:
+    """Return the inputs of a built-in workflow that name a file, in the order of the files of a run."""
+    classes = app_graphs.node_classes()
+    graph, rows = model.fixed["graph"], model.fixed["api_inputs"]
+    return tuple(
+        each.name for each in workflows.api_inputs(rows) if workflows.file_kind(graph, each, classes)
+    )
 
 
 def _in_file(data: bytes) -> dict[str, Any] | None:

@@ -153,6 +153,16 @@ def principal_of(prediction: Prediction) -> Transaction[Principal]:
     return replace(principal or Principal(prediction.account_id, "", ""), suspended=False)
 
 
+NamedFiles = Callable[[PredictionRequest, Model, Mapping[str, Any]], Awaitable[Mapping[str, MediaSource]]]
+
+
+async def no_named_files(
+    _request: PredictionRequest, _model: Model, _values: Mapping[str, Any]
+) -> Mapping[str, MediaSource]:
+    """Return no files, for models whose files are all media inputs."""
+    return {}
+
+
 async def resolve_sources(
     request: PredictionRequest,
     model: Model,

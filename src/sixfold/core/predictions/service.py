@@ -47,7 +47,7 @@ class PredictionService:
 
     `appraisers` estimate the amount to hold for prices that the price table does not contain, by the name of
     the price. `admit` checks rate limits, also by the name of the price. `prepare` does the slow part of a
-    quote in slices, so that it does not block the event loop.
+    quote in slices, so that it does not block the event loop. `named_files` finds the files that texts name.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class PredictionService:
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
         self.appraisers: dict[str, metering.PriceEstimator] = dict.fromkeys(_APPRAISED, metering.unpriced)
         self.prepare: metering.Preparer = metering.prepare_nothing
+        self.named_files: requests.NamedFiles = requests.no_named_files
         self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {}
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
@@ -179,6 +180,8 @@ class PredictionService:
         )
         if model.price in self.admit:
             await self.admit[model.price](request.principal, quote.values)
+        named = await self.named_files(request, model, quote.values)
+        request = dataclasses.replace(request, sources={**named, **request.sources})
         sources = await requests.resolve_sources(request, model, quote.values, self._media, self._policy)
         quote = pricing.quote_project(self._catalog, model, quote, sources)
         pricing.check_max_price(request, quote)

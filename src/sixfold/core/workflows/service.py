@@ -16,6 +16,8 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs as checks
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.catalog.models import Model
+from sixfold.core.media.media import MediaSource
+from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.workflows import estimate, input_inference, slices, workflows
 from sixfold.core.workflows.comfyui.image_editor import ImageCodecs, ImageEditor
@@ -27,7 +29,7 @@ from sixfold.core.workflows.execution.execute import unrunnable
 from sixfold.core.workflows.execution.remote import RemoteGraphRunner, merge_specs
 from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits
-from sixfold.core.workflows.nodes import Registry
+from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import ChildRequest, ValuePacker
 from sixfold.core.workflows.slices import Slices, Steps
 from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
@@ -361,6 +363,27 @@ class GraphService:
             if prepared.inputs() == values:
                 return prepared.price()
         return slices.complete(self._price_steps(model, values, charged=charged))
+
+    async def named_files(
+        self, request: PredictionRequest, model: Model, values: Mapping[str, Any]
+    ) -> dict[str, MediaSource]:
+        """Return the files that inputs of a workflow name; raises `InvalidInput` with every missing one."""
+        found: dict[str, MediaSource] = {}
+        problems: list[errors.Problem] = []
+        graph: Graph = model.fixed.get("graph") or {}
+        for at, each in enumerate(workflows.api_inputs(model.fixed.get("api_inputs") or ()), 1):
+            if at % slices.ITEMS == 0:
+                await asyncio.sleep(0)
+            kind, value = workflows.file_kind(graph, each, self.classes), values.get(each.name)
+            if each.name in request.sources or not kind or not isinstance(value, str) or not value:
+                continue
+            try:
+                found[each.name] = await self.names.source(request.principal.tenant, value, kind, each.name)
+            except errors.InvalidInput as invalid:
+                problems += invalid.problems
+        if problems:
+            raise errors.InvalidInput(problems)
+        return found
 
     async def prepare(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> None:
         """Validate and price a run of a large workflow in slices, for the next `checked` and `price` calls.

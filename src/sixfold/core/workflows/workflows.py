@@ -125,6 +125,13 @@ def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
     )
 
 
+def file_kind(graph: Graph, each: ApiInput, registry: Registry) -> str:
+    """Return the kind of file that an input names; empty for other inputs."""
+    spec = registry.get(str(graph[each.node_id]["class_type"]))
+    target = spec.by_name.get(each.field) if spec is not None else None
+    return target.upload if target is not None else each.type if each.type in ("image", "video") else ""
+
+
 def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return a task's graph with its inputs applied; `files` are the names of files sent with the request."""
     values = {**inputs, **{name: SENT_FILE + name for name in files}}
