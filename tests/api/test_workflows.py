@@ -257,24 +257,6 @@ async def test_workflow_is_accepted_as_json_or_raw_and_validated(works: AppFixtu
     assert space["verification"]["status"] == "unverified"
 
 
-async def test_imported_model_files_have_sources(works: AppFixture) -> None:
-    graph = (await works.client.get(f"{SPACES}/lora-text-to-image/download")).json()
-    (loader,) = [node for node in graph.values() if node["class_type"] == "CheckpointLoaderSimple"]
-    url = "https://example.com/files/painter.safetensors?download=true"
-    files = {}
-    for name in (loader["inputs"]["ckpt_name"], url, "unknown.safetensors"):
-        loader["inputs"]["ckpt_name"] = name
-        space = (await works.client.post(SPACES, json={"workflow": graph}, headers=works.bearer)).json()
-        assert all(model["sources"] for model in space["models"])
-        files[name] = {model["file"]: (model["name"], model["sources"]) for model in space["models"]}
-        check = await works.client.post("/api/graph/validate", json={"workflow": graph}, headers=works.bearer)
-        assert name in {each["file"] for each in check.json()["missing_models"]}
-    (built_in,) = [file for file in files if file not in (url, "unknown.safetensors")]
-    assert files[built_in][built_in][1][0].startswith("https://huggingface.co/")
-    assert files[url][url] == ("painter", [url])
-    assert "unknown.safetensors" not in files["unknown.safetensors"]
-
-
 async def test_a_title_becomes_a_name_without_its_accents(works: AppFixture) -> None:
     graph = (await works.client.get(f"{SPACES}/api-contract/download")).json()
     graph["1"]["_meta"]["title"] = "Grüße, 東京"
