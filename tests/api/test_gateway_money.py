@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,6 +145,23 @@ async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> Non
         assert await gateway.app.faults() == ()
 
 
+async def test_unread_stream_is_free_and_blames_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leave(stream: response_stream.ResponseStream) -> AsyncIterator[bytes]:
+        await stream.abandon()
+        yield b""
+
+    monkeypatch.setattr(response_stream.ResponseStream, "blocks", leave)
+    async with running_gateway(tmp_path) as gateway:
+        await gateway.chat(**STREAM)
+        [call] = await gateway.settled()
+        assert (call["status"], call["cost_usd"]) == ("left", "0.00")
+        assert "before the response began" in call["error"]
+        assert gateway.app.product.gateway.health.get("acme/small").failures == 0
+        assert await gateway.app.faults() == ()
+
+
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 @pytest.mark.parametrize(("delayed", "status"), [("caller", "left"), ("server", "failed")])
 async def test_a_stream_beyond_its_time_is_free_if_the_server_is_late(
@@ -167,6 +185,7 @@ async def test_a_stream_beyond_its_time_is_free_if_the_server_is_late(
         late = "was not read in time" if delayed == "caller" else "did not finish in time"
         assert late in answer.text
         assert (call["status"], float(call["cost_usd"]) > 0) == (status, status == "left")
+        assert late in call["error"]
         assert await gateway.pending() == 0
         assert await gateway.app.faults() == ()
 

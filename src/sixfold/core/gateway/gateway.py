@@ -466,22 +466,20 @@ class Gateway:
     async def _end(
         self, active: ActiveCall, response: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
     ) -> CallOutcome:
-        """Settle a finished stream; one without reported usage counts as a failure of its target."""
-        if usage is None:
+        """Settle a finished stream; without usage it is free. A failed one counts against its target."""
+        if state == "failed":
             self.health.record_failure(response.target.name)
-            outcome = CallOutcome(state, error=error)
-        else:
+        outcome = CallOutcome(state, error=error)
+        if usage is not None:
             usage = active.billable(usage, response.target)
-            outcome = _outcome(state, usage, charges.calculate(response.rates.lines(usage), active.plan.held))
+            charge = charges.calculate(response.rates.lines(usage), active.plan.held)
+            outcome = _outcome(state, usage, charge, error)
         await self._settle(active, outcome)
         return outcome
 
 
 def _check_allowed(request: GatewayRequest) -> None:
-    """Raise `Forbidden` if the key's limit on services covers neither the model nor `services`.
-
-    Raises `InsufficientCredits` for an account with a negative balance, even if the model is free.
-    """
+    """Raise `Forbidden` for a model beyond the key's limit, `InsufficientCredits` below a balance of 0."""
     if request.below_zero:
         raise errors.InsufficientCredits
     allowed = request.allowed_services
@@ -491,9 +489,9 @@ def _check_allowed(request: GatewayRequest) -> None:
         )
 
 
-def _outcome(state: str, usage: TokenUsage, charge: CostBreakdown) -> CallOutcome:
+def _outcome(state: str, usage: TokenUsage, charge: CostBreakdown, error: str = "") -> CallOutcome:
     counted_by = "server" if usage.reported else "estimate"
-    return CallOutcome(state, usage, charge.amount, counted_by=counted_by, charge=charges.encode(charge))
+    return CallOutcome(state, usage, charge.amount, error, counted_by, charges.encode(charge))
 
 
 def _error_text(error: BaseException) -> str:

@@ -21,6 +21,7 @@ from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
 # How long a stream is read after its caller has left.
 _END_SECONDS = 0.5
+_UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The response was not read in time; the part that was delivered is charged"
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
 
@@ -104,7 +105,11 @@ class ResponseStream:
         """Close a stream whose caller disconnected before it was read."""
         if self._is_closed:
             return
-        await self._close(self._response.wire.scanner(), "failed", "The caller disconnected")
+        self._is_closed = True
+        try:
+            await self._response.stream.aclose()
+        finally:
+            self.outcome = await self._on_end(self._active, self._response, None, "left", _UNREAD)
 
     async def _close(
         self, scanner: UsageScanner, state: str, error: str, scan: Callable[[bytes], object] | None = None
