@@ -158,7 +158,7 @@ async def test_unread_stream_is_free_and_blames_no_server(
         [call] = await gateway.settled()
         assert (call["status"], call["cost_usd"]) == ("left", "0.00")
         assert "before the response began" in call["error"]
-        assert gateway.app.product.gateway.health.get("acme/small").failures == 0
+        assert gateway.app.product.gateway_runtime.gateway.health.get("acme/small").failures == 0
         assert await gateway.app.faults() == ()
 
 
