@@ -133,6 +133,13 @@ def test_older_knowledge_and_uploads_elsewhere(sixfold: Commands, export: Path, 
     assert "open-webui/air-sea/airships.pdf" in stored_pages(sixfold, ANN)
 
 
+def test_a_name_that_no_file_can_have_is_listed(sixfold: Commands, export: Path) -> None:
+    with sqlite3.connect(export) as file:
+        file.execute("UPDATE file SET path = ? WHERE id = 'f3'", ("x" * 5000,))
+    done = sixfold.ok("import", "openwebui", str(export))
+    assert "lost.pdf" in {row["setting"] for row in done["not_imported"]}
+
+
 def test_too_many_texts_are_refused(sixfold: Commands, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sixfold.cli.imports.openwebui_documents.MAX_BYTES", 20)
     refused = sixfold("import", "openwebui", str(export), "--write")

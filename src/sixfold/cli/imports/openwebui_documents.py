@@ -155,8 +155,9 @@ def _original(uploads: Path, file_id: str, path: str) -> Path | None:
     """Return the stored file; names that lead out of the folder of uploads are ignored."""
     for name in (PurePosixPath(path.replace("\\", "/")).name, file_id):
         file = uploads / name
-        if name and "/" not in name and file.is_file() and not file.is_symlink():
-            return file
+        with contextlib.suppress(OSError):  # a name that no file can have
+            if name and "/" not in name and file.is_file() and not file.is_symlink():
+                return file
     return None
 
 
