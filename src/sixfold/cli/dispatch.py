@@ -17,6 +17,7 @@ _LINUX_ONLY = frozenset(
         "database.move",
         "database.upgrade",
         "doctor.commands",
+        "imports.chat_commands",
         "replay.commands",
         "server.serve",
         "server.worker",
