@@ -1,8 +1,12 @@
 """Hosted providers: one row each, from which all other code that lists providers is filled.
 
-The settings, `sixfold provider`, `doctor`, the engines of the catalog, the gateway's model servers and the
-check of `sixfold.toml` read this table; `docs/` is compared with it by a test. A provider with OpenAI's API
-needs only its row, and prices in `data/gateway_prices.toml`; another API needs an adapter in `clients/chat`.
+The settings, `sixfold provider`, `sixfold doctor`, the check of `sixfold.toml`, the catalog and the gateway
+read this table; a test compares it with `docs/`. What a row needs beside it:
+
+- images, videos, speech, captions: an engine in `engines/providers`, which a row of `providers.toml` there
+  names for each capability;
+- chats with OpenAI's API: `dialect="openai"`, and prices in `data/gateway_prices.toml`;
+- chats with another API: an adapter in `clients/chat`.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ class ProviderSpec:
     `key` is the setting of the key. `base_url` may contain further settings in braces; `parameters` has their
     defaults, and the provider is not used while one of them is empty. `dialect` names the API of its chats;
     without one, it has none. `check` is a path that only a valid key may GET, at `check_url` if it is set.
+    `refusal` is the function that reads an error response, as `clients.openai.refusal` does.
     """
 
     name: str
@@ -44,6 +49,7 @@ class ProviderSpec:
     price_unit: int = 0
     check: str = "models"
     check_url: str = ""
+    refusal: str = "sixfold.clients.openai:refusal"
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -67,6 +73,7 @@ class ProviderSpec:
         return {**self.headers, **({self.header: f"{self.scheme} {key}".strip()} if key else {})}
 
 
+# The banner of `sixfold serve` names the keys of the first four. Models try image engines in this order.
 _ROWS = (
     ProviderSpec(
         name="fal",
@@ -79,6 +86,7 @@ _ROWS = (
         # The only call that needs a key and starts nothing.
         check="models/pricing?endpoint_id=fal-ai/flux/dev",
         check_url="https://api.fal.ai/v1",
+        refusal="sixfold.clients.fal:refusal",
     ),
     ProviderSpec(
         name="replicate",
@@ -88,6 +96,7 @@ _ROWS = (
         unlocks="images, videos and speech at Replicate",
         keys_url="https://replicate.com/account/api-tokens",
         check="account",
+        refusal="sixfold.clients.replicate:refusal",
     ),
     ProviderSpec(
         name="openai",

@@ -17,7 +17,7 @@ from tests.architecture import source
 DIFF = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^--- (?:a/|/dev/)\S+\n\+\+\+ b/(\S+)\n", re.MULTILINE)
 SETUP = """
-import asyncio, base64, io, http.server, json, threading
+import asyncio, base64, io
 from pathlib import Path
 from PIL import Image
 import sixfold
@@ -42,45 +42,6 @@ async def main():
         page = await app.client.get("/openapi/media.json")
         assert "What the image must not show" in page.text, page.text[:500]
 """
-PROVIDER = """
-from sixfold.clients import provider_check
-from sixfold.providers import PROVIDERS
-
-class Acme(http.server.BaseHTTPRequestHandler):
-    received = []
-    def do_GET(self):
-        self.respond(200 if self.path == "/account" else 404, {})
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        Acme.received.append((self.headers["Authorization"], json.loads(body)))
-        self.respond(200, {"image_url": URI})
-    def respond(self, status, document):
-        content = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-    def log_message(self, *_): pass
-
-async def main():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Acme)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    document = catalog.models_document()
-    url = f"http://127.0.0.1:{server.server_port}"
-    await provider_check.check(PROVIDERS["acme"], "secret", url)
-    document["engines"]["acme-image"]["options"]["base_url"] = url
-    async with running_app(Path("data"), document, probe=False, acme_key="secret") as app:
-        response = await post(app, "/api/ra1", prompt="a lake", seed=7)
-        assert response.status_code == 200, response.text
-        image = await app.client.get(response.json()["image_url"])
-        assert Image.open(io.BytesIO(image.content)).size == (1024, 1024)
-    (key, body), = Acme.received
-    assert key == "Bearer secret"
-    assert body.pop("prompt").startswith("a lake")
-    assert body == {"model": "painter-1", "seed": 7, "size": "1024x1024"}, body
-    server.shutdown()
-"""
 ENGINE = """
 async def main():
     async with running_app(Path("data"), catalog.models_document(), probe=False) as app:
@@ -101,10 +62,11 @@ async def main():
 """
 CHECKS = {
     "Add an input to an endpoint": INPUT,
-    "Add an image provider": PROVIDER,
     "Add an engine": ENGINE,
     "Add a session model": SESSION,
 }
+# Examples that come with a test of their own.
+TESTS = {"Add an image provider": "tests/api/test_easel.py"}
 
 
 def diffs(title: str) -> Iterator[tuple[str, str]]:
@@ -136,7 +98,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("contributing")
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(source.ROOT / "src" / "sixfold", folder / "src" / "sixfold", ignore=unwanted)
-    for title in CHECKS:
+    for title in (*CHECKS, *TESTS):
         for name, hunks in diffs(title):
             path = folder / name
             if not path.exists() and (source.ROOT / name).exists():
@@ -147,17 +109,29 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("title", CHECKS)
-def test_an_example_of_contributing_works(title: str, copy: Path, tmp_path: Path) -> None:
-    program = f"COPY = {str(copy)!r}\n{SETUP}{CHECKS[title]}\nasyncio.run(main())\n"
+def run(copy: Path, folder: Path, *arguments: str) -> None:
+    """Run Python in a folder, with the copy of the source in place of the source."""
     environment = {"PYTHONPATH": os.pathsep.join([str(copy / "src"), str(source.ROOT)]), "LANG": "C.UTF-8"}
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={"PATH": os.defpath, "HOME": str(tmp_path), **environment},
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={"PATH": os.defpath, "HOME": str(folder), **environment},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("title", CHECKS)
+def test_an_example_of_contributing_works(title: str, copy: Path, tmp_path: Path) -> None:
+    run(copy, tmp_path, "-c", f"COPY = {str(copy)!r}\n{SETUP}{CHECKS[title]}\nasyncio.run(main())\n")
+
+
+@pytest.mark.parametrize("title", TESTS)
+def test_the_test_of_an_example_passes(title: str, copy: Path, tmp_path: Path) -> None:
+    config = str(source.ROOT / "pyproject.toml")
+    run(
+        copy, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", config, str(copy / TESTS[title])
+    )

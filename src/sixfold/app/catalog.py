@@ -23,6 +23,7 @@ from sixfold.engines import option_validation
 from sixfold.engines.availability import EngineAvailability, Probe
 from sixfold.engines.image.diffusers import folder_models
 from sixfold.engines.image.styles.names import NAMED_STYLES
+from sixfold.engines.providers import model_table
 from sixfold.engines.providers.comfyui import checkpoints
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.resources import InstalledResources, Refresh
@@ -49,22 +50,36 @@ def read_toml(name: str) -> dict[str, Any]:
 
 
 def models_document() -> dict[str, Any]:
-    """Return the bundled models and engines: the merged tables of all files in `data/models`."""
-    document: dict[str, dict[str, Any]] = {"engines": {}, "models": {}}
+    """Return the bundled models and engines: `data/models/*.toml`, `providers.toml` and the workflows."""
+    hosted = model_table.engine_rows()
+    document: dict[str, dict[str, Any]] = {"engines": dict(hosted), "models": {}}
     for path in sorted((_DATA / "models").glob("*.toml")):
         for table, rows in read_toml(f"models/{path.name}").items():
             if duplicates := document[table].keys() & rows.keys():
                 raise ValueError(f"{path.name} defines {', '.join(sorted(duplicates))} again")
             document[table].update(rows)
     document["engines"] = {name: _with_provider(row) for name, row in document["engines"].items()}
+    for row in document["models"].values():
+        row["engines"] = [name for entry in row["engines"] for name in _expand(entry, hosted)]
     document["models"].update(
         {workflow.model: workflow.row() for workflow in app_graphs.built_in_workflows().values()}
     )
     return document
 
 
+def _expand(entry: str, hosted: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+    """Return the engines that an entry of `engines` names; `*-image` is the one of each provider."""
+    if not entry.startswith("*-"):
+        return (entry,)
+    route = entry.removeprefix("*-")
+    names = [name for name, row in hosted.items() if row["options"]["route"] == route]
+    if not names:
+        raise ValueError(f"no provider in providers.toml has the engine that {entry!r} names")
+    return names
+
+
 def _with_provider(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of an engine, completed by its provider if it names one."""
+    """Return the row of an engine, completed by its provider if it has one."""
     if "provider" not in row:
         return row
     spec = PROVIDERS[row["provider"]]

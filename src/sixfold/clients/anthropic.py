@@ -10,11 +10,11 @@ import base64
 from typing import Any
 
 from sixfold.clients import provider_client
-from sixfold.clients.openai import OpenAIUsage, refusal
+from sixfold.clients.openai import OpenAIUsage
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
 from sixfold.providers import PROVIDERS
 
-ANTHROPIC = ProviderEndpoint(PROVIDERS["anthropic"], refusal)
+ANTHROPIC = ProviderEndpoint(PROVIDERS["anthropic"])
 _MAX_TOKENS = 300
 
 
@@ -41,7 +41,7 @@ class AnthropicClient:
             (await self._to.post("messages", RequestBody(body), seconds=seconds)).document
         )
         text = " ".join(
-            str(block.get("text") or "") for block in provider_client.texts(document.get("content"))
+            str(block.get("text") or "") for block in provider_client.objects(document.get("content"))
         ).strip()
         if not text:
             raise self._to.failed(ProviderRefusal("broken", message="returned a response without text"))

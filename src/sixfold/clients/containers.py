@@ -122,10 +122,10 @@ class DockerClient:
         """
         filters = f'{{"label":["{LABEL}={self._owner}"]}}'
         query = {"all": "true", "filters": filters}
-        containers = provider_client.texts(await self._call("GET", "/containers/json", params=query))
+        containers = provider_client.objects(await self._call("GET", "/containers/json", params=query))
         for row in containers:
             await self.remove(str(row.get("Id")))
-        for row in provider_client.texts(await self._call("GET", "/networks", params={"filters": filters})):
+        for row in provider_client.objects(await self._call("GET", "/networks", params={"filters": filters})):
             await self._call("DELETE", f"/networks/{row.get('Name')}", missing_is_none=True)
         return len(containers)
 

@@ -32,7 +32,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
         if "balance" in detail.lower() or "user is locked" in detail.lower():
             return ProviderRefusal("credit")
         return provider_client.by_status(status, detail)
-    first = next(iter(provider_client.texts(detail)), {})
+    first = next(iter(provider_client.objects(detail)), {})
     if first.get("type") == "content_policy_violation":
         return ProviderRefusal("policy")
     location = first.get("loc")
@@ -41,7 +41,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
     return provider_client.by_status(status, str(first.get("msg") or ""), name)
 
 
-FAL = ProviderEndpoint(PROVIDERS["fal"], refusal)
+FAL = ProviderEndpoint(PROVIDERS["fal"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class FalClient:
             raise self._unreadable()
         position = document.get("queue_position")
         lines = tuple(
-            str(entry.get("message") or "") for entry in provider_client.texts(document.get("logs"))
+            str(entry.get("message") or "") for entry in provider_client.objects(document.get("logs"))
         )
         failed = bool(document.get("error") or document.get("error_type"))
         return FalStatus(state, position if isinstance(position, int) else None, lines, failed)

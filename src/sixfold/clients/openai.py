@@ -42,7 +42,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
 
 
 # The API is synchronous: after an error response, nothing is running that could be billed.
-OPENAI = ProviderEndpoint(PROVIDERS["openai"], refusal, also_repeated=frozenset({500, 502}))
+OPENAI = ProviderEndpoint(PROVIDERS["openai"], also_repeated=frozenset({500, 502}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class OpenAIClient:
         return TranscriptionResult(
             document["text"].strip(),
             str(document.get("language") or ""),
-            provider_client.texts(document.get("segments")),
-            provider_client.texts(document.get("words")),
+            provider_client.objects(document.get("segments")),
+            provider_client.objects(document.get("words")),
         )
 
     async def describe(self, model: str, prompt: str, image_url: str) -> tuple[str, OpenAIUsage]:
@@ -129,7 +129,7 @@ class OpenAIClient:
             "chat/completions", RequestBody(document), seconds=self._to.limits.whole_seconds
         )
         body = provider_client.mapping(response.document)
-        choice = next(iter(provider_client.texts(body.get("choices"))), {})
+        choice = next(iter(provider_client.objects(body.get("choices"))), {})
         text, usage = (
             provider_client.mapping(choice.get("message")).get("content"),
             provider_client.mapping(body.get("usage")),
@@ -144,7 +144,7 @@ class OpenAIClient:
 
     def _images(self, response: ProviderResponse) -> OpenAIImages:
         document = provider_client.mapping(response.document)
-        images = provider_client.texts(document.get("data"))
+        images = provider_client.objects(document.get("data"))
         encoded = tuple(str(image["b64_json"]) for image in images if image.get("b64_json"))
         urls = tuple(str(image["url"]) for image in images if image.get("url") and not image.get("b64_json"))
         if not encoded and not urls:

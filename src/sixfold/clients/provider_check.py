@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import httpx
 
-from sixfold.clients import fal, openai, replicate
 from sixfold.clients.chat.credentials import credentials_of
 from sixfold.clients.chat.transport import open_transport
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
@@ -13,13 +12,11 @@ from sixfold.core.gateway.ports import UpstreamFailure
 from sixfold.providers import ProviderSpec
 
 _LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
-# Providers whose error responses are not like OpenAI's.
-_READERS = {"fal": fal.refusal, "replicate": replicate.refusal}
 
 
 async def check(spec: ProviderSpec, key: str, base_url: str, limits: ProviderLimits = _LIMITS) -> None:
     """Return if the provider accepts the key; raises `EngineError` otherwise."""
-    endpoint = ProviderEndpoint(spec, _READERS.get(spec.name, openai.refusal))
+    endpoint = ProviderEndpoint(spec)
     transport = open_transport(limits.connect_seconds, limits.call_seconds)
     credentials, headers = credentials_of(spec, transport), None
     try:

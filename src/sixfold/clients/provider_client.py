@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from sixfold import __version__
+from sixfold import __version__, import_string
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.input_limits import json_decoding
 from sixfold.providers import ProviderSpec
@@ -71,12 +71,15 @@ class ProviderRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ProviderEndpoint:
-    """A provider, and how to read its error responses."""
+    """A provider, and the statuses after which its calls may be repeated."""
 
     spec: ProviderSpec
-    read: Callable[[int, Any], ProviderRefusal]
     # Further statuses after which a POST may be repeated.
     also_repeated: frozenset[int] = frozenset()
+
+    def refusal(self, status: int, document: Any) -> ProviderRefusal:
+        """Return the meaning of an error response, as the function that the provider's row names reads it."""
+        return import_string.load(self.spec.refusal)(status, document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +293,7 @@ class ProviderClient:
                 message = "returned a response that cannot be parsed"
                 return _CallFailed(ProviderRefusal("broken", message=message), repeat=method == "GET")
             return ProviderResponse(status, headers, document)
-        refusal = self.provider.read(status, document)
+        refusal = self.provider.refusal(status, document)
         if method == "POST":
             repeat = status in _NEVER_ACCEPTED | self.provider.also_repeated
         else:
@@ -332,7 +335,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def texts(value: Any) -> list[Mapping[str, Any]]:
+def objects(value: Any) -> list[Mapping[str, Any]]:
     """Return the objects of a JSON list, or an empty list for any other value."""
     return [mapping(item) for item in value] if isinstance(value, list) else []
 

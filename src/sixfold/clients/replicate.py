@@ -36,12 +36,12 @@ def refusal(status: int, body: Any) -> ProviderRefusal:
     """Parse an error response of Replicate: problem details (RFC 7807) with `invalid_fields`."""
     document = provider_client.mapping(body)
     message = str(document.get("detail") or document.get("title") or "")
-    field = next(iter(provider_client.texts(document.get("invalid_fields"))), {})
+    field = next(iter(provider_client.objects(document.get("invalid_fields"))), {})
     name = str(field.get("field") or "").rpartition(".")[2]
     return provider_client.by_status(status, str(field.get("description") or message), name)
 
 
-REPLICATE = ProviderEndpoint(PROVIDERS["replicate"], refusal)
+REPLICATE = ProviderEndpoint(PROVIDERS["replicate"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class FalEngine(ProviderEngine):
             inputs = {**call.inputs, **{name: file.data_uri() for name, file in files.items()}}
             return _image_result(client, await self._submit(fal, inputs, run, report), call)
 
-        return await image_runs.run(task, context, self._route, generate, self._start(context))
+        return await image_runs.generate_images(task, context, self._route, generate, self._start(context))
 
     async def _submit(
         self,
@@ -95,7 +95,7 @@ class FalVideoEngine(FalEngine):
             seed = result.document.get("seed")
             return video_runs.VideoResult(address, seed if isinstance(seed, int) else None)
 
-        return await video_runs.run(task, self._route, generate, self._start(context))
+        return await video_runs.generate_video(task, self._route, generate, self._start(context))
 
 
 class FalSpeechEngine(FalEngine):
@@ -140,7 +140,7 @@ class FalTranscriptionEngine(FalEngine):
             text = result.document.get("text")
             if not isinstance(text, str):
                 raise client.failed(ProviderRefusal("broken", message="returned no text"))
-            words = [_word(chunk) for chunk in provider_client.texts(result.document.get("chunks"))]
+            words = [_word(chunk) for chunk in provider_client.objects(result.document.get("chunks"))]
             languages = result.document.get("inferred_languages")
             spoken = language or (str(languages[0]) if isinstance(languages, list) and languages else "")
             used = UsedInputs(seconds=result.billed_units)
@@ -150,7 +150,7 @@ class FalTranscriptionEngine(FalEngine):
 
 
 def _image_result(client: ProviderClient, result: FalResult, call: ModelCall) -> CallResult:
-    images = provider_client.texts(result.document.get("images")) or [
+    images = provider_client.objects(result.document.get("images")) or [
         provider_client.mapping(result.document.get("image"))
     ]
     files = [file for file in images if isinstance(file.get("url"), str)]

@@ -1,4 +1,8 @@
-"""Run an image task at any provider: split it into calls, gather the images, fit them, add up the cost."""
+"""Runs an image task at any provider: an engine makes one call, this module does the rest.
+
+It splits the task into calls, downloads images that a provider returns as URLs, fits each image to the size
+and format of the request, and sums the cost.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,11 @@ _DOWNLOAD_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """Result of one call: each image as its bytes, its URL or its `data:` URI."""
+    """Result of one call.
+
+    An image is its bytes, its `data:` URI or its URL, which is downloaded through the guard, without the key.
+    It may have any size and format. `seed` is the one that the provider used, if it has one.
+    """
 
     images: Sequence[bytes | str]
     used: UsedInputs
@@ -36,10 +44,10 @@ class CallResult:
 
 
 Generate = Callable[[ModelCall, ProviderRun, Callable[[float], None]], Awaitable[CallResult]]
-"""Make one call; the last argument reports its progress from 0 to 1."""
+"""Makes one call at a provider; the last argument reports its progress from 0 to 1."""
 
 
-async def run(
+async def generate_images(
     task: Task, context: Context, route: ModelRoute, generate: Generate, run: ProviderRun
 ) -> Result:
     """Return the images of a task, made by one or more calls of `generate`."""

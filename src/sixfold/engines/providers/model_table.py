@@ -1,4 +1,4 @@
-"""The rows of `providers.toml`: the calls of a provider's model for a request, and their prices."""
+"""The rows of `providers.toml`: calls of a provider's model, their prices, and engines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from sixfold.core.money import MICROS_PER_USD
 from sixfold.engines.providers.requests import ProviderTask
+from sixfold.providers import PROVIDERS
 
 _TABLE = Path(__file__).with_name("providers.toml")
 _MEGAPIXEL = 2**20
@@ -224,6 +225,20 @@ class Override:
     model: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     price: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def engine_rows() -> dict[str, dict[str, Any]]:
+    """Return the catalog's rows of all engines of providers, in the order of `sixfold/providers.py`."""
+    return {
+        f"{provider}-{capability}": {
+            **row["engine"],
+            "provider": provider,
+            "options": {**row["engine"].get("options", {}), "route": capability},
+        }
+        for provider in PROVIDERS
+        for capability, row in _table().get(provider, {}).items()
+        if "engine" in row
+    }
 
 
 def route(provider: str, capability: str, over: Override | None = None) -> ModelRoute:

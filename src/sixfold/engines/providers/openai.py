@@ -43,7 +43,7 @@ class OpenAIEngine(ProviderEngine):
             report(1.0)
             return await asyncio.to_thread(_image_result, images)
 
-        return await image_runs.run(task, context, self._route, generate, self._start(context))
+        return await image_runs.generate_images(task, context, self._route, generate, self._start(context))
 
 
 class OpenAISpeechEngine(ProviderEngine):

@@ -45,7 +45,7 @@ class ReplicateEngine(ProviderEngine):
                 prediction = await self._predict(replicate, self._route.model, inputs, run, report)
             return _image_result(client, prediction, call)
 
-        return await image_runs.run(task, context, self._route, generate, self._start(context))
+        return await image_runs.generate_images(task, context, self._route, generate, self._start(context))
 
     @asynccontextmanager
     async def _source(
@@ -125,7 +125,7 @@ class ReplicateVideoEngine(ReplicateEngine):
                 raise client.failed(ProviderRefusal("broken", message="returned no video"))
             return video_runs.VideoResult(address, inputs.get(self._route.fields.get("seed", "")))
 
-        return await video_runs.run(task, self._route, generate, self._start(context))
+        return await video_runs.generate_video(task, self._route, generate, self._start(context))
 
 
 class ReplicateSpeechEngine(ReplicateEngine):
@@ -173,7 +173,7 @@ class ReplicateTranscriptionEngine(ReplicateEngine):
             if not isinstance(text, str):
                 raise client.failed(ProviderRefusal("broken", message="returned no text"))
             spoken = language or str(output.get("detected_language") or "")
-            segments = provider_client.texts(output.get("segments"))
+            segments = provider_client.objects(output.get("segments"))
             used = UsedInputs(seconds=prediction.seconds)
             return TranscriptionResult(text.strip(), spoken, segments, ()), used
 

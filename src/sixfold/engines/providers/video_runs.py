@@ -64,7 +64,7 @@ class VideoResult:
 Generate = Callable[[VideoRequest, ProviderRun], Awaitable[VideoResult]]
 
 
-async def run(task: Task, route: ModelRoute, generate: Generate, run: ProviderRun) -> Result:
+async def generate_video(task: Task, route: ModelRoute, generate: Generate, run: ProviderRun) -> Result:
     """Return the video of a task, made by one call of `generate`."""
     began = time.monotonic()
     request = await _request(task, route, run)

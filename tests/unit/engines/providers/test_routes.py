@@ -146,3 +146,18 @@ def test_an_order_takes_the_words_of_every_model() -> None:
     assert (order.size, order.format, order.seed, order.count) == ((9, 8), "jpeg", 3, 1)
     with pytest.raises(provider_requests.EngineError, match="format"):
         provider_requests.parse(parts.task("x", prompt="a", format="tiff"))
+
+
+def test_a_pattern_names_the_engines_of_all_providers() -> None:
+    models = app_catalog.models_document()["models"]
+    hosted = [name for name in models["ra1"]["engines"] if name in model_table.engine_rows()]
+    assert hosted == ["fal-image", "replicate-image", "openai-image"]
+
+
+def test_pattern_without_a_provider_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {
+        name: row for name, row in model_table.engine_rows().items() if row["options"]["route"] != "image"
+    }
+    monkeypatch.setattr(model_table, "engine_rows", lambda: rows)
+    with pytest.raises(ValueError, match=r"'\*-image'"):
+        app_catalog.models_document()
