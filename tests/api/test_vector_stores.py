@@ -12,6 +12,7 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.shared_params import ComparisonFilter
 
 from sixfold import errors
 from sixfold.core.account_data import deletion
@@ -315,11 +316,14 @@ async def test_words_beyond_the_memory_of_an_index_are_found(
     store = await client.vector_stores.create(file_ids=[file, other], chunking_strategy=STATIC)
     assert (await wait_for_files(client, store.id)).file_counts.completed == 2
     await client.vector_stores.files.update(file, vector_store_id=store.id, attributes={"part": 1})
+    of_part_1: ComparisonFilter = {"type": "eq", "key": "part", "value": 1}
     for word in (words[0], words[4_500], words[-1]):
-        for chosen in ({}, {"filters": {"type": "eq", "key": "part", "value": 1}}):
-            hits = await client.vector_stores.search(store.id, query=word, **chosen)
-            results = {hit.file_id for hit in hits.data if word in hit.content[0].text.split()}
-            assert results == ({file, other} if word == words[-1] and not chosen else {file})
+        for filters, expected in (
+            (None, {file, other} if word == words[-1] else {file}),
+            (of_part_1, {file}),
+        ):
+            hits = await client.vector_stores.search(store.id, query=word, filters=filters or openai.omit)
+            assert {hit.file_id for hit in hits.data if word in hit.content[0].text.split()} == expected
     (slot,) = gateway.app.product.vector_stores.search._indexes.values()
     assert slot.index is not None
     # The last chunk may exceed the limit.
