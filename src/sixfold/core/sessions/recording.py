@@ -71,7 +71,7 @@ class SessionRecording:
 
 
 class EndedRecordings:
-    """The recordings of ended sessions that were not collected yet; `clock` returns seconds."""
+    """Recordings that have ended and were not collected yet; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

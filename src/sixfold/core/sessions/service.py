@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -231,16 +231,26 @@ class SessionService:
                 running.prompt, tenant.account_id, self._policy.scratch / "recordings"
             )
 
-    async def take_recording(self, session_id: str, tenant: Tenant) -> SessionRecording:
-        """End the recording of a session and return it; raises `NotFound` and `Conflict`."""
+    @contextlib.asynccontextmanager
+    async def take_recording(self, session_id: str, tenant: Tenant) -> AsyncGenerator[SessionRecording]:
+        """End the recording of a session and yield it.
+
+        If the block raises, the recording can be taken again. Raises `NotFound` and `Conflict`.
+        """
         await self.find(session_id, tenant)
         running = self._running.get(session_id)
-        recording = self._ended_recordings.take(session_id)
-        if running is not None:
-            recording, running.recording = running.recording, None
+        recording = None if running is None else running.recording
+        if running is not None and recording is not None:
+            running.recording = None
+        else:
+            recording = self._ended_recordings.take(session_id)
         if recording is None or not recording.pieces:
             raise errors.Conflict("This session has no recording: start one first")
-        return recording
+        try:
+            yield recording
+        except BaseException:
+            self._ended_recordings.add(session_id, recording)
+            raise
 
     async def admit(self, session_id: str, token: str) -> tuple[SessionRecord, SessionRunner | None] | None:
         """Return the session that `token` opens and its runner, if it runs here; None for a wrong token.

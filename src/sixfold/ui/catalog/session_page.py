@@ -10,8 +10,9 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.core.sessions.recording import MAX_SECONDS
+from sixfold.core.sessions.recording import MAX_SECONDS, SessionRecording
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs
 from sixfold.ui.templating import PageTemplates
@@ -56,9 +57,16 @@ class SessionPages:
         if bodies.parse_object(await request.body()).get("on") is True:
             await sessions.start_recording(session_id, user.tenant)
             return responses.json({"max_seconds": MAX_SECONDS})
-        recording = await sessions.take_recording(session_id, user.tenant)
+        async with sessions.take_recording(session_id, user.tenant) as recording:
+            prediction = await self._submit(request, user, session_id, recording)
+        return responses.json({"id": prediction.id, "seconds": recording.seconds}, 202)
+
+    async def _submit(
+        self, request: Request, user: PageUser, session_id: str, recording: SessionRecording
+    ) -> Prediction:
         archive = await asyncio.to_thread(recording.archive)
-        source = await self._services.media.store_unnamed(archive, "application/zip")
+        account_id = user.tenant.account_id
+        source = await self._services.media.store_unnamed(archive, "application/zip", account_id)
         prediction_request = PredictionRequest(
             principal=user.principal,
             model="live-recording",
@@ -68,8 +76,7 @@ class SessionPages:
             sources={"frames": source},
             internal=True,
         )
-        prediction = await self._services.predictions.submit(prediction_request)
-        return responses.json({"id": prediction.id, "seconds": recording.seconds}, 202)
+        return await self._services.predictions.submit(prediction_request)
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:

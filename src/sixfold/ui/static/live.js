@@ -167,6 +167,7 @@ async function snapshot() {
 // A recording is made by the server, of the frames that it sent, and becomes a run.
 const recordingMark = document.getElementById("recording");
 let [recordingClock, recordingStart] = [0, 0];
+let unsaved = false; // of a recording that has ended, and whose run was refused
 
 function showRecording(maxSeconds) {
   const seconds = (performance.now() - recordingStart) / 1000;
@@ -186,13 +187,15 @@ async function startRecording() {
 }
 
 async function endRecording() {
-  if (!recordingClock) return;
+  if (!recordingClock && !unsaved) return;
   clearInterval(recordingClock);
   recordingClock = 0;
   recordingMark.hidden = true;
   tools.record.setAttribute("aria-pressed", "false");
-  tools.record.textContent = "Record";
-  const { ok, data } = await post(`/pages/sessions/${sessionId}/recording`, JSON.stringify({ on: false }));
+  const { ok, status, data } = await post(`/pages/sessions/${sessionId}/recording`, JSON.stringify({ on: false }));
+  unsaved = !ok && status !== 404 && status !== 409;
+  tools.record.textContent = unsaved ? "Save recording" : "Record";
+  tools.record.disabled = !unsaved && !resumePath;
   if (!ok) { showRefusal({ ...data, retry: false }); return; }
   const picture = create("span", { className: "glyph", textContent: "Encoding …" });
   const link = create("a", { href: `/predictions/${data.id}`, textContent: `Recording, ${clockText(data.seconds)}` });
@@ -209,7 +212,7 @@ async function endRecording() {
   });
 }
 
-tools.record.addEventListener("click", () => (recordingClock ? endRecording() : startRecording()));
+tools.record.addEventListener("click", () => (recordingClock || unsaved ? endRecording() : startRecording()));
 tools.snapshot.addEventListener("click", snapshot);
 tools.fullscreen.hidden = !document.fullscreenEnabled;
 tools.fullscreen.addEventListener("click", () => (document.fullscreenElement ? document.exitFullscreen() : frameBox.requestFullscreen()));
@@ -230,8 +233,8 @@ let [resumePath, resumes, unwatch, sessionId] = ["", 0, null, ""];
 
 function endSession() {
   resumePath = "";
-  tools.record.disabled = true;
-  endRecording();
+  tools.record.disabled = !unsaved;
+  if (recordingClock) endRecording();
   unwatch?.();
   unwatch = null;
   stopButton.hidden = pauseBox.hidden = true;

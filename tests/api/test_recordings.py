@@ -1,0 +1,57 @@
+"""Recordings of live sessions that become runs, or whose runs are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sixfold.core.accounts.tenants import Tenant
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app
+from tests.api.test_pages import signed_in
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """A server on which an account may have one unfinished free run."""
+    async with running_app(tmp_path, free_queue_limit=1) as result:
+        yield result
+
+
+async def record(app: AppFixture, session_id: str) -> None:
+    """Record one pose of the only session."""
+    await app.product.sessions.start_recording(session_id, Tenant(app.account.id))
+    (runner,) = app.product.sessions.running
+    assert runner.recording is not None
+    runner.recording.add(0, "json", b"{}")
+
+
+async def collect(app: AppFixture, session_id: str, token: str) -> httpx.Response:
+    """End the recording of a session and make a run of it."""
+    path = f"/pages/sessions/{session_id}/recording"
+    return await app.client.post(path, json={"on": False}, headers={"X-CSRF-Token": token, "Origin": ORIGIN})
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_recording_whose_run_is_refused_is_not_lost(app: AppFixture, *, is_open: bool) -> None:
+    path = "/api/containers/motion-model/sessions"
+    opened = await app.client.post(path, json={"input": {"prompt": "SLOW"}}, headers=app.bearer)
+    session_id = opened.json()["session_id"]
+    token = await signed_in(app)
+    await record(app, session_id)
+    unfinished = (await collect(app, session_id, token)).json()["id"]
+    await record(app, session_id)
+    if not is_open:
+        await app.product.sessions.close(session_id, Tenant(app.account.id))
+    refused = await collect(app, session_id, token)
+    assert refused.status_code == 429, refused.text
+    await app.product.predictions.cancel(unfinished, Tenant(app.account.id))
+    async with asyncio.timeout(30):
+        while (accepted := await collect(app, session_id, token)).status_code == 429:
+            await asyncio.sleep(0.01)
+    assert accepted.status_code == 202, accepted.text
+    # A recording becomes one run only.
+    assert (await collect(app, session_id, token)).status_code == 409
