@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -104,3 +105,19 @@ async def test_a_charged_line_without_a_stored_response_is_free(
     assert (line["custom_id"], line["response"]["status_code"]) == ("a", 200)
     assert before - money.parse_usd((await dying.app.balance())[0]) == cost
     assert await dying.app.faults() == ()
+
+
+async def test_the_key_of_a_line_makes_no_other_call_free(either: Path) -> None:
+    async with running_gateway(either) as gateway:
+        line = chat_line("a")
+        batch = await create_batch(gateway, [line])
+        await finished_batch(gateway, batch)
+        (first,) = await gateway.settled(1)
+        headers = {**gateway.headers, "Idempotency-Key": f"{batch.id}/1/0"}
+        # As compact as the line, which is sent to the endpoint as it is.
+        body = json.dumps(line["body"]).encode()
+        response = await gateway.app.client.post(line["url"], content=body, headers=headers)
+        calls = await gateway.settled(2)
+        assert response.headers["x-sixfold-cost"] == first["cost_usd"]
+        assert [call["cost_usd"] for call in calls] == [first["cost_usd"]] * 2
+        assert len(gateway.acme.seen) == 2

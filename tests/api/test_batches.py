@@ -15,9 +15,10 @@ import pytest
 from openai.types import Batch
 
 from sixfold.core import money
-from sixfold.core.accounts import idempotency, keys
+from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.batches import lines as line_ids
 from sixfold.core.batches import service
 from sixfold.core.batches.processor import BatchProcessor
 from sixfold.core.database import Query, Transaction, many
@@ -119,7 +120,7 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
     assert paid == 15 * money.parse_usd(single.headers["x-sixfold-cost"]) + 1000 * sum(range(15))
     assert (await gateway.app.balance())[1] == "0.00"
     assert await gateway.app.faults() == ()
-    scope = idempotency.scope_id(gateway.app.account.id, "POST", CHAT, f"{batch.id}/1/0")
+    scope = line_ids.scope_id(gateway.app.account.id, CHAT, f"{batch.id}/1/0")
     copies = await gateway.app.product.database.read(many("idempotency_get", id=scope))
     assert len(copies) == 0, "the answer is stored once"
 

@@ -50,7 +50,7 @@ async def test_a_recording_whose_run_is_refused_is_not_lost(app: AppFixture, *, 
     assert refused.status_code == 429, refused.text
     await app.product.predictions.cancel(unfinished, Tenant(app.account.id))
     async with asyncio.timeout(30):
-        while (accepted := await collect(app, session_id, token)).status_code == 429:
+        while (accepted := await collect(app, session_id, token)).status_code == 429:  # noqa: ASYNC110 - polled
             await asyncio.sleep(0.01)
     assert accepted.status_code == 202, accepted.text
     # A recording becomes one run only.

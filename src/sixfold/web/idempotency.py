@@ -21,6 +21,8 @@ from sixfold.core.database import Database
 from sixfold.web import requests
 from sixfold.web.routing import ErrorFormat
 
+# Marks the ASGI scope of a request that is a line of a batch.
+BATCH_LINE = "sixfold.batch_line"
 Work = Callable[[str | None], Awaitable[Response]]
 # A replay gets its own.
 _OWN_HEADERS = frozenset({"content-length", "x-request-id"})
@@ -73,7 +75,8 @@ class IdempotencyGuard:
         key = _key(request)
         if key is None:
             return await work(None)
-        scope = idempotency.scope_id(repeatable.account_id, request.method, request.scope["path"], key)
+        method = idempotency.BATCH_LINE if BATCH_LINE in request.scope else request.method
+        scope = idempotency.scope_id(repeatable.account_id, method, request.scope["path"], key)
         query = request.scope.get("query_string", b"")
         content_type = request.headers.get("content-type")
         hashing = functools.partial(_hash, query, content_type, repeatable.content)

@@ -18,6 +18,9 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Row, Transaction, one
 
 LIFE_US = DAY_US
+# In place of the HTTP method of lines of batches: a client that repeats the key of a line must not get its
+# call for free after the line's response was moved to the batch.
+BATCH_LINE = "BATCH"
 MAX_KEY_CHARS = 255
 NOT_STORED = frozenset({400, 401, 402, 429, 503})
 

@@ -31,7 +31,7 @@ def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
     for row in rows:
         line = models.claimed(row)
         for owner in _owners(batch):
-            scope = idempotency.scope_id(owner, "POST", batch.endpoint, lines.idempotency_key(batch, line))
+            scope = lines.scope_id(owner, batch.endpoint, lines.idempotency_key(batch, line))
             if (yield from one("idempotency_get", id=scope)) is None:
                 continue
             reply = yield from _stored(scope)

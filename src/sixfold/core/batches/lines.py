@@ -121,6 +121,11 @@ def idempotency_key(batch: Batch, line: ClaimedLine) -> str:
     return f"{batch.id}/{line.number}/{line.attempt}"
 
 
+def scope_id(owner: str, endpoint: str, key: str) -> str:
+    """Return the id under which the response to a line with this `Idempotency-Key` is stored."""
+    return idempotency.scope_id(owner, idempotency.BATCH_LINE, endpoint, key)
+
+
 def credential_of(batch: Batch) -> Transaction[str | None]:
     """Return the key that the lines of a batch run with, "" for the account's owner, None if it has ended."""
     if batch.key_id is None:

@@ -6,10 +6,12 @@ import asyncio
 
 from starlette.types import Message, Scope
 
-from sixfold.core.accounts import connections, idempotency
+from sixfold.core.accounts import connections
+from sixfold.core.batches import lines
 from sixfold.core.batches.models import LineCall, LineReply
 from sixfold.web.app import WebApp
 from sixfold.web.auth import Authenticator
+from sixfold.web.idempotency import BATCH_LINE
 
 # The routes that lines may name; a server without one of them refuses it.
 OPENAI_ENDPOINTS = (
@@ -52,7 +54,7 @@ class RouteRunner:
             permanent=headers.get(b"x-should-retry") == b"false",
             scope=""
             if principal is None
-            else idempotency.scope_id(principal.replays, _METHOD, call.endpoint, call.idempotency_key),
+            else lines.scope_id(principal.replays, call.endpoint, call.idempotency_key),
         )
 
     def _scope(self, call: LineCall) -> Scope:
@@ -76,6 +78,7 @@ class RouteRunner:
             "headers": [(name.encode("latin-1"), text.encode("latin-1")) for name, text in values.items()],
             "client": ("127.0.0.1", 0),
             "server": None,
+            BATCH_LINE: True,
         }
 
 
