@@ -209,7 +209,7 @@ class InlineWorker:
         # Decode, so that engines see the same types as in a process.
         same = protocol.to_worker.decode(protocol.encode(order))
         reply = protocol.to_server.decode(
-            protocol.encode(session_steps.perform(engine, cast("protocol.StepsMessage", same)))
+            protocol.encode(session_steps.run_steps(engine, cast("protocol.StepsMessage", same)))
         )
         self._call(self._steps.resolve, reply)
 

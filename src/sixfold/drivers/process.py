@@ -93,7 +93,7 @@ class ProcessWorker(asyncio.Protocol):
         self._scratch = spec.scratch.absolute()
         self._server = server
         self._output: int | None = output
-        self._frames = protocol.FramesMessage()
+        self._frames = protocol.FrameSplitter()
         self._transport: asyncio.Transport | None = None
         self._alive = True
         self._why = ""
@@ -306,7 +306,7 @@ class ProcessWorker(asyncio.Protocol):
                     current.reports.progress(fraction)
             case protocol.LogMessage(number, line):
                 self._log(line, self._current.get(number))
-            case protocol.TimingMessage():
+            case protocol.StepsDone():
                 self._steps.resolve(message)
             case protocol.RunDone() | protocol.RunFailedMessage() | protocol.RunHalted():
                 current = self._current.get(message.number)

@@ -28,7 +28,7 @@ class SessionStepper:
         """Send steps together and return their answers; a step that cannot be encoded fails alone."""
 
         def send_some(some: Sequence[StepRequest]) -> None:
-            send(session_steps.order(number, some, failpoint))
+            send(session_steps.steps_message(number, some, failpoint))
 
         try:
             return await self._answers(number, requests, send_some)
@@ -53,7 +53,7 @@ class SessionStepper:
         finally:
             self._open.pop(number, None)
 
-    def resolve(self, message: protocol.TimingMessage) -> None:
+    def resolve(self, message: protocol.StepsDone) -> None:
         """Resolve the pending request, unless it was canceled."""
         _, answers = self._open.get(message.number, (0, None))
         if answers is not None and not answers.done():
@@ -69,7 +69,7 @@ class SessionStepper:
 def _fault(request: StepRequest) -> RunFailed | None:
     """Return the error if this step cannot be encoded."""
     try:
-        protocol.frame(session_steps.order(0, [request], None))
+        protocol.frame(session_steps.steps_message(0, [request], None))
     except _UNSENDABLE as error:
         return _failed(error)
     return None
@@ -79,7 +79,7 @@ def _failed(error: Exception) -> RunFailed:
     return RunFailed(f"The step cannot be sent to a worker: {error}", public=False)
 
 
-def _answer(message: protocol.StepResults | protocol.RunFailedMessage) -> StepAnswer:
+def _answer(message: protocol.StepDone | protocol.RunFailedMessage) -> StepAnswer:
     if isinstance(message, protocol.RunFailedMessage):
         return RunFailed(message.message, message.public, message.detail, message.unusable)
     frame = None

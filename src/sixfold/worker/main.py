@@ -179,7 +179,7 @@ class _Worker:
         self.send(protocol.WorkerReady(str(engine.name), str(engine.version)))
         for jobs in runner.BatchGathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
             if isinstance(jobs[0], protocol.StepsMessage):
-                self.send(session_steps.perform(engine, jobs[0]))
+                self.send(session_steps.run_steps(engine, jobs[0]))
             else:
                 self._perform(engine, cast("list[_WorkerJob]", jobs))
 
@@ -210,7 +210,7 @@ class _Worker:
 
     def _listen(self) -> None:
         with suppress(OSError, MemoryError, msgspec.MsgspecError, protocol.FrameTooLarge):
-            frames = protocol.FramesMessage()
+            frames = protocol.FrameSplitter()
             while data := self._link.recv(_READ_BYTES):
                 for body in frames.feed(data):
                     self._handle(protocol.to_worker.decode(body))

@@ -152,8 +152,8 @@ class RunHalted(WorkerMessage, frozen=True, array_like=True, tag="halted"):
     number: int
 
 
-class StepResults(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
-    """The state after a step, its poses as JSON, and its encoded frame, if any."""
+class StepDone(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
+    """The result of one step: the packed state, its poses as JSON, and its encoded frame, if any."""
 
     state: bytes
     poses: list[bytes]
@@ -164,14 +164,14 @@ class StepResults(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
     words: PromptWords | None = None
 
 
-class TimingMessage(WorkerMessage, frozen=True, array_like=True, tag="took"):
-    """The answers to a `StepsMessage`, in its order.
+class StepsDone(WorkerMessage, frozen=True, array_like=True, tag="took"):
+    """The results of the steps of a `StepsMessage`, in its order.
 
     A `RunFailedMessage` ends one session; its number is the index of the step.
     """
 
     number: int
-    answers: list[StepResults | RunFailedMessage]
+    answers: list[StepDone | RunFailedMessage]
 
 
 # -- server <-> zygote ---------------------------------------------------------------------------
@@ -231,7 +231,7 @@ ToServer = (
     | RunDone
     | RunFailedMessage
     | RunHalted
-    | TimingMessage
+    | StepsDone
 )
 ToZygote = SpawnWorker | KillWorker
 FromZygote = ZygoteReady | WorkerSpawned | WorkerExited
@@ -251,7 +251,7 @@ def _plain(value: object) -> object:
 
 encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 """Encode one message as a record, without a length."""
-written = msgspec.json.Encoder(enc_hook=_plain).encode
+encode_json = msgspec.json.Encoder(enc_hook=_plain).encode
 """Encode plain data as JSON."""
 
 
@@ -263,8 +263,8 @@ def frame(message: WorkerMessage) -> bytes:
     return len(body).to_bytes(_HEADER_BYTES, "little") + body
 
 
-class FramesMessage:
-    """Splits a byte stream into frames."""
+class FrameSplitter:
+    """Splits a byte stream into frames: one encoded message each."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -14,21 +14,21 @@ from sixfold.core.sessions.engine import Controls, EngineStep, LiveEngine, StepR
 from sixfold.worker import protocol
 
 
-def perform(engine: Engine, order: protocol.StepsMessage) -> protocol.TimingMessage:
+def run_steps(engine: Engine, message: protocol.StepsMessage) -> protocol.StepsDone:
     """Run the steps independently and return their answers; never raises for errors of the engine."""
     live = cast("LiveEngine", engine)
-    return protocol.TimingMessage(
-        order.number, [_answer(live, step, at) for at, step in enumerate(order.steps)]
+    return protocol.StepsDone(
+        message.number, [_run_step(live, step, index) for index, step in enumerate(message.steps)]
     )
 
 
-def order(
+def steps_message(
     number: int, requests: Sequence[StepRequest], failpoint: protocol.Failpoint | None
 ) -> protocol.StepsMessage:
-    return protocol.StepsMessage(number, [_order(request, failpoint) for request in requests])
+    return protocol.StepsMessage(number, [_step_message(request, failpoint) for request in requests])
 
 
-def _order(request: StepRequest, failpoint: protocol.Failpoint | None) -> protocol.StepMessage:
+def _step_message(request: StepRequest, failpoint: protocol.Failpoint | None) -> protocol.StepMessage:
     controls = request.controls
     return protocol.StepMessage(
         request.model,
@@ -44,19 +44,19 @@ def _order(request: StepRequest, failpoint: protocol.Failpoint | None) -> protoc
     )
 
 
-def _answer(
+def _run_step(
     engine: LiveEngine, message: protocol.StepMessage, index: int
-) -> protocol.StepResults | protocol.RunFailedMessage:
+) -> protocol.StepDone | protocol.RunFailedMessage:
     try:
-        _inject(message.failpoint)
-        return _encode_result(engine.step(_step(message)))
+        _apply(message.failpoint)
+        return _encode_result(engine.step(_engine_step(message)))
     except BaseException as error:  # noqa: BLE001 - the outermost loop: an exception of an engine ends its step
         public = isinstance(error, EngineError)
         detail = "" if public else "".join(traceback.format_exception(error))[-8_000:]
         return protocol.RunFailedMessage(index, str(error)[:4_000] or type(error).__name__, public, detail)
 
 
-def _step(message: protocol.StepMessage) -> EngineStep:
+def _engine_step(message: protocol.StepMessage) -> EngineStep:
     waypoints = None if message.waypoints is None else tuple(message.waypoints)
     controls = Controls(tuple(message.keys), message.prompt, waypoints)
     state = None if message.state is None else protocol.decode_plain(message.state)
@@ -65,18 +65,16 @@ def _step(message: protocol.StepMessage) -> EngineStep:
     )
 
 
-def _encode_result(stepped: StepResult) -> protocol.StepResults:
+def _encode_result(stepped: StepResult) -> protocol.StepDone:
     state = protocol.encode(dict(stepped.state))
-    poses = [protocol.written(dict(pose)) for pose in stepped.poses]
+    poses = [protocol.encode_json(dict(pose)) for pose in stepped.poses]
     frame = stepped.frame
     if frame is None:
-        return protocol.StepResults(state, poses, words=stepped.words)
-    return protocol.StepResults(
-        state, poses, frame.data, frame.format, frame.width, frame.height, stepped.words
-    )
+        return protocol.StepDone(state, poses, words=stepped.words)
+    return protocol.StepDone(state, poses, frame.data, frame.format, frame.width, frame.height, stepped.words)
 
 
-def _inject(failpoint: protocol.Failpoint | None) -> None:
+def _apply(failpoint: protocol.Failpoint | None) -> None:
     match failpoint:
         case "fail":
             raise EngineError("The model failed (injected by a failpoint).")

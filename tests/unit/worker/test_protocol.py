@@ -23,7 +23,7 @@ MESSAGES: tuple[protocol.WorkerMessage, ...] = (
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 4096, 1 << 20])
 def test_a_stream_is_cut_into_the_frames_that_it_was_made_of(step: int) -> None:
     stream = b"".join(map(protocol.frame, MESSAGES))
-    frames = protocol.FramesMessage()
+    frames = protocol.FrameSplitter()
     replies = [
         protocol.to_server.decode(body)
         for start in range(0, len(stream), step)
@@ -34,7 +34,7 @@ def test_a_stream_is_cut_into_the_frames_that_it_was_made_of(step: int) -> None:
 
 def test_oversized_frame_is_refused_before_it_is_read() -> None:
     with pytest.raises(protocol.FrameTooLarge):
-        list(protocol.FramesMessage().feed(b"\xff\xff\xff\xff"))
+        list(protocol.FrameSplitter().feed(b"\xff\xff\xff\xff"))
 
 
 def test_a_frame_too_large_to_send_is_refused() -> None:
