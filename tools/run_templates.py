@@ -1,5 +1,7 @@
 """Run every template of a server once, save its outputs, and print a table.
 
+Templates that are not in `RUNS` run with the inputs of their example in `specimens.toml`.
+
     SIXFOLD_API_KEY=sf_... python tools/run_templates.py FOLDER
 
 The server's address is SIXFOLD_URL, or http://127.0.0.1:8600. Input files are outputs of other
@@ -15,6 +17,7 @@ import os
 import struct
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 import zlib
@@ -44,8 +47,6 @@ RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("image-to-3d-pbr", {"image": "$object", "texture_size": 1024, "resolution": 1024, "seed": 1}),
     ("video-t2v", {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 33, "seed": 5}),
     ("video-fx", {"video": "$video-t2v", "num_levels": 6}),
-    ("world-model", {"prompt": "an island with palm trees at sunset", "keys": "w", "steps": 8}),
-    ("motion-model", {"prompt": "walk, then wave", "steps": 60}),
     ("piano", {"bars": 4, "seed": 11}),
     ("music-diffusion", {"prompt": "slow ambient pads over a soft beat", "duration": 10}),
     (
@@ -84,7 +85,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     result = {"$mask": _png(768, 512, _disc), "$object": _png(512, 512, _mushroom)}
     print(f"{'template':20}{'engine':22}{'quality':9}{'seconds':>8}  {'USD':<10}output")
-    for name, inputs in RUNS:
+    for name, inputs in _runs():
         began = time.monotonic()
         status, prediction = _run(name, {key: result.get(str(value), value) for key, value in inputs.items()})
         seconds = time.monotonic() - began
@@ -99,6 +100,16 @@ def main() -> None:
             f"{name:20}{prediction['engine']:22}{prediction['quality']:9}{seconds:8.1f}"
             f"  {prediction['cost']:<10}{names}"
         )
+
+
+def _runs() -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the inputs of each template of the server, those of `RUNS` first."""
+    examples = tomllib.loads(Path(__file__).with_name("specimens.toml").read_text("utf-8"))
+    with urllib.request.urlopen(f"{SERVER}/api/containers/templates") as response:  # noqa: S310 - the operator's own server
+        templates = [template["name"] for template in json.load(response)["templates"]]
+    known = {name for name, _ in RUNS}
+    others = [name for name in templates if name not in known and name in examples]
+    return [*RUNS, *((name, examples[name]["input"]) for name in others)]
 
 
 def _run(model: str, inputs: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:

@@ -70,7 +70,9 @@ class Frame:
 class StepResult:
     """The state after a step, with a pose for each tick or one frame.
 
-    `words` are those of the prompt, set by a step of zero ticks and by one with a new prompt.
+    Models whose `output_kind` is `json` have poses, 20 ticks a second; those with `image` have a frame, at
+    the requested rate. `words` are those of the prompt, set by a step of zero ticks and by one with a new
+    prompt.
     """
 
     state: State

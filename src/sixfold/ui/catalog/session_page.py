@@ -20,7 +20,6 @@ from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_PROMPTS = {"image": "an island with palms at sunset", "json": "walk forward, then wave"}
 _MOVES = {"w": "Forward", "a": "Turn left", "s": "Back", "d": "Turn right"}
 
 
@@ -36,18 +35,18 @@ class SessionPages:
         templates = self._services.templates
         if name not in templates or not templates[name].session:
             raise errors.NotFound(f"{name[:100]} has no live sessions")
-        model = self._services.catalog[name]
+        model, example = self._services.catalog[name], example_outputs.by_model().get(name)
         return self._pages.render(
             "catalog/session.html",
             user.session,
             model=model,
             hour=money.format_usd(templates[name].hour_micros),
             free=model.is_waived(self._services.catalog.prices, self._services.predictions.terms),
-            prompt=_PROMPTS[model.output_kind],
+            prompt="" if example is None else example.inputs.get("prompt", ""),
             moves=_MOVES,
             pause_seconds=self._services.settings.session_pause_seconds,
             user=user,
-            example=example_outputs.by_model().get(name),
+            example=example,
         )
 
     async def record(self, request: Request, user: PageUser) -> Response:
