@@ -33,7 +33,7 @@ CALLS: dict[str, Any] = {
     "evals": lambda client: client.evals.list(),
     "containers": lambda client: client.containers.list(),
     "graders": lambda client: client.fine_tuning.alpha.graders.run(grader={}, model_sample=""),
-    "realtime": lambda client: client.realtime.client_secrets.create(),
+    "realtime": lambda client: client.realtime.calls.hangup("call_1"),
     "assistants": lambda client: client.beta.assistants.list(),
     "threads": lambda client: client.beta.threads.retrieve("thread_1"),
     "variations": lambda client: client.images.create_variation(image=fault_server.picture(8, 8)),

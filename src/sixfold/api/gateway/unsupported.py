@@ -46,7 +46,16 @@ OPENAI: Mapping[str, UnsupportedResource] = {
     "live": _Row("The live API"),
     "organization": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
     "projects": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
-    "realtime": _Row("The realtime API", "use /v1/audio/transcriptions, /v1/responses and /v1/audio/speech"),
+    # The path of the websocket, for other requests.
+    "realtime/": _Row("HTTP at this path", "connect a websocket to /v1/realtime?model=…"),
+    "realtime/calls": _Row("Realtime by WebRTC and SIP", "connect a websocket to /v1/realtime?model=…"),
+    "realtime/sessions": _Row("The beta of the realtime API", "connect a websocket to /v1/realtime?model=…"),
+    "realtime/transcription_sessions": _Row(
+        "Realtime transcription", "POST /v1/audio/transcriptions transcribes recordings"
+    ),
+    "realtime/translations": _Row(
+        "Realtime translation", "POST /v1/audio/translations translates recordings"
+    ),
     "safety": _Row("The safety API"),
     "skills": _Row("The skills API"),
     "threads": _Row("The threads API", "use POST /v1/responses with previous_response_id"),

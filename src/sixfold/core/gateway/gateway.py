@@ -220,13 +220,15 @@ class Gateway:
         chat: ChatRequest,
         model: str = "",
         endpoint: str = "service",
+        services: tuple[str, ...] = (),
     ) -> ResponseStream:
         """Stream a chat completion for internal callers; see `complete_chat`.
 
         The stream's `events()` yields `TextDelta`, `ToolCallStart` and so on, and finally `MessageEnd`.
         """
         request = self._chat_request(principal, request_id, chat, model, endpoint)
-        return await self.stream(replace(request, stream=True), limits.payer_of(principal))
+        request = replace(request, stream=True, services=services)
+        return await self.stream(request, limits.payer_of(principal))
 
     def _chat_request(
         self, principal: Principal, request_id: str, chat: ChatRequest, model: str, endpoint: str

@@ -34,6 +34,10 @@ class RunWaiters:
         """End all waits except those with `patient=True`."""
         self._draining.set()
 
+    async def wait_drain(self) -> None:
+        """Wait until the server shuts down."""
+        await self._draining.wait()
+
     async def wait_patient(self, seconds: float) -> None:
         """Wait until the patient callers have returned, for at most `seconds`."""
         if self._patient:

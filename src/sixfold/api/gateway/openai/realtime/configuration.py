@@ -1,0 +1,247 @@
+"""The configuration of a realtime session: defaults, updates and their checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.core.gateway.chat import ToolSpec
+
+MAX_OUTPUT_TOKENS = 4096
+_MAX_TOOLS = 128
+_MAX_TEXT = 100_000
+_UNKNOWN = "unknown field `"
+_Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
+_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
+# What this server does not have, by its path: the only value that it accepts, and the reason.
+_REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("prompt",), "prompt must be null", "this server stores no prompts; send instructions"),
+    (("audio", "input", "noise_reduction"), "noise_reduction must be null", "this server filters no audio"),
+    (
+        ("audio", "input", "turn_detection", "eagerness"),
+        "turn_detection.type must be server_vad or null",
+        "semantic_vad needs a model that this server does not have",
+    ),
+)
+
+
+class RealtimeAudioFormat(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The encoding of audio: PCM with 24 kHz, or G.711 with 8 kHz."""
+
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] | None = None
+    rate: Literal[24000] | None = None
+
+
+class TurnDetection(Struct, forbid_unknown_fields=True):
+    """Detection of the beginning and the end of speech by its volume."""
+
+    type: Literal["server_vad"]
+    threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    prefix_padding_ms: Annotated[int, Meta(ge=0, le=5_000)] = 300
+    silence_duration_ms: Annotated[int, Meta(ge=20, le=10_000)] = 500
+    idle_timeout_ms: Annotated[int, Meta(ge=5_000, le=30_000)] | None = None
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class InputTranscription(Struct, forbid_unknown_fields=True):
+    """The transcription of the user's audio: its model and its language."""
+
+    model: _Name | None = None
+    language: Annotated[str, Meta(max_length=40)] | None = None
+    prompt: _Text | None = None
+
+
+class AudioInput(Struct, forbid_unknown_fields=True):
+    """The user's audio."""
+
+    format: RealtimeAudioFormat = msgspec.field(
+        default_factory=lambda: RealtimeAudioFormat("audio/pcm", 24000)
+    )
+    transcription: InputTranscription | None = None
+    noise_reduction: None = None
+    turn_detection: TurnDetection | None = msgspec.field(default_factory=lambda: TurnDetection("server_vad"))
+
+
+class VoiceReference(Struct, forbid_unknown_fields=True):
+    """A voice by its id."""
+
+    id: _Name
+
+
+class AudioOutput(Struct, forbid_unknown_fields=True):
+    """The audio of responses."""
+
+    format: RealtimeAudioFormat = msgspec.field(
+        default_factory=lambda: RealtimeAudioFormat("audio/pcm", 24000)
+    )
+    voice: _Name | VoiceReference = "alloy"
+    speed: Annotated[float, Meta(ge=0.25, le=1.5)] = 1.0
+
+
+class SessionAudio(Struct, forbid_unknown_fields=True):
+    """The configuration of audio."""
+
+    input: AudioInput = msgspec.field(default_factory=AudioInput)
+    output: AudioOutput = msgspec.field(default_factory=AudioOutput)
+
+
+class FunctionTool(Struct, forbid_unknown_fields=True):
+    """A function that the model may call."""
+
+    name: _Name
+    type: Literal["function"] = "function"
+    description: _Text = ""
+    parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class FunctionChoice(Struct, forbid_unknown_fields=True):
+    """The function that the model must call."""
+
+    name: _Name
+    type: Literal["function"] = "function"
+
+
+class ReasoningEffort(Struct, forbid_unknown_fields=True):
+    """How much the model reasons."""
+
+    effort: Annotated[str, Meta(max_length=20)] | None = None
+
+
+class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields that a session and a single response have in common."""
+
+    output_modalities: Annotated[list[Literal["text", "audio"]], Meta(min_length=1, max_length=1)] = (
+        msgspec.field(default_factory=lambda: ["text"])
+    )
+    instructions: _Text = ""
+    tools: Annotated[list[FunctionTool], Meta(max_length=_MAX_TOOLS)] = msgspec.field(
+        default_factory=list[FunctionTool]
+    )
+    tool_choice: Literal["auto", "none", "required"] | FunctionChoice = "auto"
+    max_output_tokens: _OutputTokens = "inf"
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningEffort | None = None
+    prompt: None = None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most output tokens, None without a limit."""
+        return None if self.max_output_tokens == "inf" else self.max_output_tokens
+
+    @property
+    def choice(self) -> str:
+        """The choice of a tool as in `ChatRequest`."""
+        choice = self.tool_choice
+        return f"={choice.name}" if isinstance(choice, FunctionChoice) else choice
+
+    @property
+    def tool_specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in self.tools)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether responses are audio."""
+        return "audio" in self.output_modalities
+
+
+class SessionConfiguration(ResponseDefaults, kw_only=True):
+    """What `session.update` changes. `tracing`, `truncation` and `include` are accepted without an effect."""
+
+    model: str
+    type: Literal["realtime"] = "realtime"
+    audio: SessionAudio = msgspec.field(default_factory=SessionAudio)
+    tracing: Any = None
+    truncation: Any = "disabled"
+    include: Any = None
+
+
+def initial(model: str) -> SessionConfiguration:
+    """Return the configuration of a new session."""
+    return SessionConfiguration(model=model)
+
+
+def updated(configuration: SessionConfiguration, changes: Mapping[str, Any]) -> SessionConfiguration:
+    """Return a configuration with the fields of `session.update`; raises `InvalidRequest`."""
+    changes = {**changes, "tracing": None, "truncation": "disabled", "include": None}
+    if changes.get("model", configuration.model) != configuration.model:
+        raise InvalidRequest(
+            f"The model of this session is {configuration.model}: connect again to use another one",
+            param="session.model",
+        )
+    return _converted(configuration, changes, "session")
+
+
+def for_response(configuration: SessionConfiguration, changes: Mapping[str, Any]) -> SessionConfiguration:
+    """Return the configuration of one response, with its fields of `response.create`."""
+    known = {*ResponseDefaults.__struct_fields__, "audio"}
+    unknown = [name for name in changes if name not in known]
+    if unknown:
+        raise InvalidRequest(
+            f"Unknown parameter: 'response.{unknown[0][:40]}'", param=f"response.{unknown[0][:40]}"
+        )
+    present = {name: value for name, value in changes.items() if value is not None}
+    return _converted(configuration, present, "response")
+
+
+def document(configuration: SessionConfiguration) -> dict[str, Any]:
+    """Return the fields of a session as a client reads them."""
+    return cast("dict[str, Any]", msgspec.to_builtins(configuration))
+
+
+def _converted(
+    configuration: SessionConfiguration,
+    changes: Mapping[str, Any],
+    root: str,
+) -> SessionConfiguration:
+    for path, problem, reason in _REFUSED:
+        if _value_at(changes, path) is not None:
+            raise InvalidRequest(f"{root}.{problem}: {reason}", param=".".join((root, *path)))
+    if "audio" in (changes.get("output_modalities") or ()):
+        raise InvalidRequest(
+            f'{root}.output_modalities must be ["text"]: POST /v1/audio/speech speaks texts',
+            param=f"{root}.output_modalities",
+        )
+    merged = _merged(document(configuration), changes)
+    try:
+        return msgspec.convert(merged, SessionConfiguration)
+    except msgspec.ValidationError as error:
+        raise _problem(str(error), root) from error
+
+
+def _merged(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `old` with `changes`, whose objects are merged; a format and a choice are replaced."""
+    merged = dict(old)
+    for name, value in changes.items():
+        previous = merged.get(name)
+        if isinstance(value, dict) and isinstance(previous, dict) and name not in ("format", "tool_choice"):
+            value = _merged(cast("dict[str, Any]", previous), cast("dict[str, Any]", value))
+        merged[name] = value
+    return merged
+
+
+def _value_at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _problem(message: str, root: str) -> InvalidRequest:
+    text, _, path = message.partition(" - at `$")
+    param = f"{root}{path.rstrip('`')}"
+    if _UNKNOWN in text:
+        param += f".{text.partition(_UNKNOWN)[2].rstrip('`')}"
+        return InvalidRequest(f"Unknown parameter: '{param}'", param=param)
+    return InvalidRequest(f"{param}: {text}", param=param)
+
+
+def mapping(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an object of a client event, empty without one; raises `InvalidRequest`."""
+    value = event.get(name)
+    return {} if value is None else parsing.mapping(value, name)

@@ -1,0 +1,152 @@
+"""The output of a realtime response: its items, and the server events that announce them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from sixfold.api.gateway.openai.realtime import items
+from sixfold.core import ids
+from sixfold.core.gateway.chat import Event, TextDelta, ToolCallDelta, ToolCallStart
+from sixfold.core.gateway.realtime.conversation import RealtimeConversation
+from sixfold.core.gateway.realtime.items import (
+    AudioContent,
+    CallItem,
+    ConversationItem,
+    MessageItem,
+    TextContent,
+)
+
+
+class EventSender(Protocol):
+    """Sends a server event."""
+
+    async def __call__(self, kind: str, /, **fields: Any) -> None: ...
+
+
+class RealtimeOutput:
+    """Writes the items of one response: a message, and calls of functions.
+
+    `conversation` is None for a response outside of the conversation.
+    """
+
+    def __init__(
+        self, response_id: str, send: EventSender, conversation: RealtimeConversation | None, *, speaks: bool
+    ) -> None:
+        self.items: list[ConversationItem] = []
+        self._response_id = response_id
+        self._send = send
+        self._conversation = conversation
+        self._speaks = speaks
+        self._message: MessageItem | None = None
+        # Open calls by their number in the chat.
+        self._calls: dict[int, CallItem] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an item is not complete."""
+        return self._message is not None or bool(self._calls)
+
+    async def write(self, event: Event) -> None:
+        """Write an event of the chat."""
+        match event:
+            case TextDelta() if event.text:
+                await self._write_text(event.text)
+            case ToolCallStart():
+                await self._close_message("completed")
+                call = CallItem(items.new_id(), event.id or ids.new("call"), event.name, status="in_progress")
+                self._calls[event.number] = call
+                await self._begin(call)
+            case ToolCallDelta() if event.text:
+                call = self._calls[event.number]
+                call.arguments += event.text
+                await self._send(
+                    "response.function_call_arguments.delta",
+                    **self._place(call),
+                    call_id=call.call_id,
+                    delta=event.text,
+                )
+            case _:
+                pass
+
+    async def write_audio(self, delta: str, end_ms: int, chars: int) -> None:
+        """Write audio in base64; it ends at `end_ms`, with the character `chars` of the transcript."""
+        message = self._message
+        if message is not None and isinstance(part := message.parts[0], AudioContent):
+            part.marks.append((end_ms, chars))
+            await self._send(
+                "response.output_audio.delta", **self._place(message), content_index=0, delta=delta
+            )
+
+    async def close(self, *, complete: bool) -> None:
+        """End all items, as completed or incomplete."""
+        status = "completed" if complete else "incomplete"
+        await self._close_message(status)
+        for call in tuple(self._calls.values()):
+            call.status = status
+            call.arguments = call.arguments or "{}"
+            names = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+            await self._send("response.function_call_arguments.done", **self._place(call), **names)
+            await self._end(call)
+        self._calls.clear()
+
+    async def _write_text(self, text: str) -> None:
+        message = self._message
+        if message is None:
+            part = AudioContent("") if self._speaks else TextContent("")
+            message = self._message = MessageItem(items.new_id(), "assistant", [], "in_progress")
+            await self._begin(message)
+            message.parts.append(part)
+            await self._send(
+                "response.content_part.added", **self._place(message), content_index=0, part=_part(part)
+            )
+        part = message.parts[0]
+        if isinstance(part, AudioContent):
+            part.transcript = (part.transcript or "") + text
+            kind = "response.output_audio_transcript.delta"
+        elif isinstance(part, TextContent):
+            part.text += text
+            kind = "response.output_text.delta"
+        else:
+            return
+        await self._send(kind, **self._place(message), content_index=0, delta=text)
+
+    async def _close_message(self, status: Any) -> None:
+        message, self._message = self._message, None
+        if message is None:
+            return
+        message.status = status
+        place = {**self._place(message), "content_index": 0}
+        part = message.parts[0] if message.parts else TextContent("")
+        if isinstance(part, AudioContent):
+            await self._send("response.output_audio.done", **place)
+            await self._send("response.output_audio_transcript.done", **place, transcript=part.transcript)
+        elif isinstance(part, TextContent):
+            await self._send("response.output_text.done", **place, text=part.text)
+        await self._send("response.content_part.done", **place, part=_part(part))
+        await self._end(message)
+
+    async def _begin(self, item: ConversationItem) -> None:
+        self.items.append(item)
+        await self._send("response.output_item.added", **self._position(item), item=items.render(item))
+        if self._conversation is not None:
+            previous = self._conversation.add(item)
+            await self._send("conversation.item.added", previous_item_id=previous, item=items.render(item))
+
+    async def _end(self, item: ConversationItem) -> None:
+        if self._conversation is not None:
+            previous = self._conversation.previous_of(item.id)
+            await self._send("conversation.item.done", previous_item_id=previous, item=items.render(item))
+        await self._send("response.output_item.done", **self._position(item), item=items.render(item))
+
+    def _position(self, item: ConversationItem) -> dict[str, Any]:
+        return {"response_id": self._response_id, "output_index": self.items.index(item)}
+
+    def _place(self, item: ConversationItem) -> dict[str, Any]:
+        return {**self._position(item), "item_id": item.id}
+
+
+def _part(part: Any) -> Mapping[str, Any]:
+    if isinstance(part, AudioContent):
+        return {"type": "audio", "transcript": part.transcript or ""}
+    return {"type": "text", "text": part.text}

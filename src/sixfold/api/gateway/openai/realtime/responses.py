@@ -1,0 +1,186 @@
+"""One realtime response: a streamed chat as server events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sixfold import errors
+from sixfold.api.gateway.openai import errors as openai_errors
+from sixfold.api.gateway.openai.realtime import items
+from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
+from sixfold.api.gateway.openai.realtime.output import EventSender, RealtimeOutput
+from sixfold.api.gateway.openai.realtime.services import RealtimeServices
+from sixfold.core import ids
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, Stop, TextPart
+from sixfold.core.gateway.realtime.conversation import RealtimeConversation, chat_messages, system_text
+from sixfold.core.gateway.realtime.items import ConversationItem
+from sixfold.core.gateway.usage import NOTHING, TokenUsage
+
+CancelReason = Literal["client_cancelled", "turn_detected"]
+# Why a response is incomplete, by the end of its chat.
+_INCOMPLETE: Mapping[Stop, str] = {"length": "max_output_tokens", "filter": "content_filter"}
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """What `response.create` asks for; `input` replaces the items of the conversation.
+
+    `conversation` is None if the output is not added to the conversation.
+    """
+
+    configuration: SessionConfiguration
+    history: RealtimeConversation
+    conversation: RealtimeConversation | None
+    conversation_id: str | None
+    input: tuple[ConversationItem, ...] | None = None
+    metadata: Mapping[str, str] | None = None
+    event_id: str | None = None
+
+
+class ResponseRun:
+    """A response in progress."""
+
+    def __init__(self, request: ResponseRequest, services: RealtimeServices, send: EventSender) -> None:
+        # The call log has the call under this id with the prefix `req`.
+        self.request_id = ids.new("req")
+        self.id = f"resp_{self.request_id.partition('_')[2]}"
+        self._request = request
+        self._services = services
+        self._send = send
+        self._output = RealtimeOutput(
+            self.id, send, request.conversation, speaks=request.configuration.speaks
+        )
+        self._usage: TokenUsage | None = None
+        self._cancel_reason: CancelReason | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_in_conversation(self) -> bool:
+        """Whether its output is added to the conversation."""
+        return self._request.conversation is not None
+
+    async def start(self) -> asyncio.Task[None]:
+        """Announce the response and begin it in a task of its own."""
+        await self._send("response.created", response=self._document("in_progress", None))
+        await self._send("rate_limits.updated", rate_limits=[])
+        self._task = asyncio.create_task(self._run(), name=self.id)
+        # A task that is canceled before its first step does not run at all.
+        await asyncio.sleep(0)
+        return self._task
+
+    async def cancel(self, reason: CancelReason) -> None:
+        """End the response as canceled, and wait until that has been sent."""
+        if self._task is not None and not self._task.done() and self._cancel_reason is None:
+            self._cancel_reason = reason
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        try:
+            stop = await self._stream()
+            await self._output.close(complete=stop not in _INCOMPLETE)
+            await self._finish(_INCOMPLETE.get(stop))
+        except errors.SixfoldError as error:
+            await self._fail(error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._cancel_reason is None or task is None or task.uncancel() > 0:
+                raise
+            await self._output.close(complete=False)
+            await self._done("cancelled", {"reason": self._cancel_reason})
+
+    async def _stream(self) -> Stop:
+        """Write the chat as output; return why it ended."""
+        end = MessageEnd("end", NOTHING)
+        async with self._services.stream_chat(
+            self.request_id, self._chat_request(), self._request.configuration.model
+        ) as stream:
+            try:
+                async with contextlib.aclosing(stream.events()) as events:
+                    async for event in events:
+                        if isinstance(event, MessageEnd):
+                            end = event
+                        else:
+                            await self._output.write(event)
+            finally:
+                # A canceled or failed stream has been settled now.
+                if stream.outcome is not None:
+                    self._usage = stream.outcome.usage
+        self._usage = end.usage
+        return end.stop
+
+    def _chat_request(self) -> ChatRequest:
+        request, configuration = self._request, self._request.configuration
+        history = request.history.items if request.input is None else request.input
+        messages, system = chat_messages(history), system_text(history, configuration.instructions)
+        if not messages:
+            if not system:
+                raise errors.InvalidInput.of("response", "The conversation is empty: create an item first")
+            # Some model servers require a message.
+            messages, system = (ChatMessage("user", (TextPart(system),)),), ""
+        reasoning = configuration.reasoning
+        return ChatRequest(
+            messages=messages,
+            system=system,
+            tools=configuration.tool_specs,
+            choice=configuration.choice,
+            parallel=configuration.parallel_tool_calls,
+            max_tokens=configuration.max_tokens,
+            effort=(reasoning.effort or "") if reasoning is not None else "",
+        )
+
+    async def _finish(self, incomplete: str | None) -> None:
+        if incomplete is None:
+            await self._done("completed", {})
+        else:
+            await self._done("incomplete", {"reason": incomplete})
+
+    async def _fail(self, error: errors.SixfoldError) -> None:
+        body = openai_errors.document(error)["error"]
+        if not self._output.items:
+            await self._send("error", error={**body, "event_id": self._request.event_id})
+        await self._output.close(complete=False)
+        shown = {"type": body["type"], "code": body["code"], "message": body["message"]}
+        await self._done("failed", {"error": shown})
+
+    async def _done(self, status: str, details: Mapping[str, Any]) -> None:
+        await self._send("response.done", response=self._document(status, {"type": status, **details}))
+
+    def _document(self, status: str, details: Mapping[str, Any] | None) -> dict[str, Any]:
+        configuration, request = self._request.configuration, self._request
+        output = configuration.audio.output
+        return {
+            "id": self.id,
+            "object": "realtime.response",
+            "status": status,
+            "status_details": None if status == "completed" else details,
+            "output": [items.render(item) for item in self._output.items],
+            "conversation_id": request.conversation_id,
+            "output_modalities": configuration.output_modalities,
+            "max_output_tokens": configuration.max_output_tokens,
+            "audio": {"output": {"format": output.format, "voice": output.voice}},
+            "metadata": request.metadata,
+            "usage": None if self._usage is None else _usage(self._usage),
+        }
+
+
+def _usage(tokens: TokenUsage) -> dict[str, Any]:
+    read = {
+        "text_tokens": tokens.input - tokens.audio_in - tokens.image_in,
+        "audio_tokens": tokens.audio_in,
+        "image_tokens": tokens.image_in,
+        "cached_tokens": tokens.cached,
+        "cached_tokens_details": {"text_tokens": tokens.cached, "audio_tokens": 0, "image_tokens": 0},
+    }
+    written = {"text_tokens": tokens.output - tokens.audio_out, "audio_tokens": tokens.audio_out}
+    return {
+        "total_tokens": tokens.input + tokens.output,
+        "input_tokens": tokens.input,
+        "output_tokens": tokens.output,
+        "input_token_details": read,
+        "output_token_details": written,
+    }

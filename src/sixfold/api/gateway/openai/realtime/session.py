@@ -1,0 +1,206 @@
+"""A realtime session: its configuration, its conversation, and the events of its client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from sixfold import errors
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.realtime import configuration, items
+from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
+from sixfold.api.gateway.openai.realtime.output import EventSender
+from sixfold.api.gateway.openai.realtime.responses import ResponseRequest, ResponseRun
+from sixfold.api.gateway.openai.realtime.services import RealtimeServices
+from sixfold.core import ids
+from sixfold.core.gateway.realtime.conversation import RealtimeConversation
+
+# Responses at once, of which one may be in the conversation.
+MAX_RESPONSES = 4
+_MAX_METADATA, _MAX_KEY, _MAX_VALUE = 16, 64, 512
+Event = Mapping[str, Any]
+
+
+class ActiveResponse(InvalidRequest):
+    """The conversation has an active response."""
+
+    code = "conversation_already_has_active_response"
+
+
+class NoActiveResponse(InvalidRequest):
+    """There is no response to cancel."""
+
+    code = "response_cancel_not_active"
+
+
+class RealtimeSession:
+    """Handles the events of a client; `track` watches a task of the session."""
+
+    def __init__(
+        self,
+        initial: SessionConfiguration,
+        services: RealtimeServices,
+        send: EventSender,
+        track: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self.id = ids.new("sess")
+        self._configuration = initial
+        self._services = services
+        self._send = send
+        self._track = track
+        self._conversation = RealtimeConversation()
+        self._conversation_id = ids.new("conv")
+        self._runs: dict[str, ResponseRun] = {}
+        self._handlers: Mapping[str, Callable[[Event], Awaitable[None]]] = {
+            "session.update": self._update,
+            "conversation.item.create": self._create_item,
+            "conversation.item.retrieve": self._retrieve_item,
+            "conversation.item.delete": self._delete_item,
+            "conversation.item.truncate": self._truncate_item,
+            "response.create": self._create_response,
+            "response.cancel": self._cancel_response,
+        }
+
+    @property
+    def is_responding(self) -> bool:
+        """Whether a response is in progress."""
+        return bool(self._runs)
+
+    async def begin(self, expires_at: int) -> None:
+        """Announce the session, which ends at `expires_at` in seconds since the epoch."""
+        self._expires_at = expires_at
+        await self._send("session.created", session=self._document())
+
+    async def handle(self, event: Event) -> None:
+        """Handle one event of the client; raises `SixfoldError`."""
+        kind = event.get("type")
+        handler = self._handlers.get(kind) if isinstance(kind, str) else None
+        if handler is None:
+            names = ", ".join(self._handlers)
+            raise InvalidRequest(f"type must be one of {names} (got {str(kind)[:60]!r})", param="type")
+        await handler(event)
+
+    def _document(self) -> dict[str, Any]:
+        shared = {"id": self.id, "object": "realtime.session", "expires_at": self._expires_at}
+        return {**shared, **configuration.document(self._configuration)}
+
+    async def _update(self, event: Event) -> None:
+        changes = parsing.mapping(event.get("session"), "session")
+        self._configuration = configuration.updated(self._configuration, changes)
+        await self._send("session.updated", session=self._document())
+
+    # -- items -----------------------------------------------------------------------------------
+
+    async def _create_item(self, event: Event) -> None:
+        item = items.parse(event.get("item"))
+        previous = self._conversation.add(item, _optional_text(event, "previous_item_id"))
+        shown = items.render(item)
+        await self._send("conversation.item.added", previous_item_id=previous, item=shown)
+        await self._send("conversation.item.done", previous_item_id=previous, item=shown)
+
+    async def _retrieve_item(self, event: Event) -> None:
+        item = self._conversation.find(_text(event, "item_id"))
+        await self._send("conversation.item.retrieved", item=items.render(item))
+
+    async def _delete_item(self, event: Event) -> None:
+        item_id = _text(event, "item_id")
+        self._conversation.remove(item_id)
+        await self._send("conversation.item.deleted", item_id=item_id)
+
+    async def _truncate_item(self, event: Event) -> None:
+        item_id, index = _text(event, "item_id"), _integer(event, "content_index")
+        end_ms = _integer(event, "audio_end_ms")
+        self._conversation.truncate(item_id, index, end_ms)
+        place = {"item_id": item_id, "content_index": index, "audio_end_ms": end_ms}
+        await self._send("conversation.item.truncated", **place)
+
+    # -- responses -------------------------------------------------------------------------------
+
+    async def _create_response(self, event: Event) -> None:
+        fields = dict(configuration.mapping(event, "response"))
+        metadata = _metadata(fields.pop("metadata", None))
+        kind = fields.pop("conversation", None) or "auto"
+        if kind not in ("auto", "none"):
+            raise InvalidRequest("response.conversation must be auto or none", param="response.conversation")
+        given = fields.pop("input", None)
+        is_in_conversation = kind == "auto"
+        request = ResponseRequest(
+            configuration=configuration.for_response(self._configuration, fields),
+            history=self._conversation,
+            conversation=self._conversation if is_in_conversation else None,
+            conversation_id=self._conversation_id if is_in_conversation else None,
+            input=None if given is None else tuple(items.parse_input(given, self._conversation)),
+            metadata=metadata,
+            event_id=event_id(event),
+        )
+        await self._respond(request)
+
+    async def _respond(self, request: ResponseRequest) -> None:
+        active = self._active()
+        if request.conversation is not None and active is not None:
+            raise ActiveResponse(
+                f"Conversation already has an active response in progress: {active.id}. Wait until the "
+                "response is finished before creating a new one."
+            )
+        if len(self._runs) >= MAX_RESPONSES:
+            raise errors.TooManyRequests(
+                f"A session has at most {MAX_RESPONSES} responses at once: wait for one"
+            )
+        run = ResponseRun(request, self._services, self._send)
+        self._runs[run.id] = run
+        task = await run.start()
+        task.add_done_callback(lambda _task: self._runs.pop(run.id, None))
+        self._track(task)
+
+    async def _cancel_response(self, event: Event) -> None:
+        response_id = _optional_text(event, "response_id")
+        run = self._active() if response_id is None else self._runs.get(response_id)
+        if run is None:
+            raise NoActiveResponse("Cancellation failed: no active response found")
+        await run.cancel("client_cancelled")
+
+    def _active(self) -> ResponseRun | None:
+        return next((run for run in self._runs.values() if run.is_in_conversation), None)
+
+
+def event_id(event: Event) -> str | None:
+    """Return the id that the client gave an event, cut to 512 characters."""
+    value = event.get("event_id")
+    return value[:512] if isinstance(value, str) else None
+
+
+def _text(event: Event, name: str) -> str:
+    value = event.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"{name} is required and must be a string", param=name)
+    return value
+
+
+def _optional_text(event: Event, name: str) -> str | None:
+    return None if event.get(name) is None else _text(event, name)
+
+
+def _integer(event: Event, name: str) -> int:
+    value = event.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise InvalidRequest(f"{name} is required and must be a non-negative integer", param=name)
+    return value
+
+
+def _metadata(value: Any) -> Mapping[str, str] | None:
+    if value is None:
+        return None
+    rows = parsing.mapping(value, "response.metadata")
+    valid = len(rows) <= _MAX_METADATA and all(
+        len(name) <= _MAX_KEY and isinstance(text, str) and len(text) <= _MAX_VALUE
+        for name, text in rows.items()
+    )
+    if not valid:
+        raise InvalidRequest(
+            f"response.metadata must have at most {_MAX_METADATA} names of up to {_MAX_KEY} characters, with "
+            f"strings of up to {_MAX_VALUE}",
+            param="response.metadata",
+        )
+    return rows

@@ -1,0 +1,144 @@
+"""A realtime conversation: its items in order, and the same as the messages of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sixfold import errors
+from sixfold.core.gateway.chat import ChatMessage, Part, TextPart, ToolCall, ToolResult
+from sixfold.core.gateway.realtime.items import (
+    AudioContent,
+    CallItem,
+    CallOutputItem,
+    ContentPart,
+    ConversationItem,
+    ImageContent,
+    MessageItem,
+    TextContent,
+)
+
+MAX_ITEMS: Final = 1_000
+# Characters of texts, arguments, results and images in base64.
+MAX_CHARS: Final = 4 * 2**20
+# The position before the first item.
+ROOT: Final = "root"
+
+
+class RealtimeConversation:
+    """The items of one connection."""
+
+    def __init__(self) -> None:
+        self._items: list[ConversationItem] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def items(self) -> Sequence[ConversationItem]:
+        """The items in order."""
+        return tuple(self._items)
+
+    def add(self, item: ConversationItem, previous_id: str | None = None) -> str | None:
+        """Insert an item after another one, by default at the end; return the id of the item before it.
+
+        Raises `InvalidInput` if the id is in use, and `TooLarge` if the conversation is full.
+        """
+        if any(item.id == other.id for other in self._items):
+            raise errors.InvalidInput.of("item.id", f"The conversation has an item {item.id[:64]!r} already")
+        if len(self._items) >= MAX_ITEMS:
+            raise errors.TooLarge(f"A conversation has at most {MAX_ITEMS:,} items: delete some of them")
+        if item.chars + sum(other.chars for other in self._items) > MAX_CHARS:
+            raise errors.TooLarge(f"A conversation has at most {MAX_CHARS:,} characters: delete items")
+        position = len(self._items)
+        if previous_id is not None:
+            position = 0 if previous_id == ROOT else self._position(previous_id, "previous_item_id") + 1
+        self._items.insert(position, item)
+        return self._items[position - 1].id if position else None
+
+    def find(self, item_id: str) -> ConversationItem:
+        """Return an item; raises `InvalidInput`."""
+        return self._items[self._position(item_id, "item_id")]
+
+    def previous_of(self, item_id: str) -> str | None:
+        """Return the id of the item before this one; None for the first, and for one that was deleted."""
+        ids = [item.id for item in self._items]
+        position = ids.index(item_id) if item_id in ids else 0
+        return ids[position - 1] if position else None
+
+    def remove(self, item_id: str) -> None:
+        """Delete an item; raises `InvalidInput`."""
+        del self._items[self._position(item_id, "item_id")]
+
+    def truncate(self, item_id: str, content_index: int, end_ms: int) -> None:
+        """Remove the end of the audio of a message of the model; raises `InvalidInput`."""
+        item = self.find(item_id)
+        part = None
+        if isinstance(item, MessageItem) and item.role == "assistant" and content_index < len(item.parts):
+            part = item.parts[content_index]
+        if not isinstance(part, AudioContent):
+            raise errors.InvalidInput.of(
+                "item_id", f"Part {content_index} of the item {item_id[:64]!r} is not audio of the model"
+            )
+        if not 0 <= end_ms <= part.duration_ms:
+            raise errors.InvalidInput.of(
+                "audio_end_ms", f"audio_end_ms must be from 0 to {part.duration_ms}, the end of this audio"
+            )
+        part.truncate(end_ms)
+
+    def _position(self, item_id: str, name: str) -> int:
+        for position, item in enumerate(self._items):
+            if item.id == item_id:
+                return position
+        raise errors.InvalidInput.of(name, f"The conversation has no item {item_id[:64]!r}")
+
+
+def system_text(items: Iterable[ConversationItem], instructions: str) -> str:
+    """Return the instructions and the system messages."""
+    texts = [instructions]
+    for item in items:
+        if isinstance(item, MessageItem) and item.role == "system":
+            texts += [part.text for part in item.parts if isinstance(part, TextContent)]
+    return "\n\n".join(text for text in texts if text)
+
+
+def chat_messages(items: Iterable[ConversationItem]) -> tuple[ChatMessage, ...]:
+    """Return the items as messages; calls belong to the message of the model before them.
+
+    Calls without a result are left out, and results without a call, because model servers reject them.
+    """
+    items = tuple(items)
+    calls = {item.call_id for item in items if isinstance(item, CallItem)}
+    answered = calls & {item.call_id for item in items if isinstance(item, CallOutputItem)}
+    messages: list[ChatMessage] = []
+    for item in items:
+        parts = _parts(item, answered)
+        if not parts:
+            continue
+        is_call = isinstance(item, CallItem)
+        is_model = is_call or (isinstance(item, MessageItem) and item.role == "assistant")
+        if is_call and messages and messages[-1].role == "assistant":
+            parts = (*messages.pop().parts, *parts)
+        messages.append(ChatMessage("assistant" if is_model else "user", parts))
+    return tuple(messages)
+
+
+def _parts(item: ConversationItem, answered: set[str]) -> tuple[Part, ...]:
+    match item:
+        case MessageItem(role="system"):
+            return ()
+        case MessageItem():
+            return tuple(part for part in map(_part, item.parts) if part is not None)
+        case CallItem() if item.call_id in answered:
+            return (ToolCall(item.call_id, item.name, item.arguments or "{}"),)
+        case CallOutputItem() if item.call_id in answered:
+            return (ToolResult(item.call_id, (TextPart(item.output),)),)
+        case _:
+            return ()
+
+
+def _part(part: ContentPart) -> Part | None:
+    if isinstance(part, ImageContent):
+        return part.image
+    text = part.text if isinstance(part, TextContent) else part.transcript or ""
+    return TextPart(text) if text.strip() else None

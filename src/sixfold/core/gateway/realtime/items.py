@@ -1,0 +1,116 @@
+"""The items of a realtime conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sixfold.core.gateway.chat import ImagePart
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+MessageRole = Literal["user", "assistant", "system"]
+
+
+@dataclass(slots=True)
+class TextContent:
+    """A text of a message."""
+
+    text: str
+
+    @property
+    def chars(self) -> int:
+        return len(self.text)
+
+
+@dataclass(slots=True)
+class ImageContent:
+    """An image of a message."""
+
+    image: ImagePart
+
+    @property
+    def chars(self) -> int:
+        return len(self.image.data) + len(self.image.url)
+
+
+@dataclass(slots=True)
+class AudioContent:
+    """Audio of a message, of which only the transcript is stored; None until it is known.
+
+    `marks` are pairs of a position in the audio in milliseconds and the length of the transcript up to there.
+    """
+
+    transcript: str | None = None
+    marks: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    @property
+    def chars(self) -> int:
+        return len(self.transcript or "")
+
+    @property
+    def duration_ms(self) -> int:
+        """The length of the audio that was generated so far."""
+        return self.marks[-1][0] if self.marks else 0
+
+    def truncate(self, end_ms: int) -> None:
+        """Remove the audio after `end_ms`, and the words of the transcript that were not played."""
+        start_ms, start = 0, 0
+        text = self.transcript or ""
+        for mark_ms, length in self.marks:
+            if mark_ms > end_ms:
+                share = (end_ms - start_ms) / (mark_ms - start_ms)
+                words = text[start : start + round((length - start) * share)].rpartition(" ")[0]
+                self.transcript = (text[:start] + words).rstrip()
+                self.marks = [mark for mark in self.marks if mark[0] <= end_ms]
+                self.marks.append((end_ms, len(self.transcript)))
+                return
+            start_ms, start = mark_ms, length
+
+
+ContentPart = TextContent | ImageContent | AudioContent
+
+
+@dataclass(slots=True)
+class MessageItem:
+    """A message of the user, the model or the system."""
+
+    id: str
+    role: MessageRole
+    parts: list[ContentPart]
+    status: ItemStatus = "completed"
+
+    @property
+    def chars(self) -> int:
+        return sum(part.chars for part in self.parts)
+
+
+@dataclass(slots=True)
+class CallItem:
+    """A call of a function by the model; `arguments` is JSON text."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str = ""
+    status: ItemStatus = "completed"
+
+    @property
+    def chars(self) -> int:
+        return len(self.name) + len(self.arguments)
+
+
+@dataclass(slots=True)
+class CallOutputItem:
+    """The result of a function call."""
+
+    id: str
+    call_id: str
+    output: str
+    status: ItemStatus = "completed"
+
+    @property
+    def chars(self) -> int:
+        return len(self.output)
+
+
+ConversationItem = MessageItem | CallItem | CallOutputItem

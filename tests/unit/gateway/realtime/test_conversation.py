@@ -1,0 +1,93 @@
+"""Items of a realtime conversation as the messages of a chat."""
+
+from __future__ import annotations
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.gateway.chat import ChatMessage, ImagePart, TextPart, ToolCall, ToolResult
+from sixfold.core.gateway.realtime import conversation
+from sixfold.core.gateway.realtime.conversation import RealtimeConversation, chat_messages, system_text
+from sixfold.core.gateway.realtime.items import (
+    AudioContent,
+    CallItem,
+    CallOutputItem,
+    ImageContent,
+    MessageItem,
+    MessageRole,
+    TextContent,
+)
+
+
+def message(item_id: str, text: str, role: MessageRole = "user") -> MessageItem:
+    return MessageItem(item_id, role, [TextContent(text)])
+
+
+def test_calls_belong_to_the_message_before_them() -> None:
+    items = (
+        message("a", "Weather?"),
+        message("b", "I look.", "assistant"),
+        CallItem("c", "call_1", "weather", '{"city": "Oslo"}'),
+        CallItem("d", "call_2", "time"),
+        CallOutputItem("e", "call_1", "4 degrees"),
+        CallOutputItem("f", "call_2", "noon"),
+    )
+    assert chat_messages(items) == (
+        ChatMessage("user", (TextPart("Weather?"),)),
+        ChatMessage(
+            "assistant",
+            (
+                TextPart("I look."),
+                ToolCall("call_1", "weather", '{"city": "Oslo"}'),
+                ToolCall("call_2", "time", "{}"),
+            ),
+        ),
+        ChatMessage("user", (ToolResult("call_1", (TextPart("4 degrees"),)),)),
+        ChatMessage("user", (ToolResult("call_2", (TextPart("noon"),)),)),
+    )
+
+
+def test_calls_without_a_result_and_empty_texts_are_left_out() -> None:
+    image = ImagePart(url="https://example.com/a.png")
+    items = (
+        CallItem("a", "call_1", "weather"),
+        CallOutputItem("b", "call_2", "noon"),
+        MessageItem(
+            "c", "user", [AudioContent(None), AudioContent(" "), ImageContent(image), AudioContent("Hello")]
+        ),
+        message("d", "Be kind", "system"),
+    )
+    assert chat_messages(items) == (ChatMessage("user", (image, TextPart("Hello"))),)
+    assert system_text(items, "Be short") == "Be short\n\nBe kind"
+
+
+def test_a_truncation_keeps_the_words_that_were_played() -> None:
+    spoken = AudioContent("One two three. Four five six.", [(1000, 14), (2000, 29)])
+    items = RealtimeConversation()
+    items.add(MessageItem("a", "assistant", [spoken]))
+    with pytest.raises(errors.InvalidInput, match="from 0 to 2000"):
+        items.truncate("a", 0, 2001)
+    items.truncate("a", 0, 1600)
+    assert (spoken.transcript, spoken.duration_ms) == ("One two three. Four", 1600)
+    items.truncate("a", 0, 0)
+    assert (spoken.transcript, spoken.duration_ms) == ("", 0)
+    for item_id, index in (("a", 1), ("b", 0)):
+        with pytest.raises(errors.InvalidInput):
+            items.truncate(item_id, index, 0)
+
+
+def test_a_conversation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "MAX_ITEMS", 2)
+    monkeypatch.setattr(conversation, "MAX_CHARS", 10)
+    items = RealtimeConversation()
+    items.add(message("a", "12345"))
+    with pytest.raises(errors.TooLarge, match="10 characters"):
+        items.add(message("b", "123456"))
+    with pytest.raises(errors.InvalidInput, match="already"):
+        items.add(message("a", ""))
+    assert items.add(message("b", "12345")) == "a"
+    with pytest.raises(errors.TooLarge, match="2 items"):
+        items.add(message("c", ""))
+    items.remove("a")
+    assert items.add(message("c", ""), conversation.ROOT) is None
+    assert [item.id for item in items.items] == ["c", "b"]
