@@ -82,6 +82,22 @@ def test_every_model_of_a_provider_is_documented() -> None:
     assert not missing, f"docs/howto/providers.md does not name {missing}"
 
 
+def test_every_part_of_a_score_is_documented() -> None:
+    code = source.text("src/sixfold/core/memory/search/ranking.py")
+    parts = {*re.findall(r'"(\w+)"\]? ?[:=] ScorePart', code), "phrase"}
+    text = page("architecture/62-ranking.md")
+    _, _, section = text.partition("## The formula")
+    formula, table = section.split("```")[1], re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE)
+    rows = {name for row in table for name in re.findall(r"`(\w+)`", row)}
+    for place, names in {
+        "the formula of ranking.py": set(re.findall(r"\w+", code.split('"""')[1])),
+        "the formula of 62-ranking.md": set(re.findall(r"\w+", formula)),
+        "the table of 62-ranking.md": rows,
+        "_REASONS in ui/memory/formatting.py": set(module("sixfold.ui.memory.formatting")._REASONS),
+    }.items():
+        assert parts <= names, f"{place} lacks {sorted(parts - names)}"
+
+
 def options(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[str, str]]:
     """Yield each command of a parser with each of its options, and with nothing for the command itself."""
     yield words, ""

@@ -189,7 +189,8 @@ def test_snippet_marks_matches_without_syntax_and_title() -> None:
     assert text == "Ann <mark>works</mark> at Acme &lt;b&gt; · Hours · 4"
 
 
-def test_reasons_are_told_largest_first_with_their_share() -> None:
-    response = why({"text": 0.2, "relation": 0.8, "recency": 0.0, "words": {"a": 1.0}})
+def test_reasons_are_listed_largest_first_with_their_share() -> None:
+    explain = {"text": 0.2, "relation": 0.8, "recency": 0.0, "words": {"a": 1.0}, "on_disk": True}
+    response = why(explain)
     assert response == [("matches the relation", 0.8, 1.0), ("words on the page", 0.2, 0.25)]
     assert why(None) == []

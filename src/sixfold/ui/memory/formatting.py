@@ -96,11 +96,14 @@ def excerpt(text: str) -> str:
 
 
 def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
-    """Return the parts of a score as (description, value, share of the largest part)."""
+    """Return the parts of a score as (description, value, share of the largest part), the largest first.
+
+    `explain` also has facts that are no parts: `words` and `spelling` are objects, `on_disk` is a boolean.
+    """
     parts = [
         (_REASONS.get(name, name.replace("_", " ")), float(value))
         for name, value in (explain or {}).items()
-        if isinstance(value, int | float) and name != "score" and value >= _MIN_SHARE
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= _MIN_SHARE
     ]
     parts.sort(key=lambda part: -part[1])
     return [(name, value, value / parts[0][1]) for name, value in parts]

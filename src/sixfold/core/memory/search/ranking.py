@@ -4,13 +4,16 @@ Each signal gives every page one number. The signals of the text are summed firs
 page has 1; the other signals are added on that scale. A score is the sum of its parts, and `explain` shows
 each.
 
-    score = (text + passage                                                         words
-             + previous + next + reply + folder + path) / the best page's           and their surroundings
-          + entities + links + relation                                            names
-          + answer                                                                 kind of answer
-          + when                                                                   requested time
-          + statement + substance + recency                                        kind of page
-          + meaning                                                                if there is a model
+    score = (text + passage                                               its text
+             + previous + next + reply + folder + path) / the best page's and its neighbors
+          + title + entitled + complete + phrase + hop                    who and what it is about
+          + entities + links + relation + stop_words
+          + answer                                                        what the question asks for
+          + when                                                          the time in the question
+          + statement + substance + recency                               the kind of page
+          + meaning                                                       if there is a model
+
+`phrase` is added in `service.py`, because it reads the texts of the best pages.
 
 Scores are added instead of ranks: on questions about conversations, fusing the ranks of words and vectors is
 worse than words alone. The weights were chosen by `python -m bench.tuning`; docs/architecture/62-ranking.md
@@ -232,8 +235,8 @@ def _words(
     folder = view.folders(words, weights.whole_folder, weights.crowd)
     path = view.folder_words(words)
     reply = view.previous(scores * view.once("asking", view.asking))
-    beside = previous + following + _times(reply, weights.reply) + _times(folder, weights.folder)
-    text_score = _added(view, scores + beside * neighbor_share, {"path": ScorePart(path, weights.path)})
+    neighbors = previous + following + _times(reply, weights.reply) + _times(folder, weights.folder)
+    text_score = _added(view, scores + neighbors * neighbor_share, {"path": ScorePart(path, weights.path)})
 
     best = view.greatest(text_score)
     scale = 1 / best if best > 0 else 0.0
