@@ -59,7 +59,10 @@ class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True, rename={"limit": "most"}):
-    """The `amount` charged, in micro-dollars, and its lines; `limit` is set if the sum exceeded it."""
+    """The `amount` charged and its lines; `limit` is set if the sum exceeded it. Both are micro-dollars.
+
+    In a response they are `amount_usd` and `limit_usd`, in the database `amount` and `most`.
+    """
 
     amount: int
     lines: tuple[LineItem, ...] = ()

@@ -15,8 +15,8 @@ from sixfold.core.gateway.usage import NOTHING, TokenUsage
 from sixfold.core.input_limits import byte_search
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
-# The most that a current server counts for a large image.
-_IMAGE_TOKENS = 1500
+# For the estimate of a usage that is not reported: the most that a current server counts for a large image.
+_TOKENS_PER_IMAGE = 1500
 _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.MIN_CHARS)
@@ -201,7 +201,11 @@ def estimate(chat: ChatRequest) -> int:
             chars += part_chars
             images += part_images
     chars += sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in chat.tools)
-    return int(chars / _CHARS_PER_TOKEN) + _MESSAGE_TOKENS * (len(chat.messages) + 1) + _IMAGE_TOKENS * images
+    return (
+        int(chars / _CHARS_PER_TOKEN)
+        + _MESSAGE_TOKENS * (len(chat.messages) + 1)
+        + _TOKENS_PER_IMAGE * images
+    )
 
 
 def _size(part: Part) -> tuple[int, int]:
@@ -231,4 +235,4 @@ def estimate_body(body: bytes) -> int:
     ):
         return tokens_of(len(body))
     media = media_sizes.media_in(body)
-    return tokens_of(len(body) - media.chars) + _IMAGE_TOKENS * media.files
+    return tokens_of(len(body) - media.chars) + _TOKENS_PER_IMAGE * media.files

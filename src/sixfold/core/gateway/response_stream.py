@@ -1,4 +1,8 @@
-"""A response that is streamed to the caller."""
+"""A response that is streamed to the caller, and what it costs however it ends.
+
+`_close` and `_usage` decide the table "What a response costs" of docs/howto/gateway.md. A stream ends as
+`succeeded`, as `failed`, which is free, or as `left` if the caller disconnected or read too slowly.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +173,10 @@ def _outcome(scanner: UsageScanner) -> tuple[str, str]:
 
 
 def _usage(active: ActiveCall, scanner: UsageScanner, chars: int, *, complete: bool) -> TokenUsage:
-    """Return the usage reported by the server, else an estimate of the `chars` that were delivered."""
+    """Return the usage to charge for the `chars` that were delivered, the whole text if `complete`.
+
+    The input counts in full. The output of a part is estimated: a share of the reported usage, if there is one.
+    """
     reported = scanner.usage
     expected = active.request.expected_usage
     if expected is not None:

@@ -17,7 +17,7 @@ from sixfold.core.input_limits import byte_search
 # Tokens held for input without a limit, or the context of the model if that is less.
 MAX_TOKENS = 200_000
 # Tokens of the largest image, by the names of models: OpenAI's small models count each image several times.
-_IMAGE_TOKENS = 5000
+_MAX_IMAGE_TOKENS = 5000
 _LARGE_IMAGES = ((re.compile(r"gpt-4o-mini"), 50_000), (re.compile(r"gpt-5\.[4-9]"), 10_000))
 # A token of audio is a tenth of a second, which has this many characters of base64 at the lowest bit rate.
 _AUDIO_CHARS = 130
@@ -66,7 +66,7 @@ class Contents:
     def image_tokens(self, model: str) -> int:
         """Return the most tokens of the images."""
         large = (tokens for pattern, tokens in _LARGE_IMAGES if pattern.search(model))
-        return self.images * next(large, _IMAGE_TOKENS)
+        return self.images * next(large, _MAX_IMAGE_TOKENS)
 
 
 def most_usage(

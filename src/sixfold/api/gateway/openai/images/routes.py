@@ -38,7 +38,7 @@ BACKGROUNDS = ("auto", "opaque", TRANSPARENT)
 # OpenAI's models with these prefixes always return base64.
 _BASE64_MODELS = ("gpt-image-", "chatgpt-image-")
 # Estimated tokens of a generated image by quality, and of an uploaded one.
-_IMAGE_TOKENS, _MAX_IMAGE_TOKENS = {"low": 600, "medium": 2500}, 8000
+_GENERATED_TOKENS, _MAX_GENERATED_TOKENS = {"low": 600, "medium": 2500}, 8000
 _UPLOAD_TOKENS = 6500
 _INPUT_NAMES = {"source_image_url": "image", "image": "image", "mask": "mask", "style_prompt": "prompt"}
 
@@ -231,7 +231,9 @@ def _forwarded_call(
     """Return a request for a model server, with an upper estimate of its tokens."""
     count = media_jobs.count(values)
     quality = values.get("quality")
-    image_tokens = count * _IMAGE_TOKENS.get(quality if isinstance(quality, str) else "", _MAX_IMAGE_TOKENS)
+    image_tokens = count * _GENERATED_TOKENS.get(
+        quality if isinstance(quality, str) else "", _MAX_GENERATED_TOKENS
+    )
     upload_tokens = uploads * _UPLOAD_TOKENS
     prompt_tokens = tokens_of(len(media_jobs.text(values, "prompt")))
     usage = TokenUsage(
