@@ -175,7 +175,8 @@ def _outcome(scanner: UsageScanner) -> tuple[str, str]:
 def _usage(active: ActiveCall, scanner: UsageScanner, chars: int, *, complete: bool) -> TokenUsage:
     """Return the usage to charge for the `chars` that were delivered, the whole text if `complete`.
 
-    The input counts in full. The output of a part is estimated: a share of the reported usage, if there is one.
+    The input counts in full. The output of a part is estimated, by its share of the reported usage if there
+    is one.
     """
     reported = scanner.usage
     expected = active.request.expected_usage
