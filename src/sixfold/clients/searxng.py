@@ -15,6 +15,8 @@ from sixfold.net.fetch import Fetcher, FetchResponse
 
 # The most bytes of a response: SearXNG sends 20 to 50 KB.
 _MAX_BYTES = 2**20
+# The most rows that are read: a page of results has about 30.
+_MAX_ROWS = 1000
 _TITLE_CHARS, _TEXT_CHARS, _URL_CHARS = 200, 1500, 2000
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
 _PROBE_SECONDS = 3.0
@@ -68,9 +70,7 @@ class SearxngClient:
             raise SearchUnavailable(f"The web search failed: {reason.rstrip('.')}") from error
         if response.status != 200:
             raise SearchUnavailable(f"The web search failed: {_reason(response.status)}")
-        rows = await PARSER.run(_parse, response)
-        candidates = (_result(row) for row in rows)
-        return tuple(dict.fromkeys(result for result in candidates if result is not None))[:MAX_RESULTS]
+        return await PARSER.run(_parse, response)
 
 
 def _reason(status: int) -> str:
@@ -81,14 +81,17 @@ def _reason(status: int) -> str:
     return f"SearXNG returned status {status}"
 
 
-def _parse(response: FetchResponse) -> list[_Row]:
+def _parse(response: FetchResponse) -> tuple[WebResult, ...]:
+    """Return the first results with a web address."""
     try:
-        return _decode(response.body).results
+        rows = _decode(response.body).results[:_MAX_ROWS]
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         kind = response.headers.get("content-type", "").partition(";")[0][:50]
         raise SearchUnavailable(
             f"The web search failed: SearXNG did not return JSON results (got {kind or 'no type'})"
         ) from error
+    candidates = (_result(row) for row in rows)
+    return tuple(dict.fromkeys(result for result in candidates if result is not None))[:MAX_RESULTS]
 
 
 def _result(row: _Row) -> WebResult | None:

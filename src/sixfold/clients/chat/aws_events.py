@@ -40,25 +40,28 @@ class AwsEventSplitter:
     """Returns the complete events of a stream and buffers the incomplete rest."""
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def feed(self, block: bytes) -> list[AwsEvent]:
         """Return the events that a block completes; raises `ValueError` if the stream is invalid."""
         self._buffer += block
         events: list[AwsEvent] = []
-        while len(self._buffer) >= _PRELUDE.size:
-            size, header_bytes, checksum = _PRELUDE.unpack_from(self._buffer)
+        at = 0
+        while len(self._buffer) - at >= _PRELUDE.size:
+            size, header_bytes, checksum = _PRELUDE.unpack_from(self._buffer, at)
             least = _PRELUDE.size + header_bytes + _CHECKSUM_BYTES
-            if zlib.crc32(self._buffer[:8]) != checksum or not least <= size <= _MAX_BYTES:
+            if zlib.crc32(self._buffer[at : at + 8]) != checksum or not least <= size <= _MAX_BYTES:
                 raise ValueError("the event stream is invalid")
-            if len(self._buffer) < size:
+            if len(self._buffer) - at < size:
                 break
-            message, self._buffer = self._buffer[:size], self._buffer[size:]
+            message = bytes(self._buffer[at : at + size])
+            at += size
             if zlib.crc32(message[:-_CHECKSUM_BYTES]) != int.from_bytes(message[-_CHECKSUM_BYTES:]):
                 raise ValueError("the event stream has a wrong checksum")
             end = _PRELUDE.size + header_bytes
             payload = message[end:-_CHECKSUM_BYTES]
             events.append(AwsEvent(_parse_headers(message[_PRELUDE.size : end]), payload))
+        del self._buffer[:at]
         return events
 
 

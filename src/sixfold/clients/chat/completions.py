@@ -34,7 +34,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
 )
-from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
+from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_micros, parse_token_count, parse_totals
 from sixfold.core.input_limits import json_decoding
@@ -48,6 +48,7 @@ _NULL_USAGE = re.compile(rb',\s*"usage":\s*null(?=\s*[,}])|(?<=\{)"usage":\s*nul
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS |= {"content_filter": "filter", "model_length": "length"}
 _MAX_USER_CHARS = 64
+_MAX_CALLS = 10_000
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
 
@@ -325,7 +326,7 @@ class CompletionsParser:
     def _parse_chunk(self, data: bytes) -> _CompletionsDocument | None:
         try:
             chunk = _read(data)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
         if chunk.error is not None:
             self.error = f"The model server failed: {parse_rejection(data).message[:200]}"
@@ -355,6 +356,8 @@ class CompletionsParser:
             if number < 0 or (function.name and call.id not in (None, "", call_id)):
                 # Ollama used the same index for all calls of a response, so another id is another call.
                 self._call_count += 1
+                if self._call_count > _MAX_CALLS:
+                    raise UpstreamFailure(f"called more than {_MAX_CALLS:,} tools in one response")
                 number, call_id = self._call_count - 1, call.id or f"call_{index}"
                 self._calls[index] = number, call_id
                 events.append(ToolCallStart(number, call_id, function.name or ""))
@@ -386,7 +389,7 @@ def _reported_usage(body: bytes) -> TokenUsage | None:
     """Return the reported usage without parsing the message."""
     try:
         document = _count(body)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return document.usage.read() if document.usage is not None and document.choices else None
 
@@ -394,7 +397,7 @@ def _reported_usage(body: bytes) -> TokenUsage | None:
 def _document(body: bytes) -> _CompletionsDocument:
     try:
         document = _read(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError("the response is not valid JSON") from error
     if not document.choices:
         raise ValueError("the response has no choices")

@@ -269,7 +269,7 @@ class ConverseParser:
 def _response(body: bytes) -> tuple[_ConverseDocument, Sequence[_ConverseBlock]]:
     try:
         document = _decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError("the response is not valid JSON") from error
     if document.output is None or document.output.message is None:
         raise ValueError("the response has no message")

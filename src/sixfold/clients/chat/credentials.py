@@ -105,7 +105,7 @@ class VertexCredentials:
             await response.aclose()
         try:
             token = msgspec.json.decode(answer, type=_AccessToken)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UpstreamFailure("refused the key of its service account") from error
         return token.access_token, token.expires_in
 

@@ -231,7 +231,7 @@ class GeminiParser:
         for data in sse.data(self._splitter.feed(block)[0] if block else self._splitter.flush()):
             try:
                 document = _decode(data)
-            except (msgspec.MsgspecError, UnicodeError):
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 continue
             if document.error is not None:
                 self.error = f"The model server failed: {parse_rejection(data).message[:200]}"
@@ -263,7 +263,7 @@ class GeminiParser:
 def _response(body: bytes) -> _GeminiDocument:
     try:
         document = _decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError("the response is not valid JSON") from error
     if not document.candidates and document.stop is None:
         raise ValueError("the response has no candidates")

@@ -19,7 +19,9 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from sixfold import errors
 from sixfold.clients.chat.transport import Transport
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import usage
 from sixfold.core.gateway.capabilities import (
     CHAT,
@@ -34,6 +36,7 @@ from sixfold.core.gateway.capabilities import (
 )
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
 from sixfold.core.gateway.usage import TokenRates
+from sixfold.core.input_limits import json_limits
 
 # Limit of one response; the details of a model may include its license and template.
 MAX_BYTES = 4 * 2**20
@@ -41,8 +44,6 @@ MAX_MODELS = 1000
 MAX_NAME = 200
 # Time for optional details of a list.
 OPTIONAL_SECONDS = 2.0
-# Larger responses are decoded off the event loop.
-_THREADED_BYTES = 64 * 1024
 _LM_STUDIO: Mapping[str, frozenset[str]] = {
     "llm": frozenset({CHAT}),
     "vlm": frozenset({CHAT, VISION}),
@@ -210,10 +211,15 @@ async def _decoded(response: UpstreamStream, kind: type[T], limit: int = MAX_BYT
     body = await read_limited(response, limit)
     if response.status != 200:
         return None
+    return await PARSER.run_large(len(body), _decode, body, kind)
+
+
+def _decode(body: bytes, kind: type[T]) -> T | None:
     try:
-        if len(body) > _THREADED_BYTES:
-            return await asyncio.to_thread(msgspec.json.decode, body, type=kind)
+        json_limits.DEFAULT.check(body)
         return msgspec.json.decode(body, type=kind)
+    except errors.InputTooLarge as error:
+        raise UpstreamFailure("returned a list with too many values") from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 

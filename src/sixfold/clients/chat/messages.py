@@ -264,7 +264,7 @@ class MessagesParser:
     def _parse_event(self, data: bytes) -> _MessagesDocument | None:
         try:
             event = _decode_document(data)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
         if event.type == "error":
             self.error = f"The model server failed: {parse_rejection(data).message[:200]}"
@@ -308,7 +308,7 @@ def _convert_usage(value: Any) -> MessagesUsage | None:
 def _document(body: bytes) -> _MessagesDocument:
     try:
         document = _decode_document(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError("the response is not valid JSON") from error
     if document.content is None:
         raise ValueError("the response has no content")
@@ -336,7 +336,7 @@ def _remove_foreign(fields: dict[str, msgspec.Raw]) -> None:
     """
     try:
         turns, rows = _turns_of(fields["messages"]), _rows(fields["messages"])
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         # The message of the server.
         return
     if not any(block.is_foreign for turn in turns for block in turn.blocks):
@@ -466,6 +466,6 @@ def parse_arguments(text: str) -> Any:
     """Return the arguments of a tool call, or an empty object if they are invalid."""
     try:
         value = _any(text.encode())
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

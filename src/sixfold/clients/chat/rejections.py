@@ -26,7 +26,7 @@ def parse_rejection(body: bytes) -> UpstreamRejection:
     """Parse an error object of any of these servers; the message is limited to 2,000 characters."""
     try:
         document = _any(body)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return UpstreamRejection(_REJECTED)
     error: Any = (
         cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document

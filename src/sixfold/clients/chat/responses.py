@@ -127,7 +127,7 @@ class ResponsesProtocol(WireProtocol):
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         try:
             response = _read(body)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError("the response is not valid JSON") from error
         if response.output is None:
             raise ValueError("the response has no output")
@@ -171,7 +171,7 @@ def _units(items: Iterable[msgspec.Raw]) -> Units | None:
             continue
         try:
             item = _item(raw)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             continue
         units = item.units()
         if units is not None and (not units.code_containers or item.container not in containers):
@@ -216,7 +216,7 @@ class ResponsesParser:
     def _scan_event(self, data: bytes) -> None:
         try:
             event = _event(data)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return
         if event.type.endswith(".delta") and isinstance(event.delta, str):
             self.chars += len(event.delta)

@@ -1,40 +1,77 @@
-"""Server-sent events: split a stream into complete events."""
+"""Server-sent events: split a stream into complete events, within limits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sixfold import errors
+from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.core.input_limits.json_limits import JsonLimits
+
 _MAX_BUFFER_BYTES = 8 * 2**20
+# Lines of what is parsed in one turn of the event loop.
+_MAX_LINES = 100_000
+# A smaller event takes at most 2 ms to parse.
+_SMALL_BYTES = 64 * 1024
+# The event that repeats a whole response has the most values.
+_LIMITS = JsonLimits(containers=100_000, members=200_000, values=500_000)
+_UNIX, _DOS = b"\n\n", b"\r\n\r\n"
 
 
 class EventSplitter:
-    """Returns the complete events of a stream and buffers the incomplete rest."""
+    """Returns the complete events of a stream and buffers the incomplete rest, in linear time."""
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def feed(self, block: bytes) -> tuple[bytes, bool]:
         """Return the complete events, and whether a part of the next one is buffered."""
+        start = 0
         if self._buffer:
-            block, self._buffer = self._buffer + block, b""
-            if not block.endswith((b"\n\n", b"\r\n\r\n")) and len(block) > _MAX_BUFFER_BYTES:
-                return block, False
-        if block.endswith((b"\n\n", b"\r\n\r\n")):
+            # The end of an event may begin in bytes that were searched before.
+            start = max(0, len(self._buffer) - len(_DOS) + 1)
+            self._buffer += block
+            if len(self._buffer) > _MAX_BUFFER_BYTES or self._buffer.endswith((_UNIX, _DOS)):
+                return self._take(len(self._buffer)), False
+            unix, dos = self._buffer.rfind(_UNIX, start), self._buffer.rfind(_DOS, start)
+            return self._take(_end(unix, dos)), bool(self._buffer)
+        if block.endswith((_UNIX, _DOS)):
             return block, False
-        unix, dos = block.rfind(b"\n\n"), block.rfind(b"\r\n\r\n")
-        cut = max(unix + 2 if unix >= 0 else 0, dos + 4 if dos >= 0 else 0)
-        self._buffer = block[cut:]
+        cut = _end(block.rfind(_UNIX), block.rfind(_DOS))
+        self._buffer += block[cut:]
         return block[:cut], bool(self._buffer)
 
     def flush(self) -> bytes:
         """Return the buffered rest as an event, with the end that the server omitted."""
-        remainder, self._buffer = self._buffer, b""
-        return remainder and remainder + b"\n\n"
+        remainder = self._take(len(self._buffer))
+        return remainder and remainder + _UNIX
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+
+def _end(unix: int, dos: int) -> int:
+    """Return where the last event ends, by the positions of its two possible ends."""
+    return max(unix + len(_UNIX) if unix >= 0 else 0, dos + len(_DOS) if dos >= 0 else 0)
 
 
 def data(events: bytes) -> Iterator[bytes]:
+    """Yield the data of events; raises `UpstreamFailure` if they would take too long to parse."""
+    if len(events) > _MAX_LINES and events.count(b"\n") > _MAX_LINES:
+        raise UpstreamFailure(f"sent events of more than {_MAX_LINES:,} lines")
     for line in events.split(b"\n"):
         if line.startswith(b"data:"):
             value = line[5:].strip()
+            if len(value) > _SMALL_BYTES:
+                _check(value)
             if value:
                 yield value
+
+
+def _check(value: bytes) -> None:
+    try:
+        _LIMITS.check(value)
+    except errors.InputTooLarge as error:
+        raise UpstreamFailure("sent an event with too many values") from error

@@ -9,15 +9,12 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core.input_limits import json_decoding
-from sixfold.core.input_limits.json_limits import JsonLimits
+from sixfold.core.input_limits import json_decoding, json_limits
 
 # A message of this size is decoded within a millisecond.
 _LOOP_BYTES = 64 * 1024
 # `json` blocks all threads while it decodes, 10 ms for each MiB.
 _LENIENT_BYTES = 8 * 2**20
-# All of `/object_info` with many custom nodes has about 300,000 arrays and objects.
-_LIMITS = JsonLimits(containers=500_000, members=1_000_000, values=3_000_000, backslashes=16_000_000)
 
 
 async def decode(body: bytes) -> Any:
@@ -30,7 +27,7 @@ async def decode(body: bytes) -> Any:
 
 def _decode(body: bytes) -> Any:
     try:
-        _LIMITS.check(body)
+        json_limits.RESPONSE.check(body)
         return json_decoding.decode(body)
     except errors.InputTooLarge as error:
         raise ValueError(error.message) from error

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from sixfold.core.gateway.ports import (
     TEXT_COMPLETIONS,
     GatewayRequest,
     UpstreamFailure,
+    UpstreamRejection,
     UpstreamStream,
     WireProtocol,
 )
@@ -34,6 +36,7 @@ from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage, limit_parts
 from sixfold.core.gpu.arbiter import GpuAccess, GpuLease
+from sixfold.core.input_limits import json_limits
 
 _LOG = logging.getLogger("sixfold.gateway")
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
@@ -43,9 +46,11 @@ _RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 5
 _MAX_PAUSE_SECONDS, _DAY_SECONDS = 2.0, 86400.0
 _CHAT_PROTOCOLS = frozenset({"chat", "messages", "responses"})
 # Protocols whose streams are events.
-_EVENT_PROTOCOLS = _CHAT_PROTOCOLS | {TEXT_COMPLETIONS}
+EVENT_PROTOCOLS = _CHAT_PROTOCOLS | {TEXT_COMPLETIONS}
 # Protocols whose servers take the bytes of images only.
 _WITHOUT_URLS = frozenset({"converse", "gemini"})
+# Others are audio or plain text.
+_JSON = re.compile(rb"\s*[{\[]")
 
 # The usage that a complete response reports, and its length in characters.
 UsageAndLength = tuple[TokenUsage | None, int]
@@ -303,7 +308,7 @@ class FailoverClient:
         status, retry_after = stream.status, parse_retry_after(stream.retry_after)
         try:
             body = await stream.read_all()
-            rejection = wire.parse_error(body)
+            rejection = await PARSER.run_large(len(body), _rejection, wire, body)
         finally:
             await stream.aclose()
         if rejection.filtered and status not in REFUSED:
@@ -333,7 +338,7 @@ async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[
     block = await stream.read()
     if not block:
         raise UpstreamFailure("returned an empty response")
-    if wire.name in _EVENT_PROTOCOLS and block.lstrip()[:1] in (b"{", b"<"):
+    if wire.name in EVENT_PROTOCOLS and block.lstrip()[:1] in (b"{", b"<"):
         raise UpstreamFailure("returned a response that is not an event stream")
     if b'"error"' in block or b":exception-type" in block:
         scanner = wire.scanner()
@@ -347,11 +352,27 @@ async def read_full_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[by
     """Return the body of a response with its usage; raises `UpstreamFailure` if it cannot be parsed."""
     try:
         body = await stream.read_all()
-        return body, wire.usage(body)
-    except ValueError as error:
+        return body, await PARSER.run_large(len(body), _usage, wire, body)
+    except errors.InputTooLarge as error:
+        raise UpstreamFailure("returned a response with too many values") from error
+    except (ValueError, RecursionError) as error:
         raise UpstreamFailure("returned a response that cannot be parsed") from error
     finally:
         await stream.aclose()
+
+
+def _usage(wire: WireProtocol, body: bytes) -> UsageAndLength:
+    if _JSON.match(body):
+        wire.response_limits.check(body)
+    return wire.usage(body)
+
+
+def _rejection(wire: WireProtocol, body: bytes) -> UpstreamRejection:
+    try:
+        json_limits.DEFAULT.check(body)
+    except errors.InputTooLarge:
+        body = b""
+    return wire.parse_error(body)
 
 
 def parse_retry_after(text: str) -> float | None:

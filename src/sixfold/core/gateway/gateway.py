@@ -409,7 +409,7 @@ class Gateway:
         answer = None
         if wire.name != active.request.wire:
             try:
-                parsed = wire.parse_response(body, active.conversation())
+                parsed = await PARSER.run_large(len(body), wire.parse_response, body, active.conversation())
             except ValueError as error:
                 raise errors.EngineFailed(
                     "The model server returned a response that cannot be parsed"

@@ -14,6 +14,8 @@ from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.usage import TokenUsage
 from sixfold.core.gpu.arbiter import GpuAccess
+from sixfold.core.input_limits import json_limits
+from sixfold.core.input_limits.json_limits import JsonLimits
 
 # A protocol of model servers to which no other one is translated.
 TEXT_COMPLETIONS = "completions"
@@ -77,6 +79,8 @@ class WireProtocol(Protocol):
 
     name: str
     path: str
+    # What a response may have, as far as it is JSON.
+    response_limits: JsonLimits = json_limits.RESPONSE
 
     def path_of(self, model: str, *, stream: bool) -> str:
         """Return the path of a request; some protocols have the model in it."""

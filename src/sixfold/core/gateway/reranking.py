@@ -37,7 +37,7 @@ def parse_ranking(body: bytes) -> tuple[RankedDocument, ...]:
     """Return the ranking in a response, the most relevant document first; raises `ValueError`."""
     try:
         reply = _read(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError("the response is not a ranking") from error
     listed: Any = reply
     if isinstance(reply, _Ranking):

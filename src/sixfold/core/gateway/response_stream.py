@@ -17,7 +17,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.gateway import chat as chats
-from sixfold.core.gateway.attempts import ActiveCall, UpstreamResponse
+from sixfold.core.gateway.attempts import EVENT_PROTOCOLS, ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
 from sixfold.core.gateway.ports import StreamFilter, UpstreamFailure, UsageScanner
 from sixfold.core.gateway.request_log import CallOutcome
@@ -25,6 +25,8 @@ from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
 # How long a stream is read after its caller has left.
 _END_SECONDS = 0.5
+# The most that is read of a stream of events; what collects or converts them needs as much memory.
+_MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The response was not read in time; the part that was delivered is charged"
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
@@ -150,7 +152,11 @@ class ResponseStream:
         # The same without the time in which the caller did not read.
         server_deadline = deadline
         block = self._response.first_block
+        remaining = _MAX_BYTES if self._response.wire.name in EVENT_PROTOCOLS else math.inf
         while block:
+            remaining -= len(block)
+            if remaining < 0:
+                raise UpstreamFailure(f"sent a stream of more than {_MAX_BYTES // 2**20} MiB")
             yielded_at = time.perf_counter()
             yield block
             moment = time.perf_counter()

@@ -69,6 +69,9 @@ class JsonLimits(NamedTuple):
 DEFAULT = JsonLimits()
 # A workflow in the editor's format has about 25 containers and 60 members per node, and at most 5,000 nodes.
 GRAPH = JsonLimits(containers=150_000, members=300_000, values=500_000)
+# A response of another server, such as all of ComfyUI's `/object_info` with many custom nodes, or a chat with
+# the alternatives of each token.
+RESPONSE = JsonLimits(containers=500_000, members=1_000_000, values=3_000_000, backslashes=16_000_000)
 
 
 def _slices(raw: bytes) -> Iterator[bytes]:

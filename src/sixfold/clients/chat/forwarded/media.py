@@ -5,8 +5,8 @@ Source: https://platform.openai.com/docs/api-reference/images, …/audio and …
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -16,13 +16,21 @@ from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
+from sixfold.core.input_limits import json_decoding, json_limits
 
+T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_any = json_decoding.decode_whole
 _MODEL_FIELD = b'Content-Disposition: form-data; name="model"\r\n\r\n'
 _EVENTS = (b"data:", b"event:", b":")
 # The longest plausible recording, in seconds.
 _MAX_SECONDS = 30 * 24 * 3600.0
+# Longer values of `usage` and `duration` are ignored: no server counts so much.
+_MAX_USAGE_BYTES = 16 * 1024
+_NULL = msgspec.Raw(b"null")
+# Embeddings of 2,048 texts may have 8 million numbers, which are not decoded here.
+_LIMITS = json_limits.RESPONSE._replace(values=32_000_000)
 
 
 class _MediaDetails(msgspec.Struct):
@@ -47,17 +55,20 @@ class _MediaUsage(msgspec.Struct):
 class _MediaReply(msgspec.Struct):
     data: list[msgspec.Raw] | None = None
     results: list[msgspec.Raw] | None = None
-    usage: _MediaUsage | None = None
-    duration: Any = None
+    usage: msgspec.Raw = _NULL
+    duration: msgspec.Raw = _NULL
     type: str = ""
-    error: Any = None
+    error: msgspec.Raw = _NULL
 
 
 _read = msgspec.json.Decoder(_MediaReply).decode
+_read_usage = msgspec.json.Decoder(_MediaUsage | None).decode
 
 
 class MediaGeneration(WireProtocol):
     """One of these protocols; `results` is the field of those that respond with a list."""
+
+    response_limits = _LIMITS
 
     def __init__(
         self, name: str, path: str, *, results: Literal["", "data", "results"] = "", output: str = ""
@@ -84,7 +95,7 @@ class MediaGeneration(WireProtocol):
             return None, len(body)
         try:
             reply = _read(body)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError("the response is not valid JSON") from error
         if self._results and not getattr(reply, self._results):
             raise ValueError(f"the response has no {self._results}")
@@ -92,10 +103,11 @@ class MediaGeneration(WireProtocol):
 
     def reported_usage(self, reply: _MediaReply) -> TokenUsage | None:
         """Return the usage that a response or an event reports, or None."""
-        milliseconds = _milliseconds(reply.duration if reply.usage is None else reply.usage.seconds)
+        usage = _small(reply.usage, _read_usage)
+        milliseconds = _milliseconds(_small(reply.duration, _any) if usage is None else usage.seconds)
         images = len(reply.data or ()) if self._output == "image" else 0
         units = Units(images, milliseconds) if images or milliseconds else None
-        usage = reply.usage or _MediaUsage()
+        usage = usage or _MediaUsage()
         input_tokens, output_tokens = (
             parse_token_count(usage.input_tokens or usage.prompt_tokens),
             parse_token_count(usage.output_tokens),
@@ -131,6 +143,14 @@ class MediaGeneration(WireProtocol):
 
     def stream_parser(self, chat: ChatRequest) -> MediaUsageScanner:
         raise NotImplementedError
+
+
+def _small(value: msgspec.Raw, decode: Callable[[msgspec.Raw], T]) -> T | None:
+    """Decode a value; None if it is long or of another type."""
+    try:
+        return decode(value) if memoryview(value).nbytes <= _MAX_USAGE_BYTES else None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
 
 
 def _milliseconds(seconds: Any) -> int:
@@ -183,10 +203,10 @@ class MediaUsageScanner:
     def _scan_event(self, data: bytes) -> None:
         try:
             reply = _read(data)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return
         self.chars += 1
-        if reply.error is not None or reply.type == "error":
+        if bytes(reply.error) != b"null" or reply.type == "error":
             self.error = "The model server failed"
         self.usage = self._wire.reported_usage(reply) or self.usage
 

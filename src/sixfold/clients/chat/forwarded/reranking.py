@@ -14,6 +14,7 @@ import msgspec
 from sixfold.clients.chat.forwarded.media import MediaGeneration
 from sixfold.core.gateway.reranking import parse_ranking
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
+from sixfold.core.input_limits import json_limits
 
 RERANK = "rerank"
 _encode = msgspec.json.Encoder().encode
@@ -46,6 +47,8 @@ _read = msgspec.json.Decoder(_RerankReply).decode
 class Reranking(MediaGeneration):
     """`POST /rerank`; `documents` is the server's field for the documents, `options` are further fields."""
 
+    response_limits = json_limits.RESPONSE
+
     def __init__(self, documents: str = "documents", **options: Any) -> None:
         super().__init__(RERANK, "/rerank")
         self._documents = documents
@@ -63,7 +66,7 @@ class Reranking(MediaGeneration):
             return None, len(body)
         try:
             reply = _read(body)
-        except (msgspec.MsgspecError, UnicodeError) as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError("the response is not valid JSON") from error
         meta = reply.meta or _RerankMeta()
         counted = reply.usage or meta.tokens or _RerankTokens()

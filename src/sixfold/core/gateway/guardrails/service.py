@@ -332,7 +332,7 @@ def _read(
         return None, [], False
     try:
         document: Any = json_decoding.decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(
             f"The guardrail cannot read this {'response' if is_response else 'request'}"
         ) from error

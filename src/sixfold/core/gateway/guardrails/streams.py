@@ -164,7 +164,7 @@ class EventLine:
         if line.startswith(b"data:") and line[5:].lstrip()[:1] == b"{":
             try:
                 self._document = json_decoding.decode_whole(line[5:])
-            except (msgspec.MsgspecError, UnicodeError):
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 return
             self._read(kinds)
 
