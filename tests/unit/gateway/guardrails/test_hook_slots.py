@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any, cast
 
 import pytest
@@ -79,3 +80,20 @@ async def test_call_that_waits_longer_than_its_timeout_is_blocked() -> None:
         await check(hooks, "slow", hasty)
     sender.go_on.set()
     await asyncio.gather(*waiting)
+
+
+async def test_answer_with_millions_of_texts_is_refused() -> None:
+    texts = b'{"action": "change", "texts": [%s""]}' % (b'"ab",' * 3_300_000)
+
+    class ManyTexts(HeldSender):
+        async def send(self, *_request: Any, **_limits: Any) -> FetchResponse:
+            return FetchResponse(200, {}, texts)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(GuardrailUnavailable, match="at most 500,000 values"):
+            await check(GuardrailHooks(cast("Any", None), ManyTexts(), cast("Any", Secrets())), "some")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 2**20

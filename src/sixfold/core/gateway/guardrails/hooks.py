@@ -21,6 +21,7 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database
 from sixfold.core.gateway.guardrails.models import HookSettings, Stage
 from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.input_limits import json_limits
 
 # The most characters of texts that are sent, and bytes that are read.
 _MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20
@@ -93,7 +94,13 @@ class GuardrailHooks:
             )
         try:
             answer = await self._call(hook, stage, request, texts, signer)
-        except (errors.SixfoldError, msgspec.MsgspecError, UnicodeError, TimeoutError) as error:
+        except (
+            errors.SixfoldError,
+            msgspec.MsgspecError,
+            RecursionError,
+            UnicodeError,
+            TimeoutError,
+        ) as error:
             if hook.on_failure == "allow":
                 return texts
             reason = _reason(error, hook)
@@ -140,10 +147,15 @@ class GuardrailHooks:
             )
         if response.status != 200:
             raise errors.FetchFailed(f"it returned status {response.status} instead of 200")
-        answer = await PARSER.run_large(len(response.body), _decode, response.body)
+        answer = await PARSER.run_large(len(response.body), _parse, response.body)
         if answer.action == "change" and len(answer.texts or ()) != len(texts):
             raise errors.FetchFailed(f"it returned {len(answer.texts or ())} texts for {len(texts)}")
         return answer
+
+
+def _parse(body: bytes) -> _HookAnswer:
+    json_limits.DEFAULT.check(body)
+    return _decode(body)
 
 
 def _reason(error: Exception, hook: HookSettings) -> str:
