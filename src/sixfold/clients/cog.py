@@ -16,9 +16,12 @@ from typing import Any, Literal
 import httpx
 
 from sixfold.clients import provider_client
+from sixfold.net import limited_responses
 
 PORT = 5000
 _CALL_SECONDS = 10.0
+# Files in a result are data: URIs.
+_MAX_BYTES, _MAX_RESULT_BYTES = 8 * 2**20, 128 * 2**20
 _MIN_POLL_SECONDS = 0.02
 _MAX_POLL_SECONDS = 0.5
 _PREDICTION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -75,18 +78,22 @@ class CogClient:
 
     async def _health(self) -> Mapping[str, Any]:
         try:
-            response = await self._client.get(f"{self._address}/health-check", timeout=_CALL_SECONDS)
-            return provider_client.mapping(response.json())
-        except (httpx.TransportError, ValueError):
+            return await self._get("health-check")
+        except httpx.TransportError:
             # The container does not listen yet, or another program uses the port.
             return {}
+
+    async def _get(self, path: str) -> Mapping[str, Any]:
+        response = await limited_responses.request(
+            self._client, "GET", f"{self._address}/{path}", max_bytes=_MAX_BYTES, seconds=_CALL_SECONDS
+        )
+        return await limited_responses.json_object(response.body)
 
     async def document(self) -> Mapping[str, Any]:
         """Return the server's OpenAPI document; raises `CogUnreachable`."""
         try:
-            response = await self._client.get(f"{self._address}/openapi.json", timeout=_CALL_SECONDS)
-            document = provider_client.mapping(response.json())
-        except (httpx.TransportError, ValueError) as error:
+            document = await self._get("openapi.json")
+        except httpx.TransportError as error:
             raise CogUnreachable("it has no /openapi.json") from error
         if "Input" not in provider_client.mapping(
             provider_client.mapping(document.get("components")).get("schemas")
@@ -99,20 +106,26 @@ class CogClient:
 
         Raises `CogBusy`, `CogRefused`, `CogUnreachable`, and httpx's errors if the connection fails.
         """
-        response = await self._client.put(
-            f"{self._address}/predictions/{_checked_name(name)}", json={"input": dict(inputs)}, timeout=None
+        response = await limited_responses.request(
+            self._client,
+            "PUT",
+            f"{self._address}/predictions/{_checked_name(name)}",
+            json={"input": dict(inputs)},
+            timeout=None,
+            max_bytes=_MAX_RESULT_BYTES,
+            seconds=None,
         )
-        if response.status_code == 409:
+        if response.status == 409:
             raise CogBusy
         try:
-            result = provider_client.mapping(response.json())
-        except ValueError as error:
-            raise CogUnreachable("it returned a response that is not JSON") from error
-        if response.status_code == 422:
+            result = await limited_responses.json_object(response.body)
+        except limited_responses.UnreadableResponse as error:
+            raise CogUnreachable("it returned a response that is not a JSON object") from error
+        if response.status == 422:
             raise CogRefused(_detail(result))
         state = result.get("status")
         if state not in ("succeeded", "failed", "canceled"):
-            raise CogUnreachable(f"it returned {response.status_code} with the status {state!r}")
+            raise CogUnreachable(f"it returned {response.status} with the status {state!r}")
         return CogResult(
             state, result.get("output"), str(result.get("error") or ""), str(result.get("logs") or "")
         )

@@ -5,6 +5,7 @@ Implements OpenID Connect Core 1.0 and Discovery 1.0, RFC 7636 (PKCE) and RFC 92
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -24,6 +25,7 @@ from sixfold.core.accounts.authentication.oidc_identities import Identity, OidcL
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.core.accounts.organizations import group_roles
 from sixfold.core.accounts.organizations.group_roles import GroupRules
+from sixfold.net import limited_responses
 from sixfold.settings import LOOPBACK_HOSTS, InvalidSetting, Settings
 
 _SCOPE = "openid email"
@@ -35,6 +37,8 @@ _REFETCH_SECONDS = 30.0
 _SECONDS = 15.0
 _MAX_BYTES = 1 << 20
 _MAX_CODE = 4096
+# Providers publish two to ten keys, and ID tokens of a few KB.
+_MAX_KEYS, _MAX_TOKEN_CHARS = 100, 64 * 1024
 # The maximum age of a sign-in at the provider; a repeated sign-in asks for the password again.
 _MAX_AGE_SECONDS = FRESH_MINUTES * 60
 _UNREACHABLE = "The sign-in provider could not be reached; try again"
@@ -199,23 +203,23 @@ class OidcClient:
         rejects the form.
         """
         all_headers = {"Accept": "application/json", **(headers or {})}
+        limits = {"max_bytes": _MAX_BYTES, "seconds": _SECONDS}
         try:
-            response = await self._client.request(
-                method, url, data=form, headers=all_headers, timeout=_SECONDS
+            response = await limited_responses.request(
+                self._client, method, url, headers=all_headers, data=form, **limits
             )
+            if form is not None and 400 <= response.status < 500:
+                raise errors.Unauthenticated("The sign-in provider rejected the sign-in")
+            if response.status != 200:
+                raise errors.EngineFailed(_UNREACHABLE)
+            return await limited_responses.json_object(response.body)
         except httpx.HTTPError as error:
-            raise errors.EngineFailed(_UNREACHABLE) from error
-        if form is not None and 400 <= response.status_code < 500:
-            raise errors.Unauthenticated("The sign-in provider rejected the sign-in")
-        if response.status_code != 200 or len(response.content) > _MAX_BYTES:
-            raise errors.EngineFailed(_UNREACHABLE)
-        try:
-            return msgspec.json.decode(response.content, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
             raise errors.EngineFailed(_UNREACHABLE) from error
 
     async def _claims(self, metadata: _Metadata, token: str, nonce: str) -> dict[str, Any]:
         """Return the claims of a fresh token made by this issuer, for this client and this nonce."""
+        if len(token) > _MAX_TOKEN_CHARS:
+            raise errors.Unauthenticated(_INVALID_RESPONSE)
         try:
             header = jwt.get_unverified_header(token)
             key = await self._signing_key(metadata, str(header.get("kid", "")), str(header.get("alg", "")))
@@ -244,7 +248,7 @@ class OidcClient:
         age = time.monotonic() - self._keys_fetched_at
         if age > _CACHE_SECONDS or not self._keys or (kid not in self._keys and age > _REFETCH_SECONDS):
             document = await self._request_json("GET", metadata.jwks_uri)
-            keys = jwt.PyJWKSet.from_dict(document).keys
+            keys = (await asyncio.to_thread(_key_set, document)).keys
             self._keys = {key.key_id or "": key for key in keys if key.public_key_use in (None, "sig")}
             self._keys_fetched_at = time.monotonic()
         key = self._keys.get(kid) if kid else next(iter(self._keys.values()), None)
@@ -253,6 +257,12 @@ class OidcClient:
         if key.key_type == "oct" or algorithm not in _ALGORITHMS:
             raise jwt.InvalidKeyError("the token must be signed with an asymmetric key")
         return key
+
+
+def _key_set(document: Mapping[str, Any]) -> jwt.PyJWKSet:
+    """Return the first keys of a document; raises `PyJWTError`."""
+    rows: Any = document.get("keys")
+    return jwt.PyJWKSet.from_dict({**document, "keys": rows[:_MAX_KEYS] if isinstance(rows, list) else []})
 
 
 def _authenticated_at(metadata: _Metadata, claims: Mapping[str, Any], again_at: int) -> int | None:

@@ -25,9 +25,11 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from sixfold import __version__, import_string
+from sixfold import __version__, errors, import_string
 from sixfold.core.catalog.engines import EngineError, UnusableInput
-from sixfold.core.input_limits import json_decoding
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.input_limits import json_decoding, json_limits
+from sixfold.net import limited_responses
 from sixfold.providers import ProviderSpec
 
 T = TypeVar("T")
@@ -244,8 +246,7 @@ class ProviderClient:
     async def _exchange(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
         headers = {
             "Accept": "application/json",
-            # The size of a compressed body is known only after unpacking it.
-            "Accept-Encoding": "identity",
+            **limited_responses.IDENTITY,
             "User-Agent": f"Sixfold/{__version__}",
             "X-Sixfold-Hop": "1",
         }
@@ -264,7 +265,7 @@ class ProviderClient:
         if body is None or len(body) <= _MAX_INLINE_BYTES:
             document = _document(body)
         else:
-            document = await asyncio.to_thread(_document, body)
+            document = await PARSER.run(_document, body)
         return self._classify(request.method, response, body, document)
 
     def url(self, path: str) -> str:
@@ -305,7 +306,7 @@ class ProviderClient:
 async def _read(response: httpx.Response, max_bytes: int) -> bytes | None:
     """Return the body, or None as soon as it exceeds the limit."""
     body = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in limited_responses.chunks(response):
         body += chunk
         if len(body) > max_bytes:
             return None
@@ -316,8 +317,9 @@ def _document(body: bytes | None) -> Any:
     if not body:
         return None
     try:
+        json_limits.RESPONSE.check(body)
         return json_decoding.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, errors.InputTooLarge):
         return None
 
 

@@ -23,6 +23,7 @@ from sixfold.core import money
 from sixfold.core.accounts import token_deposits
 from sixfold.core.accounts.token_deposits import Transfer
 from sixfold.core.database import Database
+from sixfold.net import limited_responses
 from sixfold.settings import InvalidSetting
 
 _LOG = logging.getLogger("sixfold.deposits")
@@ -31,6 +32,7 @@ _TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 # Blocks and addresses of one query.
 _BLOCKS, _ADDRESSES = 1000, 500
 _POLL_SECONDS = 15.0
+_MAX_BYTES, _CALL_SECONDS = 16 * 2**20, 120.0
 _EXTRA = "[deposits] needs the extra, on Python 3.11 to 3.13: pip install 'sixfold[tokens]'"
 _OFF = "Token deposits are not configured: add a chain to the table [deposits] of sixfold.toml"
 
@@ -177,9 +179,11 @@ class DepositWatcher:
     async def _call(self, chain: TokenChain, method: str, *params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
         try:
-            response = await self._client.post(chain.rpc_url, json=body)
-            payload = msgspec.json.decode(response.content, type=dict[str, Any])
-        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+            response = await limited_responses.request(
+                self._client, "POST", chain.rpc_url, json=body, max_bytes=_MAX_BYTES, seconds=_CALL_SECONDS
+            )
+            payload = await limited_responses.json_object(response.body)
+        except httpx.HTTPError as error:
             raise ChainError(f"{method}: {type(error).__name__}") from error
         if "result" not in payload:
             raise ChainError(f"{method}: {str(payload.get('error'))[:200]}")

@@ -29,6 +29,7 @@ from sixfold.core.accounts.payment_records import (
     Subscription,
 )
 from sixfold.core.accounts.payments import PLANS, PaymentEvent, PaymentReceived, Plan
+from sixfold.net import limited_responses
 from sixfold.settings import Settings
 
 _LOG = logging.getLogger("sixfold.payments")
@@ -36,6 +37,8 @@ _LOG = logging.getLogger("sixfold.payments")
 _MAX_AGE_SECONDS = 300
 _CENT = money.MICROS_PER_USD // 100
 _MAX_SIGNATURES = 8
+# Of a response; a page of a list has up to 10 objects of a few KB.
+_MAX_BYTES, _SECONDS = 4 * 2**20, 80.0
 _INTERVALS: Mapping[Plan, str] = {"monthly": "month", "yearly": "year"}
 _STATES: Mapping[str, State] = {
     "trialing": "live",
@@ -161,11 +164,18 @@ class StripeClient:
         if method == "GET":
             headers = {"Authorization": f"Bearer {self._key}", "Stripe-Version": _VERSION}
         try:
-            response = await self._client.request(
-                method, f"{self._origin}/v1/{path}", data=form, params=params, headers=headers
+            response = await limited_responses.request(
+                self._client,
+                method,
+                f"{self._origin}/v1/{path}",
+                headers=headers,
+                data=form,
+                params=params,
+                max_bytes=_MAX_BYTES,
+                seconds=_SECONDS,
             )
-            return response.status_code, msgspec.json.decode(response.content, type=dict[str, Any])
-        except (httpx.HTTPError, msgspec.MsgspecError) as error:
+            return response.status, await limited_responses.json_object(response.body)
+        except httpx.HTTPError as error:
             raise errors.EngineFailed("The payment processor could not be reached: try again") from error
 
     def read(self, body: bytes, signature: str, now_seconds: float) -> PaymentEvent | None:

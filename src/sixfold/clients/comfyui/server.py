@@ -26,12 +26,13 @@ from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
 from sixfold.clients.comfyui.events import ComfyRun, EventCallback
 from sixfold.core.humanize import seconds_text
+from sixfold.net import limited_responses
 
 HOP = {"X-Sixfold-Hop": "1"}
 # ComfyUI's API format: node id -> {"class_type", "inputs"}.
 Graph = Mapping[str, Mapping[str, Any]]
 
-_HEADERS = {**HOP, "Accept-Encoding": "identity"}
+_HEADERS = {**HOP, **limited_responses.IDENTITY}
 _SOCKET_TRIES = 5
 _WITHDRAWALS = 4
 
@@ -324,22 +325,22 @@ class ComfyServer:
                 method, self.url + path, headers=_HEADERS, timeout=self._timeout, **request
             ) as response:
                 await _copy(response, buffer, self._limits.answer_bytes)
-                return response.status_code, b"".join(buffer.chunks)
+                return response.status_code, bytes(buffer.data)
 
 
 class _MemoryBuffer:
     """A file object that collects the bytes in memory."""
 
     def __init__(self) -> None:
-        self.chunks: list[bytes] = []
+        self.data = bytearray()
 
     def write(self, chunk: bytes) -> None:
-        self.chunks.append(chunk)
+        self.data += chunk
 
 
 async def _copy(response: httpx.Response, target: BinaryIO | _MemoryBuffer, max_bytes: int) -> None:
     size = 0
-    async for chunk in response.aiter_bytes():
+    async for chunk in limited_responses.chunks(response):
         size += len(chunk)
         if size > max_bytes:
             raise ComfyError(f"ComfyUI's answer is larger than {max_bytes / 2**20:g} MiB.")

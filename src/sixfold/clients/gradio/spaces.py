@@ -16,11 +16,12 @@ from sixfold.clients.gradio.schema import SpaceFunction
 from sixfold.clients.gradio.server import GradioServer, SpaceError
 from sixfold.core.catalog.gradio_spaces import RUNTIME, ImportedSpace, SpaceId
 from sixfold.core.catalog.metering import CONTAINER_TIME
+from sixfold.net import limited_responses
 from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 
-_HUB_SECONDS = 20.0
+_HUB_SECONDS, _HUB_BYTES = 20.0, 4 * 2**20
 _FACTORY = "sixfold.engines.providers.gradio:GradioEngine"
 
 
@@ -92,18 +93,24 @@ class GradioSpaces:
     async def _get_from_hub(self, path: str, space: SpaceId, token: str) -> Mapping[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            response = await self._clients.upstream.get(
-                f"{self._hub}{path}", headers=headers, timeout=_HUB_SECONDS, follow_redirects=False
+            response = await limited_responses.request(
+                self._clients.upstream,
+                "GET",
+                f"{self._hub}{path}",
+                headers=headers,
+                follow_redirects=False,
+                max_bytes=_HUB_BYTES,
+                seconds=_HUB_SECONDS,
             )
-            document = response.json() if response.status_code == 200 else None
-        except (httpx.HTTPError, ValueError) as error:
+            document = await limited_responses.json_object(response.body) if response.status == 200 else {}
+        except httpx.HTTPError as error:
             raise errors.EngineFailed(
                 f"The Hub did not return a valid response for space {space}; try again"
             ) from error
-        if response.status_code in (401, 403, 404):
+        if response.status in (401, 403, 404):
             raise errors.BadRequest(f"Space {space} was not found on the Hub, or is private")
-        if not isinstance(document, dict):
-            raise errors.EngineFailed(f"The Hub returned status {response.status_code} for space {space}")
+        if response.status != 200:
+            raise errors.EngineFailed(f"The Hub returned status {response.status} for space {space}")
         return document
 
 

@@ -1,0 +1,141 @@
+"""Hostile responses of configured servers: endless, compressed, of many values, or in tiny chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold import errors
+from sixfold.clients.cog import CogClient, CogUnreachable
+from sixfold.clients.comfyui.errors import ComfyError
+from sixfold.clients.comfyui.server import ComfyServer
+from sixfold.clients.fal import FAL
+from sixfold.clients.gradio.spaces import GradioSpaces
+from sixfold.clients.oidc import OidcClient
+from sixfold.clients.provider_client import ProviderClient, ProviderLimits
+from sixfold.core.catalog.engines import EngineError
+from sixfold.core.catalog.gradio_spaces import SpaceId
+from sixfold.net import limited_responses
+from sixfold.net.addresses import AllowList
+from sixfold.net.clients import HttpClients
+from sixfold.net.fetch import Fetcher
+from sixfold.net.limited_responses import UnreadableResponse
+from sixfold.payments.stripe import StripeClient
+from sixfold.settings import Settings
+from tests import loop_time
+from tests.unit.net import servers
+from tests.unit.net.servers import Answering, ReceivedRequest
+
+MIB = 2**20
+BOMB = gzip.compress(bytes(200 * MIB), 9)
+LISTS = b'{"a":[%s[]]}' % (b"[]," * (700 * 1024))
+
+
+async def endless(_seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+    writer.write(servers.head("Content-Length: 1000000000"))
+    for _ in range(300):
+        writer.write(bytes(MIB))
+        await writer.drain()
+
+
+ANSWERS: dict[str, Answering] = {
+    "endless": endless,
+    "compressed": servers.reply(BOMB, headers=("Content-Encoding: gzip",)),
+    "many values": servers.reply(LISTS),
+}
+
+
+def hub(client: HttpClients, url: str) -> Awaitable[Any]:
+    spaces = GradioSpaces(client, url, "", lambda: "")
+    return spaces.read(SpaceId("a", "b"), hardware=None, private=False)
+
+
+def provider(client: HttpClients, url: str) -> Awaitable[Any]:
+    limits = ProviderLimits(attempts=1, answer_bytes=8 * MIB)
+    return ProviderClient(client.upstream, FAL, "key", base_url=url, limits=limits).get("models")
+
+
+def configured(url: str) -> Settings:
+    return Settings(oidc_issuer=url, oidc_client_id="a", oidc_name="b", stripe_url=url, stripe_secret_key="c")
+
+
+Call = Callable[[HttpClients, str], Awaitable[Any]]
+CALLS: dict[str, tuple[type[Exception], Call]] = {
+    "sign-in": (errors.EngineFailed, lambda c, url: OidcClient(c.upstream, configured(url)).begin("b")),
+    "payments": (
+        errors.EngineFailed,
+        lambda c, url: StripeClient(c.upstream, configured(url)).top_up("a", "b", 1),
+    ),
+    "hub": (errors.EngineFailed, hub),
+    "cog": (CogUnreachable, lambda c, url: CogClient(c.upstream, url).document()),
+    "provider": (EngineError, provider),
+    "comfyui": (ComfyError, lambda c, url: ComfyServer(c.upstream, url).models("loras")),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_hostile_response_fails_in_little_memory(name: str, answer: str) -> None:
+    kind, call = CALLS[name]
+    clients = HttpClients(Fetcher(AllowList.parse("127.0.0.0/8")))
+    async with servers.serving() as server:
+        server.routes = AnyPath(ANSWERS[answer])
+        tracemalloc.start()
+        try:
+            with pytest.raises(kind):
+                await call(clients, server.url("").rstrip("/"))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            await clients.aclose()
+    # ComfyUI's limit is 64 MiB, in a buffer that doubles.
+    assert peak < (150 if (name, answer) == ("comfyui", "endless") else 40) * MIB
+
+
+class AnyPath(dict[str, Answering]):
+    """Routes that give one answer on every path."""
+
+    def __init__(self, answer: Answering) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def get(self, key: str, default: Any = None) -> Any:
+        del key, default
+        return self._answer
+
+
+async def test_a_response_in_tiny_chunks_lets_other_tasks_run() -> None:
+    chunks = servers.head("Transfer-Encoding: chunked") + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+    async with (
+        httpx.AsyncClient() as client,
+        servers.serving(routes={"/": servers.raw(chunks)}) as server,
+        loop_time.watched() as seen,
+    ):
+        response = await limited_responses.request(client, "GET", server.url(), max_bytes=MIB, seconds=60)
+    assert (response.status, len(response.body)) == (200, 20_000)
+    assert seen.longest < 0.05
+
+
+async def test_a_slow_response_ends_after_the_whole_time() -> None:
+    async def drip(_seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.write(servers.head("Content-Length: 1000"))
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with httpx.AsyncClient() as client, servers.serving(routes={"/": drip}) as server:
+        with pytest.raises(httpx.ReadTimeout, match=r"more than 0\.2 seconds"):
+            await limited_responses.request(client, "GET", server.url(), max_bytes=MIB, seconds=0.2)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"a":' * 100_000])
+async def test_what_is_no_json_object_is_unreadable(body: bytes) -> None:
+    with pytest.raises(UnreadableResponse):
+        await limited_responses.json_object(body)
