@@ -17,13 +17,17 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.web import requests
-from sixfold.web.routing import ErrorFormat
+from sixfold.web.responses import error_response
+from sixfold.web.routing import ErrorFormat, Handler
 
 # Marks the ASGI scope of a request that is a line of a batch.
 BATCH_LINE = "sixfold.batch_line"
 Work = Callable[[str | None], Awaitable[Response]]
+Authenticate = Callable[[Request], Awaitable[Principal]]
+PrincipalHandler = Callable[[Request, Principal], Awaitable[Response]]
 # A replay gets its own.
 _OWN_HEADERS = frozenset({"content-length", "x-request-id"})
 # Hashing a body of this size takes 1 ms.
@@ -65,6 +69,21 @@ class IdempotencyGuard:
         self._boot = boot
         self._wait_seconds = wait_seconds
         self._waiters: weakref.WeakValueDictionary[str, _Waiters] = weakref.WeakValueDictionary()
+
+    def once(
+        self,
+        authenticate: Authenticate,
+        handler: PrincipalHandler,
+        error_format: ErrorFormat = error_response,
+    ) -> Handler:
+        """Return the handler of a POST that authenticates, then runs `handler` once per idempotency key."""
+
+        async def handle(request: Request) -> Response:
+            principal = await authenticate(request)
+            repeatable = IdempotentRequest(principal.replays, await request.body(), error_format)
+            return await self.run(request, repeatable, lambda _: handler(request, principal))
+
+        return handle
 
     async def run(self, request: Request, repeatable: IdempotentRequest, work: Work) -> Response:
         """Return the response of `work`, or the stored response of an earlier request with the same key.

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+import secrets
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.concurrency.account_limit import AccountLimit
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import multipart
+from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.multipart import Head, PartHandler
+from sixfold.web.responses import error_response
+from sixfold.web.routing import ErrorFormat
+from sixfold.web.services import WebServices
 
 _BLOCK_BYTES = 1 << 20
 _FIELD = b"file"
@@ -76,6 +83,31 @@ async def receive(
     """
     with _IN_PROGRESS.running(fair_threads.owner.get()):
         return await _receive(request, path, part, max_fields)
+
+
+async def receive_once(
+    services: WebServices,
+    request: Request,
+    principal: Principal,
+    work: Callable[[ReceivedUpload], Awaitable[Response]],
+    *,
+    part: bytes = _FIELD,
+    error_format: ErrorFormat = error_response,
+) -> Response:
+    """Return the response of `work` for the upload of a request, once per Idempotency-Key.
+
+    The file is removed afterwards. Raises what `receive` raises, and `StoreFailed`.
+    """
+    path = services.settings.data_dir / "tmp" / f"upload-{secrets.token_hex(16)}"
+    try:
+        await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
+        received = await receive(request, path, part)
+        repeatable = IdempotentRequest(principal.replays, received.digest, error_format)
+        return await services.idempotency.run(request, repeatable, lambda _: work(received))
+    except OSError as error:
+        raise errors.StoreFailed from error
+    finally:
+        await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 async def _receive(request: Request, path: Path, part: bytes, max_fields: int | None) -> ReceivedUpload:

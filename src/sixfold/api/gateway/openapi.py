@@ -317,6 +317,7 @@ def _conversations() -> dict[str, OperationSpec]:
         "POST /v1/conversations": _openai(
             "Create a conversation",
             conversation_response,
+            parameters=_ONCE,
             bodies={openapi.JSON: _body({}, {**items, **metadata})},
         ),
         f"GET {path}": _openai("Get a conversation", conversation_response),
@@ -328,7 +329,7 @@ def _conversations() -> dict[str, OperationSpec]:
         f"DELETE {path}": _openai("Delete a conversation", deleted),
         f"GET {path}/items": _openai("List the items of a conversation", page, parameters=_PAGING),
         f"POST {path}/items": _openai(
-            "Append items to a conversation", page, bodies={openapi.JSON: _body(items)}
+            "Append items to a conversation", page, parameters=_ONCE, bodies={openapi.JSON: _body(items)}
         ),
         f"GET {path}/items/{{item_id}}": _openai(
             "Get an item", openapi.response("The item", conversations.ConversationItemSchema)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.api.memory import schemas
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.memory.facts import requests as fact_requests
-from sixfold.core.memory.models import Caller
 from sixfold.web import responses
-from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -28,19 +29,11 @@ class FactRoutes:
         self._services = services
         self._facts = services.memory_facts
 
-    async def remember(self, request: Request) -> Response:
-        """Write the facts of a source on pages; it runs once per Idempotency-Key."""
-        principal = await self._services.authenticator.memory(request)
-        repeatable = IdempotentRequest(
-            Caller.of(principal).replays, await request.body(), responses.error_response
-        )
-
-        async def work(_: str | None) -> Response:
-            arguments = await schemas.from_body(REMEMBER, request)
-            document = await fact_requests.remember(self._facts, principal, arguments)
-            return responses.json(document, headers=_NO_STORE)
-
-        return await self._services.idempotency.run(request, repeatable, work)
+    async def remember(self, request: Request, principal: Principal) -> Response:
+        """Write the facts of a source on pages."""
+        arguments = await schemas.from_body(REMEMBER, request)
+        document = await fact_requests.remember(self._facts, principal, arguments)
+        return responses.json(document, headers=_NO_STORE)
 
     async def undo(self, request: Request) -> Response:
         """Take back what a batch has written."""
@@ -56,8 +49,7 @@ class FactRoutes:
             await fact_requests.list_batches(self._facts, caller, arguments), headers=_NO_STORE
         )
 
-    async def answer(self, request: Request) -> Response:
-        principal = await self._services.authenticator.memory(request)
+    async def answer(self, request: Request, principal: Principal) -> Response:
         arguments = await schemas.from_body(ANSWER, request)
         base_url = self._services.settings.base_url
         document = await fact_requests.answer(self._facts, principal, arguments, base_url)
@@ -66,13 +58,14 @@ class FactRoutes:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     facts, small = FactRoutes(services), services.settings.json_body_bytes
+    once = partial(services.idempotency.once, services.authenticator.memory)
     return (
         RouteEntry(
             "/api/remember",
-            {"GET": facts.list, "POST": facts.remember},
+            {"GET": facts.list, "POST": once(facts.remember)},
             small,
             access={"GET": rights.MEMORY_READ, "POST": rights.RUN_MEMORY_WRITE},
         ),
         RouteEntry("/api/remember/undo", {"POST": facts.undo}, small, access=rights.MEMORY_WRITE),
-        RouteEntry("/api/answer", {"POST": facts.answer}, small, access=rights.RUN_MEMORY_READ),
+        RouteEntry("/api/answer", {"POST": once(facts.answer)}, small, access=rights.RUN_MEMORY_READ),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.memory.sharing import folders, membership
 from sixfold.core.memory.sharing.folders import Access, FolderShareDraft
 from sixfold.web import bodies, openapi, requests, responses
@@ -60,9 +62,8 @@ class FolderRoutes:
         }
         return responses.json(document, headers=_NO_STORE)
 
-    async def share(self, request: Request) -> Response:
+    async def share(self, request: Request, principal: Principal) -> Response:
         """Share a folder with an account or a team."""
-        principal = await self._services.authenticator.bearer(request)
         draft = FolderShareDraft.of(bodies.parse_object(await request.body()))
         shared = await self._database.write(folders.share(principal, draft))
         await membership.move_all(self._database, principal.account_id, draft.folder)
@@ -78,9 +79,10 @@ class FolderRoutes:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, small = FolderRoutes(services), services.settings.json_body_bytes
+    once = partial(services.idempotency.once, services.authenticator.bearer)
     access = {"GET": rights.MEMORY_READ, "POST": rights.MEMORY_WRITE}
     return (
-        RouteEntry(PATH, {"GET": handlers.list, "POST": handlers.share}, small, access=access),
+        RouteEntry(PATH, {"GET": handlers.list, "POST": once(handlers.share)}, small, access=access),
         RouteEntry(f"{PATH}/{{folder_id}}", {"DELETE": handlers.end}, access=rights.MEMORY_WRITE),
     )
 
@@ -97,6 +99,7 @@ def operations() -> dict[str, OperationSpec]:
             {201: openapi.response("The shared folder", FolderShareSchema)},
             (400, 403, 404, 409),
             NewFolderShareSchema,
+            (openapi.IDEMPOTENCY,),
         ),
         f"DELETE {PATH}/{{folder_id}}": OperationSpec(
             "End the share of a folder at once", {204: {"description": "Ended"}}, (403, 404)

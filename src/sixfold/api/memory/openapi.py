@@ -122,6 +122,7 @@ def _facts() -> dict[str, OperationSpec]:
             {200: openapi.response("Sentences with the pages that they cite", AnsweredSchema)},
             (400, 402, 403, 429, 502, 503),
             facts.ANSWER.schema(),
+            (openapi.IDEMPOTENCY,),
         ),
     }
 

@@ -15,6 +15,7 @@ from sixfold.api.memory import facts, folders, schemas
 from sixfold.api.memory.files import MemoryFileRoutes
 from sixfold.api.memory.schemas import caller_of
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.memory import limits, operations, slugs
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.commands import SavedPage, TagChange
@@ -25,7 +26,6 @@ from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.search import context
 from sixfold.web import bodies, requests, responses
-from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -53,12 +53,10 @@ class PageRoutes:
     def once(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
         """Return a handler of a POST that runs once per Idempotency-Key."""
 
-        async def handle(request: Request) -> Response:
-            caller = await caller_of(self._services, request)
-            idempotent = IdempotentRequest(caller.replays, await request.body(), responses.error_response)
-            return await self._services.idempotency.run(request, idempotent, lambda _: work(request, caller))
+        async def handle(request: Request, principal: Principal) -> Response:
+            return await work(request, Caller.of(principal))
 
-        return handle
+        return self._services.idempotency.once(self._services.authenticator.memory, handle)
 
     async def search(self, request: Request, caller: Caller) -> Response:
         arguments = await schemas.from_body(schemas.SEARCH, request)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.alerts import alerts
 from sixfold.core.alerts.alerts import CostAlert
 from sixfold.web import bodies, requests, responses
@@ -54,8 +55,7 @@ class AlertRoutes:
         rows = await self._services.database.read(alerts.of_account(principal.account_id))
         return responses.json({"alerts": [alerts.to_json(row) for row in rows]}, headers=_NO_STORE)
 
-    async def create(self, request: Request) -> Response:
-        principal = await self._services.authenticator.bearer(request)
+    async def create(self, request: Request, principal: Principal) -> Response:
         alert = CostAlert(bodies.parse_object(await request.body()))
         try:
             self._services.outbox.sender.check_url(alert.url)
@@ -73,7 +73,8 @@ class AlertRoutes:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, small, manage = AlertRoutes(services), services.settings.json_body_bytes, rights.ADMIN
+    create = services.idempotency.once(services.authenticator.bearer, handlers.create)
     return (
-        RouteEntry(PATH, {"GET": handlers.page, "POST": handlers.create}, small, access=manage),
+        RouteEntry(PATH, {"GET": handlers.page, "POST": create}, small, access=manage),
         RouteEntry(f"{PATH}/{{alert_id}}", {"DELETE": handlers.delete}, access=manage),
     )

@@ -163,6 +163,7 @@ def _policy() -> dict[str, OperationSpec]:
             {201: openapi.response("The alert", alerts.AlertSchema)},
             (400, 404, 409),
             alerts.NewAlertSchema,
+            (openapi.IDEMPOTENCY,),
         ),
         "DELETE /api/account/alerts/{alert_id}": OperationSpec(
             "Delete a cost alert", {204: {"description": "Deleted"}}, (404,)

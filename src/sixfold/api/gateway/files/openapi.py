@@ -22,6 +22,7 @@ EXPIRY_POLICY: Node = {
         },
     },
 }
+_ONCE = (openapi.IDEMPOTENCY,)
 _PURPOSE: Node = {"enum": list(openai_files.PURPOSES)}
 
 
@@ -54,7 +55,7 @@ def operations() -> dict[str, OperationSpec]:
     )
     content = openapi.response("The bytes", FILE, "application/octet-stream")
     return {
-        "POST /v1/files": _operation("Upload a file", file, form=form),
+        "POST /v1/files": _operation("Upload a file", file, form=form, parameters=_ONCE),
         "GET /v1/files": _operation("List files", page, parameters=paging),
         "GET /v1/files/{file_id}": _operation("Get a file", file),
         "DELETE /v1/files/{file_id}": _operation("Delete a file", deleted),
@@ -94,9 +95,11 @@ def _uploads() -> dict[str, OperationSpec]:
     }
     data: Node = {"type": "object", "required": ["data"], "properties": {"data": FILE}}
     return {
-        "POST /v1/uploads": _operation("Begin an upload in parts", upload, body=begin),
-        "POST /v1/uploads/{upload_id}/parts": _operation("Upload a part", part, form=data),
-        "POST /v1/uploads/{upload_id}/complete": _operation("Complete an upload", upload, body=complete),
+        "POST /v1/uploads": _operation("Begin an upload in parts", upload, body=begin, parameters=_ONCE),
+        "POST /v1/uploads/{upload_id}/parts": _operation("Upload a part", part, form=data, parameters=_ONCE),
+        "POST /v1/uploads/{upload_id}/complete": _operation(
+            "Complete an upload", upload, body=complete, parameters=_ONCE
+        ),
         "POST /v1/uploads/{upload_id}/cancel": _operation("Cancel an upload", upload),
     }
 

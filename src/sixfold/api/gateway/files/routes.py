@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,6 +24,7 @@ def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
     """Return the routes of `/v1/files` and `/v1/uploads`."""
     openai, anthropic = OpenAIFileRoutes(services, auth), AnthropicFileRoutes(services, auth)
     uploads = UploadInPartsRoutes(services, auth)
+    once = partial(services.idempotency.once, auth.enter, error_format=openai_errors.dialect)
     body = services.settings.upload_body_bytes
     json_body = services.settings.json_body_bytes
     collection = {
@@ -40,10 +43,13 @@ def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
             RouteEntry("/v1/files", collection, body, access=rights.RUN),
             RouteEntry("/v1/files/{file_id}", file, access=rights.RUN),
             RouteEntry("/v1/files/{file_id}/content", content, access=rights.RUN),
-            RouteEntry("/v1/uploads", {"POST": uploads.create}, json_body, access=rights.RUN),
+            RouteEntry("/v1/uploads", {"POST": once(uploads.create)}, json_body, access=rights.RUN),
             RouteEntry("/v1/uploads/{upload_id}/parts", {"POST": uploads.add}, body, access=rights.RUN),
             RouteEntry(
-                "/v1/uploads/{upload_id}/complete", {"POST": uploads.complete}, json_body, access=rights.RUN
+                "/v1/uploads/{upload_id}/complete",
+                {"POST": once(uploads.complete)},
+                json_body,
+                access=rights.RUN,
             ),
             RouteEntry("/v1/uploads/{upload_id}/cancel", {"POST": uploads.cancel}, access=rights.RUN),
         ),

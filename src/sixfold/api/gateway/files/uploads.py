@@ -63,8 +63,7 @@ class UploadInPartsRoutes:
         self._intake = FileIntake(services, auth)
         self._uploads = PartedUploads(services.database, services.files)
 
-    async def create(self, request: Request) -> Response:
-        principal = await self._auth.enter(request)
+    async def create(self, request: Request, principal: Principal) -> Response:
         body = await bodies.parse(bodies.parse_object, await request.body())
         size = body.get("bytes")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= MAX_UPLOAD_BYTES:
@@ -94,8 +93,7 @@ class UploadInPartsRoutes:
 
         return await self._intake.receive(request, b"data", openai_errors.dialect, work)
 
-    async def complete(self, request: Request) -> Response:
-        principal = await self._auth.enter(request)
+    async def complete(self, request: Request, principal: Principal) -> Response:
         body = await bodies.parse(bodies.parse_object, await request.body())
         part_ids = parsing.items(body.get("part_ids"), "part_ids")
         if not 0 < len(part_ids) <= MAX_PARTS or not all(isinstance(part_id, str) for part_id in part_ids):

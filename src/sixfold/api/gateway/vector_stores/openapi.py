@@ -73,13 +73,15 @@ def operations() -> dict[str, OperationSpec]:
     many: Node = {"file_ids": _FILE_IDS, "files": rows, "attributes": _VALUES, "chunking_strategy": _CHUNKING}
     page = openapi.text("page", routes.MAX_TEXT)
     return {
-        f"POST {path}": _operation("Create a vector store", store, _object(new)),
+        f"POST {path}": _operation("Create a vector store", store, _object(new), openapi.IDEMPOTENCY),
         f"GET {path}": _operation("List vector stores", schemas.VectorStoresSchema, None, *_PAGING),
         f"GET {item_path}": _operation("Get a vector store", store),
         f"POST {item_path}": _operation("Change a vector store", store, _object(_DETAILS)),
         f"DELETE {item_path}": _operation("Delete a vector store", deleted),
         f"POST {item_path}/search": _operation("Search a vector store", schemas.ChunkHitsSchema, _query()),
-        f"POST {item_path}/files": _operation("Add a file", file, _object(_FILE, "file_id")),
+        f"POST {item_path}/files": _operation(
+            "Add a file", file, _object(_FILE, "file_id"), openapi.IDEMPOTENCY
+        ),
         f"GET {item_path}/files": _operation(
             "List the files of a vector store", files, None, *_PAGING, _FILTER
         ),
@@ -91,7 +93,9 @@ def operations() -> dict[str, OperationSpec]:
         f"GET {a_file}/content": _operation(
             "Get the chunks of a file", schemas.FileContentSchema, None, page
         ),
-        f"POST {item_path}/file_batches": _operation("Add a batch of files", batch, _object(many)),
+        f"POST {item_path}/file_batches": _operation(
+            "Add a batch of files", batch, _object(many), openapi.IDEMPOTENCY
+        ),
         f"GET {a_batch}": _operation("Get a batch", batch),
         f"POST {a_batch}/cancel": _operation("Cancel a batch", batch),
         f"GET {a_batch}/files": _operation("List the files of a batch", files, None, *_PAGING, _FILTER),

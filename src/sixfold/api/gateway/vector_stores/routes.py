@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -41,8 +42,8 @@ class VectorStoreRoutes:
         self._search = services.vector_stores.search
         self._wake = services.vector_stores.ingestion.wake
 
-    async def create(self, request: Request) -> Response:
-        principal, body = await self._body(request)
+    async def create(self, request: Request, principal: Principal) -> Response:
+        body = await _body(request)
         details, files = schemas.new_store(body)
         store = await self._stores.create(principal.tenant, details, files)
         self._wake()
@@ -67,7 +68,8 @@ class VectorStoreRoutes:
         return responses.json(schemas.store(await self._stores.get(principal.tenant, _store(request))))
 
     async def update(self, request: Request) -> Response:
-        principal, body = await self._body(request)
+        principal = await self._auth.enter(request)
+        body = await _body(request)
         changed = await self._stores.update(principal.tenant, _store(request), schemas.details(body))
         return responses.json(schemas.store(changed))
 
@@ -82,13 +84,14 @@ class VectorStoreRoutes:
         return responses.json(deleted)
 
     async def search(self, request: Request) -> Response:
-        principal, body = await self._body(request)
+        principal = await self._auth.enter(request)
+        body = await _body(request)
         texts, query = schemas.query(body)
         hits = await self._search.search(principal.tenant, _store(request), query)
         return responses.json(schemas.hits(texts, hits))
 
-    async def add(self, request: Request) -> Response:
-        principal, body = await self._body(request)
+    async def add(self, request: Request, principal: Principal) -> Response:
+        body = await _body(request)
         spec = schemas.file_spec(body)
         await self._stores.add(principal.tenant, _store(request), [spec])
         self._wake()
@@ -107,7 +110,8 @@ class VectorStoreRoutes:
         )
 
     async def set_attributes(self, request: Request) -> Response:
-        principal, body = await self._body(request)
+        principal = await self._auth.enter(request)
+        body = await _body(request)
         values = attributes.check(body.get("attributes"))
         changed = await self._stores.set_attributes(principal.tenant, _store(request), _file(request), values)
         return responses.json(schemas.file(changed))
@@ -147,8 +151,8 @@ class VectorStoreRoutes:
         }
         return responses.json(content)
 
-    async def add_batch(self, request: Request) -> Response:
-        principal, body = await self._body(request)
+    async def add_batch(self, request: Request, principal: Principal) -> Response:
+        body = await _body(request)
         specs = schemas.batch_specs(body)
         batch_id = await self._stores.add(principal.tenant, _store(request), specs, batch=True)
         self._wake()
@@ -172,10 +176,10 @@ class VectorStoreRoutes:
         files = await self._stores.files(principal.tenant, _store(request), _status(request), _batch(request))
         return _files_page(request, files)
 
-    async def _body(self, request: Request) -> tuple[Principal, Mapping[str, Any]]:
-        principal = await self._auth.enter(request)
-        raw = await request.body()
-        return principal, await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    raw = await request.body()
+    return await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
 
 
 def _files_page(request: Request, files: Sequence[VectorStoreFile]) -> Response:
@@ -219,15 +223,16 @@ def _batch(request: Request) -> str:
 
 def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
     api, body = VectorStoreRoutes(services, auth), services.settings.json_body_bytes
+    once = partial(services.idempotency.once, auth.enter, error_format=openai_errors.dialect)
     store = "/v1/vector_stores/{vector_store_id}"
     routes = {
-        "/v1/vector_stores": {"GET": api.page, "POST": api.create},
+        "/v1/vector_stores": {"GET": api.page, "POST": once(api.create)},
         store: {"GET": api.show, "POST": api.update, "DELETE": api.delete},
         f"{store}/search": {"POST": api.search},
-        f"{store}/files": {"GET": api.files, "POST": api.add},
+        f"{store}/files": {"GET": api.files, "POST": once(api.add)},
         f"{store}/files/{{file_id}}": {"GET": api.file, "POST": api.set_attributes, "DELETE": api.remove},
         f"{store}/files/{{file_id}}/content": {"GET": api.content},
-        f"{store}/file_batches": {"POST": api.add_batch},
+        f"{store}/file_batches": {"POST": once(api.add_batch)},
         f"{store}/file_batches/{{file_batch_id}}": {"GET": api.batch},
         f"{store}/file_batches/{{file_batch_id}}/cancel": {"POST": api.cancel},
         f"{store}/file_batches/{{file_batch_id}}/files": {"GET": api.batch_files},

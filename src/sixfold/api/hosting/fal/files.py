@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
-import secrets
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +18,7 @@ from sixfold.core.media import media
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.web import bodies, requests, responses, uploads
 from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
 
 _LIFE_SECONDS = 3600
 _MAX_TICKET_CHARS = 64
@@ -65,8 +64,15 @@ class FalFiles:
 
     async def upload(self, request: Request) -> Response:
         principal = await authenticate(self._services, request)
-        body: schemas.FalFileSchema = {"access_url": self._url(await self._store(request, principal))}
-        return responses.json(body)
+
+        async def work(received: ReceivedUpload) -> Response:
+            stored = await self._services.media.upload(principal.tenant, received.path, received.content_type)
+            body: schemas.FalFileSchema = {"access_url": self._url(stored.name)}
+            return responses.json(body)
+
+        return await uploads.receive_once(
+            self._services, request, principal, work, error_format=schemas.error
+        )
 
     async def initiate(self, request: Request) -> Response:
         """Return the URL for a file, and where to PUT it within an hour with the same account's key."""
@@ -94,8 +100,7 @@ class FalFiles:
         try:
             await self._services.media.find(name)
         except errors.NotFound:
-            await self._store(request, principal, name)
-            return Response(status_code=200)
+            return await self._store(request, principal, name)
         raise errors.Conflict("The upload URL has already been used: request another one")
 
     async def _ticket(self, principal: Principal, name: str, expires: str) -> str:
@@ -104,20 +109,14 @@ class FalFiles:
         text = f"upload {principal.account_id} {name} {expires}"
         return hmac.digest(secret.encode(), text.encode(), hashlib.sha256).hex()
 
-    async def _store(self, request: Request, principal: Principal, name: str = "") -> str:
-        path = self._services.settings.data_dir / "tmp" / f"fal-{secrets.token_hex(16)}"
-        await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
-        try:
-            received = await uploads.receive(request, path)
-            stored = await self._services.media.upload(
-                principal.tenant, received.path, received.content_type, name
-            )
-        except OSError as error:
-            raise errors.StoreFailed from error
-        else:
-            return stored.name
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+    async def _store(self, request: Request, principal: Principal, name: str) -> Response:
+        async def work(received: ReceivedUpload) -> Response:
+            await self._services.media.upload(principal.tenant, received.path, received.content_type, name)
+            return Response(status_code=200)
+
+        return await uploads.receive_once(
+            self._services, request, principal, work, error_format=schemas.error
+        )
 
     def _url(self, name: str) -> str:
         return f"{self._base_url}{MEDIA_PATH}{name}"

@@ -43,7 +43,11 @@ def document() -> OpenApiDocument:
             "Cancel a request", {202: canceled, 400: canceled}, _STATUSES
         ),
         f"POST {schemas.BASE}/files/upload": OperationSpec(
-            "Upload a file", {200: openapi.response("Stored", schemas.FalFileSchema)}, _STATUSES, bodies=file
+            "Upload a file",
+            {200: openapi.response("Stored", schemas.FalFileSchema)},
+            _STATUSES,
+            parameters=(openapi.IDEMPOTENCY,),
+            bodies=file,
         ),
         f"POST {schemas.BASE}/storage/auth/token": OperationSpec(
             "The credential of uploads",
@@ -57,7 +61,10 @@ def document() -> OpenApiDocument:
             {"type": "object", "properties": {"content_type": str, "file_name": str}},
         ),
         f"PUT {schemas.BASE}/storage/upload/{{name}}": OperationSpec(
-            "Upload to a URL", {200: {"description": "Stored"}}, _STATUSES, bodies=file
+            "Upload to a URL",
+            {200: {"description": "Stored"}},
+            _STATUSES,
+            bodies=file,
         ),
     }
     return OpenApiDocument(

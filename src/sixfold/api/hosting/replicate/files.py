@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import secrets
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -20,6 +18,7 @@ from sixfold.core.database import Query, Rows, Transaction, one
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.web import requests, responses, uploads
 from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
 
 # The form field that contains the file.
 _PART = b"content"
@@ -40,16 +39,14 @@ class ReplicateFiles:
     async def upload(self, request: Request) -> Response:
         """Store a file; its URL can be used as an input."""
         principal = await self._services.authenticator.bearer(request)
-        path = self._services.settings.data_dir / "tmp" / f"file-{secrets.token_hex(16)}"
-        await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
-        try:
-            received = await uploads.receive(request, path, _PART)
+
+        async def work(received: ReceivedUpload) -> Response:
             stored = await self._services.media.upload(principal.tenant, received.path, received.content_type)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
-        return responses.json(await self._one(principal.tenant, stored.id), 201)
+            return responses.json(await self._one(principal.tenant, stored.id), 201)
+
+        return await uploads.receive_once(
+            self._services, request, principal, work, part=_PART, error_format=schemas.error
+        )
 
     async def page(self, request: Request) -> Response:
         """Return the account's files, newest first."""

@@ -110,6 +110,7 @@ def _others() -> dict[str, OperationSpec]:
             "Upload a file",
             {201: openapi.response("The file", schemas.ReplicateFileSchema)},
             _STATUSES,
+            parameters=(openapi.IDEMPOTENCY,),
             bodies={"multipart/form-data": upload},
         ),
         "GET /files": _get(

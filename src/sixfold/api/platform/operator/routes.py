@@ -53,9 +53,9 @@ class OperatorRoutes:
         url = f"{self._services.settings.base_url}/signin?token={invited.token}"
         return responses.json({**schemas.of_account(invited.account), "url": url}, 201, _NO_STORE)
 
-    async def credit(self, request: Request) -> Response:
+    async def credit(self, request: Request, principal: Principal) -> Response:
         """Add credit to an account, or withdraw a negative amount."""
-        principal, body = await self._fields(request)
+        body = await _body(request)
         amount, reason = _amount(body, "amount_usd"), fields.text(body, "reason")
         return await self._changed(
             customers.credit(principal, requests.path_value(request, "account_id"), amount, reason)
@@ -90,11 +90,14 @@ class OperatorRoutes:
         return responses.json({"actions": rows, "next_cursor": result.next_cursor}, headers=_NO_STORE)
 
     async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
-        principal = await self._services.authenticator.bearer(request)
-        return principal, bodies.parse_object(await request.body() or b"{}")
+        return await self._services.authenticator.bearer(request), await _body(request)
 
     async def _changed(self, transaction: Transaction[Account]) -> Response:
         return responses.json(schemas.of_account(await self._write(transaction)), headers=_NO_STORE)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    return bodies.parse_object(await request.body() or b"{}")
 
 
 def _page(request: Request, name: str) -> tuple[str, int, str | None]:
@@ -120,7 +123,8 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, root = OperatorRoutes(services), "/api/operator"
     account_path = f"{root}/accounts/{{account_id}}"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
-    posts = {"credit": handlers.credit, "suspend": handlers.suspend, "resume": handlers.resume}
+    credit = services.idempotency.once(services.authenticator.bearer, handlers.credit)
+    posts = {"credit": credit, "suspend": handlers.suspend, "resume": handlers.resume}
     return (
         RouteEntry(
             f"{root}/accounts",

@@ -133,6 +133,7 @@ def operations() -> dict[str, OperationSpec]:
             changed,
             (400, 404),
             _request("CreditRequest", {"amount_usd": str | float, "reason": str}, {}),
+            (openapi.IDEMPOTENCY,),
         ),
         f"POST {account_path}/suspend": OperationSpec("Suspend an account", changed, (400, 404), reason),
         f"POST {account_path}/resume": OperationSpec(

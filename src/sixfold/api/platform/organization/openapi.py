@@ -50,10 +50,14 @@ def operations() -> dict[str, OperationSpec]:
             {200: _list("organizations", schemas.OrganizationChoiceSchema)},
         ),
         "POST /api/organizations": OperationSpec(
-            "Create an organization without credit", {201: choice}, (400, 409), _NEW
+            "Create an organization without credit", {201: choice}, (400, 409), _NEW, (openapi.IDEMPOTENCY,)
         ),
         "POST /api/organization/accept": OperationSpec(
-            "Accept an invitation", {201: choice}, (400, 404, 409), openapi.shape("Acceptance", token=str)
+            "Accept an invitation",
+            {201: choice},
+            (400, 404, 409),
+            openapi.shape("Acceptance", token=str),
+            (openapi.IDEMPOTENCY,),
         ),
         "POST /api/organization/transfer": OperationSpec(
             "Make a member the owner; an account with an e-mail address needs a `handle`, its new name",
@@ -101,7 +105,9 @@ def _teams() -> dict[str, OperationSpec]:
     team = openapi.response("The team", schemas.TeamSchema)
     return {
         f"GET {root}/teams": OperationSpec("The teams", {200: _list("teams", schemas.TeamSchema)}),
-        f"POST {root}/teams": OperationSpec("Create a team", {201: team}, (400, 409), _TEAM),
+        f"POST {root}/teams": OperationSpec(
+            "Create a team", {201: team}, (400, 409), _TEAM, (openapi.IDEMPOTENCY,)
+        ),
         f"PATCH {root}/teams/{{team_id}}": OperationSpec(
             "Change the name or budgets of a team", {200: team}, (400, 404, 409), _TEAM
         ),

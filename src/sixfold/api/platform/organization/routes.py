@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -33,8 +34,7 @@ class OrganizationRoutes:
         return await self._services.authenticator.bearer(request)
 
     async def _fields(self, request: Request) -> tuple[Principal, dict[str, Any]]:
-        principal = await self._caller(request)
-        return principal, bodies.parse_object(await request.body() or b"{}")
+        return await self._caller(request), await _body(request)
 
     # -- the organization --------------------------------------------------------------------------
 
@@ -66,9 +66,9 @@ class OrganizationRoutes:
         choices: list[schemas.OrganizationChoiceSchema] = [_choice(dict(row)) for row in rows]
         return responses.json({"organizations": choices}, headers=_NO_STORE)
 
-    async def create(self, request: Request) -> Response:
+    async def create(self, request: Request, principal: Principal) -> Response:
         """Create an organization without credit, owned by the person of the key."""
-        principal, body = await self._fields(request)
+        body = await _body(request)
         handle = fields.text(body, "name")
         account = await self._write(organizations.create(principal.account_id, handle))
         member = await self._read(members.of_person(account.id, principal.account_id))
@@ -131,9 +131,9 @@ class OrganizationRoutes:
         await self._write(invitations.withdraw(principal.account_id, invitation_id))
         return Response(status_code=204)
 
-    async def accept(self, request: Request) -> Response:
+    async def accept(self, request: Request, principal: Principal) -> Response:
         """Accept an invitation as the person of the key."""
-        principal, body = await self._fields(request)
+        body = await _body(request)
         token = fields.text(body, "token")
         member = await self._write(invitations.accept(token, principal.account_id))
         account = await self._read(accounts.by_id(member.account_id))
@@ -146,8 +146,8 @@ class OrganizationRoutes:
         principal = await self._caller(request)
         return responses.json({"teams": await self._read(_teams(principal.account_id))}, headers=_NO_STORE)
 
-    async def create_team(self, request: Request) -> Response:
-        principal, body = await self._fields(request)
+    async def create_team(self, request: Request, principal: Principal) -> Response:
+        body = await _body(request)
         name, budgets = fields.text(body, "name"), fields.changes(body)
         day, month = _micros(budgets.get("budget_day")), _micros(budgets.get("budget_month"))
         team = await self._write(teams.create(principal.account_id, name, day, month))
@@ -197,6 +197,10 @@ class OrganizationRoutes:
             raise errors.NotFound(f"Key {key_id[:60]} not found")
         await self._write(keys.revoke(key_id))
         return Response(status_code=204)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    return bodies.parse_object(await request.body() or b"{}")
 
 
 def _micros(value: Any) -> int | None:
@@ -257,6 +261,7 @@ def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, size, root = OrganizationRoutes(services), _BODY_BYTES, "/api/organization"
+    once = partial(services.idempotency.once, services.authenticator.bearer)
     read_and_write = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
     return (
         RouteEntry(
@@ -267,11 +272,11 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         ),
         RouteEntry(
             "/api/organizations",
-            {"GET": handlers.list_own, "POST": handlers.create},
+            {"GET": handlers.list_own, "POST": once(handlers.create)},
             size,
             access={"GET": rights.PERSON_READ, "POST": rights.PERSON},
         ),
-        RouteEntry(f"{root}/accept", {"POST": handlers.accept}, size, access=rights.PERSON),
+        RouteEntry(f"{root}/accept", {"POST": once(handlers.accept)}, size, access=rights.PERSON),
         RouteEntry(f"{root}/transfer", {"POST": handlers.transfer}, size, access=rights.OWNER),
         RouteEntry(f"{root}/members", {"GET": handlers.list_members}, access=rights.ACCOUNT_READ),
         RouteEntry(
@@ -291,7 +296,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         ),
         RouteEntry(
             f"{root}/teams",
-            {"GET": handlers.list_teams, "POST": handlers.create_team},
+            {"GET": handlers.list_teams, "POST": once(handlers.create_team)},
             size,
             access=read_and_write,
         ),

@@ -6,6 +6,7 @@ Source: https://platform.openai.com/docs/api-reference/conversations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypedDict, cast
 
 import msgspec
@@ -18,6 +19,7 @@ from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
 from sixfold.core.concurrency.single_thread import PARSER
@@ -86,12 +88,11 @@ class ConversationRoutes:
         self._auth = auth
         self._store = store
 
-    async def create(self, request: Request) -> Response:
-        tenant = await self._tenant(request)
+    async def create(self, request: Request, principal: Principal) -> Response:
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
         items = await _read_items(raw, body) if body.get("items") is not None else ()
-        record = await self._store.create(tenant, _metadata(body.get("metadata")), items)
+        record = await self._store.create(principal.tenant, _metadata(body.get("metadata")), items)
         return responses.json(_conversation(record))
 
     async def show(self, request: Request) -> Response:
@@ -116,14 +117,13 @@ class ConversationRoutes:
         }
         return responses.json(deleted)
 
-    async def add_items(self, request: Request) -> Response:
-        tenant = await self._tenant(request)
+    async def add_items(self, request: Request, principal: Principal) -> Response:
         _check_include(request)
         raw = await request.body()
         items = await _read_items(raw, await bodies.parse(bodies.parse_object, raw))
         if not items:
             raise InvalidRequest("items must have at least one item", param="items")
-        added = await self._store.add(tenant, _id(request), items)
+        added = await self._store.add(principal.tenant, _id(request), items)
         return await _page([item.item for item in added], more=False)
 
     async def list_items(self, request: Request) -> Response:
@@ -153,16 +153,17 @@ class ConversationRoutes:
 
 def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
     routes = ConversationRoutes(auth, services.conversations)
+    once = partial(services.idempotency.once, auth.enter, error_format=openai_errors.dialect)
     body = services.settings.inline_body_bytes
     path = "/v1/conversations/{conversation_id}"
     item_handlers = {"GET": routes.show, "POST": routes.update, "DELETE": routes.delete}
-    items = {"GET": routes.list_items, "POST": routes.add_items}
+    items = {"GET": routes.list_items, "POST": once(routes.add_items)}
     item = {"GET": routes.show_item, "DELETE": routes.delete_item}
     return ApiGroup(
         "conversations",
         openai_errors.dialect,
         (
-            RouteEntry("/v1/conversations", {"POST": routes.create}, body, access=rights.RUN),
+            RouteEntry("/v1/conversations", {"POST": once(routes.create)}, body, access=rights.RUN),
             RouteEntry(path, item_handlers, access=rights.RUN),
             RouteEntry(f"{path}/items", items, body, access=rights.RUN),
             RouteEntry(f"{path}/items/{{item_id}}", item, access=rights.RUN),
