@@ -48,13 +48,17 @@ _CLOSE_PENDING = "The session has stopped, but its end could not be stored: repe
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """A request for a session; `fps` is ignored for models that output poses."""
+    """A request for a session; `fps` is ignored for models that output poses.
+
+    `hardware` is an id of the hardware catalog; by default, that of the template.
+    """
 
     principal: Principal
     request_id: str
     model: str
     inputs: Mapping[str, Any]
     fps: int | None = None
+    hardware: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ class SessionService:
             raise errors.BadRequest(f"{request.model} does not support sessions: create a prediction instead")
         values = model.check(request.inputs)
         engine, quality = model.choose(values, self._session_catalog.policy)
-        rate = self._session_catalog.templates.hardware_rate(request.model, None)
+        rate = self._session_catalog.templates.hardware_rate(request.model, request.hardware)
         free = self._session_catalog.catalog.prices.own_hardware_free and engine.on_own_hardware
         draft = SessionDraft(
             account_id=request.principal.account_id,

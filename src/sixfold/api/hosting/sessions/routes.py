@@ -63,7 +63,9 @@ class SessionRoutes:
             if model not in self._services.predictions.catalog:
                 await self._services.predictions.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} does not support sessions: create a prediction instead")
-            order = SessionRequest(principal, requests.request_id(request), model, body.inputs, body.fps)
+            order = SessionRequest(
+                principal, requests.request_id(request), model, body.inputs, body.fps, body.hardware
+            )
             session = await self._live.create(order)
             return self._answer(schemas.new_session(session, self._base_url), session.session, 201)
 

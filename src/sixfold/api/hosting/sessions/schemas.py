@@ -43,10 +43,11 @@ _decode = json_decoding.decode_whole
 
 
 class SessionBodySchema(TypedDict, total=False):
-    """The inputs of a session and its frames per second."""
+    """The inputs of a session, its frames per second, and its hardware instead of the template's."""
 
     input: dict[str, Any] | None
     fps: Annotated[int | None, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_FPS})]
+    hardware: str | None
 
 
 _Address = Annotated[str, msgspec.Meta(description="the websocket URL, including the token")]
@@ -95,6 +96,7 @@ class SessionBody:
 
     inputs: dict[str, Any]
     fps: int | None
+    hardware: str | None
 
 
 def parse_body(body: dict[str, Any]) -> SessionBody:
@@ -107,9 +109,14 @@ def parse_body(body: dict[str, Any]) -> SessionBody:
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int) or not 1 <= fps <= MAX_FPS):
         sentence = f"fps must be a whole number from 1 to {MAX_FPS}"
         problems.append(errors.Problem("fps", sentence, "out_of_range"))
+    hardware = body.get("hardware") or None
+    if not isinstance(hardware, str | None):
+        problems.append(errors.Problem("hardware", "hardware must be a string", "string_type"))
     if problems:
         raise errors.InvalidInput(problems)
-    return SessionBody(cast("dict[str, Any]", parse_input), cast("int | None", fps))
+    return SessionBody(
+        cast("dict[str, Any]", parse_input), cast("int | None", fps), cast("str | None", hardware)
+    )
 
 
 def session(record: SessionRecord, base_url: str) -> SessionSchema:
