@@ -192,7 +192,7 @@ def _is_absent(descriptor: Descriptor, value: Any) -> bool:
 
 
 def _fill(descriptor: Descriptor, checked: dict[str, Any]) -> None:
-    if descriptor.default is not None:
+    if not _is_absent(descriptor, descriptor.default):
         checked[descriptor.name] = descriptor.default
     elif descriptor.required:
         raise _InvalidValue("is required", "missing")
