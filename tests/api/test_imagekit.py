@@ -279,6 +279,14 @@ async def test_what_cannot_be_finished_in_time_is_canceled_and_free(tmp_path: Pa
         assert await app.faults() == ()
 
 
+@pytest.mark.parametrize(
+    "path", ["create_image/x", "create_and_upload_image_klein/x", "api/style-transfer/x"]
+)
+async def test_unknown_path_below_a_route_is_404(app: AppFixture, path: str) -> None:
+    answer = await app.client.get(f"/{path}", headers=app.bearer)
+    assert (answer.status_code, list(answer.json())) == (404, ["detail"])
+
+
 async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path: Path) -> None:
     async with running_app(tmp_path, areas=("media",)) as app:
         gone = await app.client.get("/create_image", params=SMALL)

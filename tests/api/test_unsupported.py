@@ -77,6 +77,14 @@ async def test_unknown_path_names_the_list_of_paths(gateway: Gateway) -> None:
             assert answer.status_code == 501, (method, path)
 
 
+async def test_missing_method_of_a_path_is_405(gateway: Gateway) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        await gateway.openai(max_retries=2).chat.completions.list()
+    assert (caught.value.status_code, caught.value.code) == (405, "method_not_allowed")
+    assert caught.value.response.headers["Allow"] == "POST"
+    assert "GET /v1/responses/{id}" in cast("Any", caught.value.body)["message"]
+
+
 async def test_no_unsupported_path_has_a_route(gateway: Gateway) -> None:
     table = cast("Any", gateway.app.asgi).table
     accepted = [

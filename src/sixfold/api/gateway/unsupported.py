@@ -98,10 +98,10 @@ def error(scope: Scope) -> errors.SixfoldError:
 
 
 def method_error(scope: Scope) -> errors.SixfoldError:
-    """Return the error for a method that a path does not have: `NotSupported` for one of a library."""
+    """Return the error for a method that a path does not have; it names the alternative for a library's."""
     methods = {path: row for (method, path), row in METHODS.items() if method == scope["method"]}
     resource = _find(scope["path"], methods)
-    return errors.MethodNotAllowed() if resource is None else errors.NotSupported(resource.message())
+    return errors.MethodNotAllowed("" if resource is None else resource.message())
 
 
 def _find(path: str, resources: Mapping[str, UnsupportedResource]) -> UnsupportedResource | None:

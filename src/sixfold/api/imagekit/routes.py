@@ -36,6 +36,12 @@ IMAGE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
 FORMATS = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpeg"}
 _JSON = "application/json"
 _VARY = {"Vary": "Accept"}
+_PREFIXES = (
+    "/create_image/",
+    "/create_and_upload_image/",
+    "/create_and_upload_image_klein/",
+    "/api/style-transfer/",
+)
 _REPEAT = "The server is shutting down: repeat the request with the same Idempotency-Key"
 
 
@@ -306,6 +312,7 @@ def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
                 access=rights.RUN,
             ),
         ),
+        prefixes=_PREFIXES,
     )
 
 
