@@ -67,7 +67,7 @@ def test_a_preview_serves_only_where_it_may() -> None:
     )
 
 
-def test_what_nobody_pays_for_never_goes_to_a_provider() -> None:
+def test_unpaid_request_never_uses_a_provider() -> None:
     assert chosen(build(), terms("fal", "painter", paid=False)) == "painter"
     with pytest.raises(errors.EngineUnavailable):
         build()["ra1"].choose({}, terms("fal", paid=False))

@@ -44,7 +44,7 @@ def test_weights_serve_their_own_name_alone() -> None:
     assert remover.choose({"model": "u2netp"}, ready)[0].name == "matting"
 
 
-def test_engines_are_told_inputs_by_their_own_names() -> None:
+def test_engines_get_inputs_under_their_own_names() -> None:
     inputs = model("anime-image").check({"prompt": "x", "width": 519})
     response = model("anime-image").for_engine(inputs)
     assert (response["format"], response["steps"], response["guidance"], response["width"]) == (

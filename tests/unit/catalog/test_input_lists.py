@@ -76,7 +76,7 @@ def test_a_list_may_come_as_json_or_as_text(descriptor: Descriptor, value: Any, 
         (SERIES, "[" * 100_000, "series must contain only numbers"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_said(descriptor: Descriptor, value: Any, says: str) -> None:
+def test_invalid_list_is_refused_with_a_reason(descriptor: Descriptor, value: Any, says: str) -> None:
     assert problem(descriptor, value) == says
 
 

@@ -93,7 +93,7 @@ def test_empty_text_is_a_value_except_for_urls() -> None:
 
 
 @pytest.mark.parametrize("number", [True, float("nan"), float("inf"), "1", [1]])
-def test_what_is_no_number_is_no_number(number: object) -> None:
+def test_number_input_rejects_other_values(number: object) -> None:
     assert "strength" in _problems({"prompt": "x", "strength": number})
 
 

@@ -113,7 +113,7 @@ def test_held_back_preview_names_the_setting_that_serves_it() -> None:
         CATALOG["embeddings"].choose({}, terms)
 
 
-def test_order_that_refuses_previews_is_not_told_to_allow_them() -> None:
+def test_remedy_omits_previews_if_the_request_refuses_them() -> None:
     terms = SelectionPolicy(
         previews=True, status_of=lambda name: EngineStatus(name == "hashed-embeddings"), full_only=True
     )
