@@ -96,7 +96,7 @@ def test_an_empty_setting_allows_nothing() -> None:
 @pytest.mark.parametrize(
     "text", ["example.internal", "127.0.0.1/8", "10.0.0.0/33", "fe80::1%lo", "10.*", "*"]
 )
-def test_what_is_no_network_is_named(text: str) -> None:
+def test_invalid_network_is_named_in_the_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a network") as caught:
         AllowList.parse(f"127.0.0.0/8, {text}")
     assert repr(text) in str(caught.value)

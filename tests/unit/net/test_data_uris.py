@@ -49,7 +49,7 @@ def test_a_data_uri_gives_its_bytes_and_its_type(text: str, body: bytes, content
         "data:" + "x" * 5000 + ",a",
     ],
 )
-def test_what_is_none_is_refused_in_a_sentence(text: str) -> None:
+def test_invalid_data_uri_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(FetchFailed, match="is not valid"):
         parse_data_uri(text, 100)
 
