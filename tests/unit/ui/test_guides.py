@@ -100,7 +100,7 @@ def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
     assert all(f'<a href="/docs/{guide.name}">' in listed for guide in EDITION.of("reference/http"))
 
 
-def test_a_session_is_told_apart_and_copies_without_its_prompt(tmp_path: Path) -> None:
+def test_console_block_separates_prompt_command_and_output(tmp_path: Path) -> None:
     text = "# A\n\nOne. Two.\n\n```console\n$ curl a \\\n  -d b |\n  jq\n{}\n```\n"
     visible = renderer.render(text, _around(tmp_path)).html
     assert (

@@ -62,7 +62,7 @@ def to_html(text: str, context: RenderContext = HERE) -> str:
         ("|a|\n|-:|\n|1|", '<td class="right">1</td>'),
     ],
 )
-def test_what_is_written_reads_so(text: str, html: str) -> None:
+def test_markdown_renders_as_html(text: str, html: str) -> None:
     assert html in to_html(text)
 
 

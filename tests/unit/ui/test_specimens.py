@@ -57,7 +57,7 @@ def test_they_are_small_and_none_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_each_can_be_seen_or_heard(name: str) -> None:
+def test_each_example_has_a_visible_image_or_audible_sound(name: str) -> None:
     row, visible = ROWS[name], specimens.by_model()[name]
     if visible.kind in ("image", "video"):
         with Image.open(specimens.FOLDER.parent / visible.still) as picture:
