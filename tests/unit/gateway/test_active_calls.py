@@ -33,7 +33,7 @@ async def _list_calls(
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize("together", [False, True])
-async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
+async def test_running_call_is_logged_and_its_end_is_written_once(
     tmp_path: Path, backend: str, *, together: bool
 ) -> None:
     async with databases.OPENERS[backend](tmp_path, None) as database:

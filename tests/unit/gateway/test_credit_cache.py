@@ -49,7 +49,7 @@ async def test_a_quarter_of_what_is_there_may_be_asked_for_at_once(database: Dat
     assert requests == [True, False, True, False]
 
 
-async def test_what_is_held_and_what_is_not_written_yet_is_not_there(database: Database) -> None:
+async def test_held_and_unwritten_amounts_reduce_the_credit(database: Database) -> None:
     account_id = await _account(database, 400)
     await database.write(ledger.hold(account_id, "h", 200))
     assert not await _covers(_trust(database), account_id, None, 51)

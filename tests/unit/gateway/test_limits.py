@@ -67,7 +67,7 @@ async def test_minute_quota_may_burst_and_refills_evenly(rated: Rated) -> None:
         await rates.spend("k", 6)
 
 
-async def test_what_is_known_afterwards_delays_those_that_come_next(rated: Rated) -> None:
+async def test_tokens_reported_later_delay_the_next_requests(rated: Rated) -> None:
     rates, clock = rated.rates, rated.clock
     await rates.spend("k", 60, 10)
     await rates.add("k", 60, 100)
@@ -247,7 +247,7 @@ async def test_a_budget_begins_anew_with_the_day_and_the_month(clocked: Clocked)
     await write(ledger.hold(account.id, "next month", 100, payer))
 
 
-async def test_what_was_refused_was_not_counted(clocked: Clocked) -> None:
+async def test_refused_hold_does_not_count_against_the_budget(clocked: Clocked) -> None:
     write = clocked.database.write
     account = await write(accounts.create("ada@example.com", credit=50))
     payer = Payer("key_1", budget_day=100)

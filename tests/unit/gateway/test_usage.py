@@ -99,7 +99,7 @@ def test_images_and_audio_are_priced_by_their_units() -> None:
     assert drawn.cost(TokenUsage(10, 30, units=Units(image_out=20))) == 10 + 20 + 100
 
 
-def test_what_no_server_told_is_what_was_expected() -> None:
+def test_missing_usage_is_filled_from_the_expected_usage() -> None:
     expected = TokenUsage(10, 200, units=Units(2, 1000, 40))
     assert merge_usage(None, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 1000, 40))
     assert merge_usage(TokenUsage(5, 7), expected) == TokenUsage(5, 7, units=Units(2, 1000, 40))

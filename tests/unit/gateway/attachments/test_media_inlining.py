@@ -76,7 +76,7 @@ async def test_file_like_urls_go_through_the_same_fetcher(address: str) -> None:
     assert store.asked == [f"image {address.strip()}"]
 
 
-async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
+async def test_values_that_are_no_image_urls_are_unchanged() -> None:
     store = FakeStore()
     call = {"role": "assistant", "content": [{"type": "tool_use", "input": {"image_url": URL}}]}
     result = {"type": "search_result", "source": URL}

@@ -173,7 +173,7 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
         assert messages == [('["mine"]', ""), ('["theirs"]', "s/m")]
 
 
-async def test_what_a_request_does_not_say_the_operator_does(tmp_path: Path) -> None:
+async def test_store_defaults_to_the_operators_setting(tmp_path: Path) -> None:
     async with place("sqlite", tmp_path) as here:
         assert [here.response_store().should_store(request) for request in (None, True, False)] == [
             True,

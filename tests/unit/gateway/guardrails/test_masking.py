@@ -41,13 +41,13 @@ HOSTILE = ("sk-", "eyJa-", "1 4444 ", "444 ", "a@", "a", "-----BEGIN ", "-----BE
 
 
 @pytest.mark.parametrize(("text", "masked"), FOUND.items(), ids=[text[:20] for text in FOUND])
-def test_what_is_found_is_replaced_and_nothing_else(text: str, masked: str) -> None:
+def test_secret_is_masked_without_changing_other_text(text: str, masked: str) -> None:
     assert mask(f"It is {text}, she said.", KINDS) == f"It is {masked}, she said."
     assert mask(text, KINDS) == masked
 
 
 @pytest.mark.parametrize("text", LEFT)
-def test_what_only_looks_like_it_is_left(text: str) -> None:
+def test_text_that_resembles_a_secret_is_not_masked(text: str) -> None:
     assert mask(text, KINDS) == text
 
 
