@@ -33,7 +33,7 @@ def refusal(access: KeylessAccess, connection: HTTPConnection) -> str:
     return refused.value.message
 
 
-def test_what_was_forwarded_is_counted_and_logged_once_a_minute(
+def test_forwarded_requests_are_logged_once_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     moment = 100.0

@@ -44,7 +44,7 @@ def test_field_named_a_secret_is_redacted(text: str) -> None:
     assert "hunter2" not in logs.redact(text)
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_text_without_secrets_is_not_redacted() -> None:
     text = f"pred {ids.new('pred')} of {ids.new('acct')} asked by {ids.new('req')}: a monkey in a hockey game"
     assert logs.redact(text) == text
 

@@ -72,7 +72,7 @@ async def test_a_whole_answer_has_its_headers_and_those_of_the_server() -> None:
         writer.close()
 
 
-async def test_what_is_asked_ahead_is_answered_in_its_order() -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     async with _served() as (port, state, request, response), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ASKED % b"late" + _ASKED % b"two" + _ASKED % b"three")
