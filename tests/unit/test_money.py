@@ -25,7 +25,7 @@ def test_amount_has_two_decimals_or_as_many_as_needed(micros: int, text: str) ->
 
 
 @given(st.integers(-(2**60), 2**60))
-def test_what_is_written_is_read_back_exactly(micros: int) -> None:
+def test_formatted_amount_parses_to_the_same_amount(micros: int) -> None:
     assert money.parse_usd(money.format_usd(micros)) == micros
 
 
@@ -45,7 +45,7 @@ def test_what_is_written_is_read_back_exactly(micros: int) -> None:
         "1e-999999",
     ],
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_invalid_amount_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an amount"):
         money.parse_usd(text)
 

@@ -29,7 +29,9 @@ def test_environment_overrides_file_and_file_the_default(tmp_path: Path) -> None
         ({"SIXFOLD_CONFIG": "/nowhere/sixfold.toml"}, "configuration file /nowhere/sixfold.toml not found"),
     ],
 )
-def test_what_cannot_be_understood_is_named(tmp_path: Path, environ: dict[str, str], sentence: str) -> None:
+def test_invalid_setting_is_named_in_the_error(
+    tmp_path: Path, environ: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(InvalidSetting, match=sentence):
         settings.load({"SIXFOLD_DATA_DIR": str(tmp_path), **environ})
 
@@ -74,7 +76,7 @@ def test_a_worker_sees_no_secret() -> None:
         ("DRIVER", "banana", "must be process or inline"),
     ],
 )
-def test_what_would_break_the_server_quietly_stops_its_start(name: str, value: str, message: str) -> None:
+def test_unusable_setting_prevents_the_start(name: str, value: str, message: str) -> None:
     with pytest.raises(InvalidSetting, match=message):
         settings.load({f"SIXFOLD_{name}": value})
 
