@@ -75,7 +75,7 @@ def test_a_blurred_picture_is_less_sharp(tmp_path: Path) -> None:
     assert messages[1] < messages[0] / 2
 
 
-def test_light_and_dark_are_told_apart(tmp_path: Path) -> None:
+def test_caption_distinguishes_bright_and_dark_images(tmp_path: Path) -> None:
     assert caption_of(tmp_path, scene() * 0.15)["kind"] == "a night scene"
     assert "bright" in caption_of(tmp_path, np.full((64, 64, 3), 240))["text"]
 

@@ -169,7 +169,7 @@ def test_trick_files_are_refused(tmp_path: Path, operation: str) -> None:
             encoded(tmp_path, path, operation=operation)
 
 
-def test_what_is_not_there_is_told(tmp_path: Path, film: Path) -> None:
+def test_missing_stream_or_time_is_refused_with_a_reason(tmp_path: Path, film: Path) -> None:
     with pytest.raises(UnusableInput, match="start must be less than"):
         encoded(tmp_path, film, operation="gif", start=9)
     tone = np.zeros((2, 4800), np.float32)
@@ -298,9 +298,7 @@ def test_a_ladder_is_av1_and_never_enlarged(tmp_path: Path, film: Path) -> None:
             )
 
 
-def test_what_is_no_picture_and_what_is_no_number_are_refused(
-    tmp_path: Path, film: Path, picture: Path
-) -> None:
+def test_invalid_media_and_sizes_are_refused(tmp_path: Path, film: Path, picture: Path) -> None:
     for source, inputs in (
         (film, {"operation": "image-responsive"}),
         (picture, {"operation": "image-responsive", "widths": "5"}),

@@ -103,7 +103,7 @@ def landscape(seed: int) -> Any:
 
 
 @pytest.mark.nightly
-def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
+def test_landscape_without_a_subject_has_low_confidence(tmp_path: Path) -> None:
     messages = [segmentation.alpha(landscape(seed))[1] for seed in range(6)]
     assert np.mean(messages) < 0.5, messages
     assert max(messages) < 0.85, messages
@@ -233,7 +233,7 @@ def test_a_model_serves_a_task_whole(onnx: Any, tmp_path: Path) -> None:
     assert (result.quality, result.artifacts[0].content_type) == ("full", "image/png")
 
 
-def test_what_is_no_model_is_named(onnx: Any, tmp_path: Path) -> None:
+def test_invalid_onnx_model_is_named_in_the_error(onnx: Any, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     with pytest.raises(EngineError, match=r"bad\.onnx is not a valid ONNX model"):
         onnx.OnnxMattingEngine(source=str(tmp_path / "bad.onnx"))

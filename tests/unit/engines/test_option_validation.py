@@ -17,7 +17,7 @@ def catalog(folder: Path, **engines: Any) -> Any:
     return app_catalog.catalog(configured, app_catalog.price_table(configured))
 
 
-def test_what_an_engine_understands_reaches_it(tmp_path: Path) -> None:
+def test_valid_options_reach_their_engine(tmp_path: Path) -> None:
     wished: dict[str, Any] = {
         "weights-image": {"source": "/models/sdxl", "offload": "model"},
         "fal-image": {"base_url": "http://127.0.0.1:9"},

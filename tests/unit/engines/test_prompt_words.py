@@ -66,7 +66,7 @@ def test_no_unknown_noun_is_ignored_in_silence() -> None:
         ("雪中的狐狸", {"雪", "狐狸"}),
     ],
 )
-def test_what_is_painted_counts_as_understood(prompt: str, understood: set[str]) -> None:
+def test_painted_words_count_as_understood(prompt: str, understood: set[str]) -> None:
     assert understood <= set(READERS["image"](prompt).understood)
 
 

@@ -129,7 +129,7 @@ def test_a_fault_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
     assert str(raised.value) == "source code string cannot contain null bytes"
 
 
-def test_what_a_file_prints_or_kills_is_no_description(tmp_path: Path) -> None:
+def test_printed_text_and_early_exit_are_no_description(tmp_path: Path) -> None:
     ending = write(tmp_path, "import os\nos._exit(1)\n")
     assert watcher.describe(ending, {}).fault == "it exited while it was being read"
     printing = "import sixfold\nprint('{}')\n@sixfold.model\ndef f(a: str) -> str:\n    return a\n"
@@ -145,7 +145,7 @@ RESULTS = [
 
 
 @pytest.mark.parametrize(("hint", "value", "kinds", "data"), RESULTS)
-def test_what_it_returns_becomes_the_result(
+def test_return_value_of_a_function_becomes_the_result(
     tmp_path: Path, hint: str, value: str, kinds: tuple[str, ...], data: dict[str, object]
 ) -> None:
     text = f"import sixfold\n@sixfold.model\ndef f() -> {hint}:\n    return {value}\n"
@@ -155,7 +155,7 @@ def test_what_it_returns_becomes_the_result(
     assert dict(result.data) == data
 
 
-def test_what_it_raises_is_told(tmp_path: Path) -> None:
+def test_exception_of_a_function_is_in_the_error(tmp_path: Path) -> None:
     text = "import sixfold\n@sixfold.model\ndef f() -> str:\n    raise ValueError('out of paint')\n"
     engine = FunctionEngine(path=str(write(tmp_path, text)), version="1")
     sink = FakeContext()

@@ -338,7 +338,7 @@ def test_every_drawn_thing_stands_out_where_it_belongs(name: str) -> None:
     assert pixels.stands_out(paint(prompt, **small), paint(prompt, negative_prompt=name, **small))
 
 
-def test_progress_is_told_at_real_stages_and_never_falls() -> None:
+def test_progress_is_reported_in_steps_and_never_falls() -> None:
     listener = Listener()
     SceneEngine().run(Task("t", "ra1", {"prompt": "sea", "width": 64, "height": 64, "seed": 1}), listener)
     assert listener.heard == sorted(listener.heard)

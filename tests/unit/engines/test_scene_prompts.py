@@ -60,7 +60,7 @@ def share(picture: pixels.Picture, low: float, high: float) -> float:
 
 
 @pytest.mark.parametrize("model", ["ra1", "ra2", "photoreal", "anime", "create_image", "fast-image-native"])
-def test_what_is_wanted_on_white_stands_on_white(model: str) -> None:
+def test_subject_on_white_has_a_white_background(model: str) -> None:
     picture = paint("a red mug on a white background", model)
     assert corners(picture).min() > 225
     assert corners(picture[::-1]).min() > 215
@@ -144,7 +144,7 @@ def test_heads_for_portraits_have_every_part_that_can_be_named() -> None:
         ("“日本” on a wall", ""),
     ],
 )
-def test_what_is_to_be_read_is_found_in_the_prompt(prompt: str, text: str) -> None:
+def test_text_to_write_is_found_in_the_prompt(prompt: str, text: str) -> None:
     assert prompt_parser.parse(prompt).letters == text
 
 
@@ -225,7 +225,7 @@ def test_streets_and_rooms_are_streets_and_rooms() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["isometric bedroom", "isometric city"])
-def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> None:
+def test_isometric_subject_has_a_plain_background(prompt: str) -> None:
     picture = paint(prompt)
     edge = np.concatenate([picture[:12].reshape(-1, 3), picture[-12:].reshape(-1, 3)])
     assert float(edge.std(0).max()) < 22
@@ -250,7 +250,9 @@ def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
         ("a duck in a bathtub", "duck", "bathtub", 1),
     ],
 )
-def test_what_is_in_a_thing_looks_out_of_its_mouth(prompt: str, guest: str, host: str, count: int) -> None:
+def test_object_in_a_container_is_visible_above_its_rim(
+    prompt: str, guest: str, host: str, count: int
+) -> None:
     result = spots(prompt)
     assert list(result) == [host, guest]
     (held,), inside = result[host], result[guest]

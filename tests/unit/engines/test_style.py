@@ -219,12 +219,12 @@ def test_another_seed_gives_another_hand(source: Path) -> None:
         ("", None),
     ],
 )
-def test_a_prompt_that_is_only_a_style_is_heard_as_that_style(prompt: str, style: str | None) -> None:
+def test_prompt_of_a_style_name_selects_that_style(prompt: str, style: str | None) -> None:
     assert names.find_style(prompt) == style
 
 
 @pytest.mark.parametrize("style", NAMED_STYLES)
-def test_every_style_is_heard_in_the_ways_people_ask(style: str) -> None:
+def test_every_style_is_recognized_in_common_phrases(style: str) -> None:
     ways = ("{}", "{} style", "in the style of {}", "in {} style", "a {}", "as {} art", "make it {}")
     for way in ways:
         assert names.find_style(way.format(style).upper()) == style, way
@@ -379,7 +379,7 @@ def test_progress_rises_to_one_and_cancels_between_stages(source: Path) -> None:
         run(source, "oil painting", Listener(until=0.15))
 
 
-def test_what_cannot_be_read_is_refused_in_one_sentence(folder: Path, source: Path) -> None:
+def test_unreadable_source_is_refused_in_one_sentence(folder: Path, source: Path) -> None:
     broken = folder / "broken.png"
     broken.write_bytes(b"<svg/>" * 20)
     with pytest.raises(EngineError, match=r"^The file is not an image"):

@@ -167,7 +167,7 @@ def test_fixed_size_model_is_tiled_and_drawings_have_their_own(tmp_path: Path) -
         engine_runs.run(little, tmp_path, {"scale": 2}, image=path)
 
 
-def test_what_is_no_model_that_enlarges_is_named(tmp_path: Path) -> None:
+def test_model_that_does_not_upscale_is_named_in_the_error(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     path = engine_runs.saved(tmp_path / "in.png", engine_runs.scenery((40, 40)))
     other = onnx_tiny.filler(tmp_path / "filler.onnx", side=64)

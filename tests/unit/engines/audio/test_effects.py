@@ -11,7 +11,7 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE
 
 
 @pytest.mark.parametrize("prompt", [*effects.EVENTS, "heavy rain on a roof", "footsteps in the rain"])
-def test_a_sound_is_heard_and_has_clean_ends(prompt: str) -> None:
+def test_sound_is_audible_and_begins_and_ends_silently(prompt: str) -> None:
     result = effects.generate(prompt, 2, 3)
     assert result.shape == (2, 2 * RATE)
     assert result.dtype == np.float32
@@ -20,7 +20,7 @@ def test_a_sound_is_heard_and_has_clean_ends(prompt: str) -> None:
     assert np.array_equal(result, effects.generate(prompt, 2, 3))
 
 
-def test_what_happens_differs_from_what_lasts() -> None:
+def test_events_vary_in_level_more_than_steady_sounds() -> None:
     def swing(prompt: str) -> float:
         """Return the variation of the level between fiftieths of a second."""
         parts = np.square(effects.generate(prompt, 3, 1)[0]).reshape(-1, RATE // 50).mean(1)

@@ -120,7 +120,7 @@ def test_a_prompt_may_leave_parts_out_and_name_the_lead() -> None:
     assert genres.band("energetic lo-fi").energy > genres.band("slow lo-fi").energy
 
 
-def test_verses_and_choruses_come_back_and_are_told_apart() -> None:
+def test_verses_and_choruses_repeat_and_differ() -> None:
     song = arrange(seconds=80)
     starts = {name: [s for s in song.sections if s.name == name] for name in ("verse", "chorus")}
 
@@ -179,7 +179,7 @@ def test_keys_are_understood_as_people_write_them(text: str, tonic: int, minor: 
 
 
 @pytest.mark.parametrize("text", ["H Major", "", "C lydianish", "12", "C Major; D"])
-def test_what_names_no_key_is_refused(text: str) -> None:
+def test_invalid_musical_key_is_refused(text: str) -> None:
     with pytest.raises(UnusableInput, match="key must be"):
         theory.key(text)
 

@@ -63,7 +63,7 @@ def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
     assert max(sum(other.beat == note.beat for other in notes) for note in notes) <= 4
 
 
-def test_a_piece_by_a_policy_is_heard_and_is_the_same_twice(tmp_path: Path) -> None:
+def test_policy_gives_audible_and_repeatable_music(tmp_path: Path) -> None:
     path = write(tmp_path / "a.onnx")
     results = [policy.PolicyEngine().run(task(path), Recorder(folder)) for folder in folders(tmp_path)]
     first, second = (result.artifacts[0].path for result in results)
@@ -76,7 +76,7 @@ def test_a_piece_by_a_policy_is_heard_and_is_the_same_twice(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["noise", "narrow", "empty"])
-def test_what_is_no_policy_is_the_callers_fault(tmp_path: Path, kind: str) -> None:
+def test_invalid_policy_is_an_input_error(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.onnx"
     match kind:
         case "narrow":

@@ -81,7 +81,7 @@ def test_a_score_needs_a_plan() -> None:
     assert transcribe(arrange(abc=SCORE + "D E F G|", cot="melody")) == [(0, 62), (1, 64), (2, 66), (3, 67)]
 
 
-def test_what_is_planned_comes_back_and_what_is_not_does_not() -> None:
+def test_planned_chorus_repeats_and_unplanned_one_does_not() -> None:
     twice = "[Chorus]\n\n[Verse]\n\n[Chorus]\n"
 
     def tunes(cot: str) -> tuple[list[Any], list[Any], list[Any]]:
@@ -168,7 +168,7 @@ def test_keys_raise_and_lower_their_notes(text: str, minor: bool, pitch: int) ->
 @pytest.mark.parametrize(
     "text", ["", "X:1\nK:C\n", "X:1\nK:C\nhello?", "X:1\nL:1/0\nK:C\nC", "X:1\nM:0/4\nK:C\nC", "é" * 30_000]
 )
-def test_what_is_no_score_is_refused_with_a_sentence(text: str) -> None:
+def test_invalid_score_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(UnusableInput, match="abc"):
         abc.parse(text)
 

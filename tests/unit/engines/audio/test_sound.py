@@ -90,7 +90,7 @@ def test_words_call_for_their_sound(prompt: str, loudest: str) -> None:
     assert max(mix.layers, key=lambda name: mix.layers[name]) == loudest
 
 
-def test_what_is_denied_is_not_heard() -> None:
+def test_negated_sounds_are_left_out() -> None:
     assert "wind" not in track.mix_of("a mill without wind").layers
     assert "rain" not in track.mix_of("a street, no rain").layers
     assert "rain" in track.mix_of("a street in the rain, no people").layers

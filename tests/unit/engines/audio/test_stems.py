@@ -90,7 +90,7 @@ def test_files_are_named_encoded_and_as_long_as_the_mix(tmp_path: Path, stems: s
     assert fidelity(files.read(mixed(tmp_path), 60), whole) > (60 if kind == "wav" else 15)
 
 
-def test_what_is_no_sound_is_refused(tmp_path: Path) -> None:
+def test_file_without_audio_is_refused(tmp_path: Path) -> None:
     playlist = tmp_path / "mix.mp3"
     playlist.write_text("#EXTM3U\n#EXTINF:1,\n/etc/passwd\n")
     task = Task(
@@ -131,7 +131,7 @@ def test_a_models_file_serves_window_by_window(tmp_path: Path) -> None:
         assert fidelity(mix[:, middle] * gain, matches[name][:, middle]) > 25
 
 
-def test_a_model_of_another_kind_and_no_model_are_told(tmp_path: Path) -> None:
+def test_missing_or_unsuitable_model_is_named_in_the_error(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     with pytest.raises(EngineError, match="contains no ONNX model"):
         OnnxStemEngine(source=str(tmp_path))

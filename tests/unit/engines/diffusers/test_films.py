@@ -157,9 +157,7 @@ def test_a_run_that_is_canceled_ends_between_two_steps(films: Callable[..., Any]
         films("wan").run(Task("pred_1", "video-c", SHORT), Listener(tmp_path, cancel_at=0.3))
 
 
-def test_a_picture_model_is_told_to_make_pictures(
-    films: Callable[..., Any], weights: Any, tmp_path: Path
-) -> None:
+def test_image_model_is_refused_for_videos(films: Callable[..., Any], weights: Any, tmp_path: Path) -> None:
     from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine  # noqa: PLC0415 - it needs torch
 
     weights.path("sd")

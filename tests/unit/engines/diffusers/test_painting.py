@@ -103,7 +103,7 @@ def test_the_encoding_is_the_asked_one(engine: Any, form: str) -> None:
         ({"loras": ["none.safetensors"]}, "LoRA not found on this machine: none.safetensors"),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_a_sentence(
+def test_unsupported_inputs_are_refused_in_a_sentence(
     engine: Any, inputs: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(EngineError, match=sentence):
@@ -246,7 +246,7 @@ def test_a_source_that_is_no_picture_is_the_callers_fault(engine: Any, tmp_path:
         engine.run(task(files={"image": tmp_path / "x.png"}), Listener())
 
 
-def test_outlines_lead_a_picture_as_strongly_as_they_are_told_to(weights: Weights, photo: Path) -> None:
+def test_control_scale_sets_the_influence_of_outlines(weights: Weights, photo: Path) -> None:
     weights.path("canny")
     engine = open_engine(weights, "sd", controls={"canny": "canny"})
     free = paint(engine)

@@ -26,7 +26,7 @@ SDXL = {"unet": 5 * GIB, "text_encoder_2": int(1.3 * GIB), "text_encoder": GIB /
     ("free_gib", "way"),
     [(24, "none"), (9, "none"), (8, "model"), (7.1, "model"), (6, "sequential"), (1, "sequential")],
 )
-def test_what_is_free_decides_how_much_stays_on_the_card(free_gib: float, way: str) -> None:
+def test_free_memory_selects_the_offload_mode(free_gib: float, way: str) -> None:
     card = Device("cuda", torch.bfloat16)
     assert placement.offload(SDXL, card, int(free_gib * GIB), "auto") == way
 

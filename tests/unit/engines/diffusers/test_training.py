@@ -99,7 +99,7 @@ def test_a_lesson_that_nobody_wants_any_more_ends(weights: Weights, tmp_path: Pa
         trainer(weights).run(lesson(tmp_path), Listener(tmp_path, cancel_at=0.3))
 
 
-def test_what_cannot_be_taught_says_so(weights: Weights, tmp_path: Path) -> None:
+def test_unsupported_training_is_refused_with_a_reason(weights: Weights, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="FluxPipeline cannot be trained"):
         trainer(weights, "flux").run(lesson(tmp_path), Listener(tmp_path))
     with pytest.raises(UnusableInput, match="at least one image"):

@@ -139,7 +139,7 @@ def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
     ("source", "fault"),
     [("nan", "NaN values"), ("black", "a black image"), ("grey", "an image of a single color")],
 )
-def test_what_is_no_picture_is_an_error_and_not_a_result(weights: Weights, source: str, fault: str) -> None:
+def test_unusable_output_of_a_model_is_an_error(weights: Weights, source: str, fault: str) -> None:
     with pytest.raises(EngineError, match=f"The model returned {fault}"):
         open_engine(weights, source).run(task(), Listener())
 
@@ -154,7 +154,7 @@ def test_decoder_overflow_in_half_precision_retries_in_float32(weights: Weights)
     assert pixels(engine.run(task(), Listener())).tobytes() == result.tobytes()
 
 
-def test_noise_is_told_from_a_picture() -> None:
+def test_noise_is_distinguished_from_an_image() -> None:
     from sixfold.engines.image.diffusers import image_checks  # noqa: PLC0415 - the package's other parts need torch
 
     ramp = np.tile(np.arange(64), (64, 1))

@@ -84,7 +84,7 @@ def test_a_backtest_says_how_each_way_did(tmp_path: Path) -> None:
     "values",
     [[1, 2], [3, 3, 3, 3], [5, -5, 5], [0.0] * 50, [-3, -2.5, -4, -3.5, -3], [1e9, 2e9, 1.5e9, 2.2e9]],
 )
-def test_short_flat_and_negative_series_are_foretold_too(tmp_path: Path, values: list[float]) -> None:
+def test_short_flat_and_negative_series_are_forecast(tmp_path: Path, values: list[float]) -> None:
     response = foretold(tmp_path, values, horizon=5)
     lower, upper = (np.array(response["intervals"]["80"][side]) for side in ("lower", "upper"))
     assert np.isfinite(response["mean"]).all()
@@ -93,7 +93,7 @@ def test_short_flat_and_negative_series_are_foretold_too(tmp_path: Path, values:
     assert len(response["mean"]) == 5
 
 
-def test_what_never_changes_goes_on_without_a_doubt(tmp_path: Path) -> None:
+def test_constant_series_has_a_forecast_without_an_interval(tmp_path: Path) -> None:
     response = foretold(tmp_path, [7.0] * 30, horizon=1000)
     assert response["model"] == "constant"
     assert response["mean"] == [7.0] * 1000
@@ -133,7 +133,7 @@ def test_times_put_values_in_order_and_show_gaps(tmp_path: Path) -> None:
         ([1, 1e200], "at most 1e150"),
     ],
 )
-def test_a_series_of_no_use_is_told_in_a_sentence(tmp_path: Path, points: list[Any], says: str) -> None:
+def test_unusable_series_is_refused_with_a_sentence(tmp_path: Path, points: list[Any], says: str) -> None:
     with pytest.raises(UnusableInput, match=says):
         foretold(tmp_path, points)
 
@@ -160,7 +160,7 @@ def test_seasonality_is_found_in_small_numbers_and_changes(tmp_path: Path, level
     assert np.allclose(response["mean"], truth[120:], rtol=0, atol=size)
 
 
-def test_the_same_series_is_foretold_the_same(tmp_path: Path) -> None:
+def test_the_same_series_has_the_same_forecast(tmp_path: Path) -> None:
     values = 50 + wave(60) + np.random.default_rng(0).standard_normal(60)
     assert foretold(tmp_path, values) == foretold(tmp_path, values)
 

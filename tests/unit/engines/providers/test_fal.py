@@ -127,7 +127,7 @@ async def test_transparency_comes_back_transparent(
 
 
 @pytest.mark.parametrize(("units", "micros"), [("", 25_000), ("2", 50_000)])
-async def test_what_it_cost_the_operator_is_recorded(
+async def test_cost_to_the_operator_is_recorded(
     fal: fakes.Fal, outside: ServerServices, record: Record, units: str, micros: int
 ) -> None:
     fal.billable_units = units

@@ -81,7 +81,7 @@ async def test_every_parameter_is_sent_and_the_image_is_stripped(
         (b"#EXTM3U\nfile:///etc/passwd\n", "video/mp4"),
     ],
 )
-async def test_what_is_no_film_is_refused_whatever_it_is_called(
+async def test_invalid_video_is_refused_whatever_its_name(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path, file: tuple[bytes, str]
 ) -> None:
     fal.file = file

@@ -149,7 +149,7 @@ async def test_an_answer_without_sound_or_text_has_failed(
         await listeners(fakes, outside)[0].run(parts.task("stt", recording(tmp_path)), record)
 
 
-async def test_what_is_not_wanted_any_more_is_canceled_at_both(
+async def test_canceled_speech_is_canceled_at_both_providers(
     fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
     for fake, speaker in zip(fakes, speakers(fakes, outside), strict=True):

@@ -139,7 +139,7 @@ async def test_a_run_that_ends_early_is_canceled_there(
 @pytest.mark.parametrize(
     "film", [b"<html>no film</html>", fault_server.video(16, 12), fault_server.video(16, 81)[:900]]
 )
-async def test_what_is_no_film_or_far_too_short_is_refused(
+async def test_invalid_or_too_short_video_is_refused(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path, film: bytes
 ) -> None:
     replicate.film = film

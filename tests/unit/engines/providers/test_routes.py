@@ -133,7 +133,7 @@ def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
         (ModelPrice("unknown", "", ""), UsedInputs(seconds=3.0), None),
     ],
 )
-def test_what_a_call_cost_is_rounded_up_or_not_known(
+def test_cost_of_a_call_is_rounded_up_or_unknown(
     price: ModelPrice, used: UsedInputs, micros: int | None
 ) -> None:
     assert price.micros(used) == micros

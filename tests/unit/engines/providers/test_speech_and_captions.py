@@ -109,7 +109,7 @@ async def test_another_server_has_its_own_model_and_voice(
         (fault_server.answer(500, {}), None),
     ],
 )
-async def test_what_fails_there_is_one_sentence_or_is_tried_again(
+async def test_provider_failure_is_one_sentence_or_is_retried(
     openai: fakes.OpenAI,
     outside: ServerServices,
     record: Record,
@@ -136,7 +136,7 @@ def test_each_of_our_voices_has_one_there() -> None:
 # -- listening ---------------------------------------------------------------------------------------
 
 
-async def test_what_is_heard_has_its_segments_words_and_times(
+async def test_transcript_has_segments_words_and_times(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("stt", transcribe(tmp_path), language="en-GB", timestamps=True)

@@ -153,7 +153,9 @@ def test_no_sentence_is_longer_than_one_breath_of_work() -> None:
         ({"text": "Hi", "language": "klingon"}, "not supported"),
     ],
 )
-def test_what_cannot_be_said_is_told(tmp_path: Path, inputs: dict[str, Any], says: str) -> None:
+def test_text_that_cannot_be_spoken_is_refused_with_a_reason(
+    tmp_path: Path, inputs: dict[str, Any], says: str
+) -> None:
     with pytest.raises(UnusableInput, match=says):
         SpeechEngine().run(Task("t", "tts", inputs), RunContext(tmp_path))
 

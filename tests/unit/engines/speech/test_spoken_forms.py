@@ -39,7 +39,7 @@ def test_written_forms_are_said_in_words(language: str, written: str, message: s
         "13/45/2026",
     ],
 )
-def test_what_is_no_written_form_stays(text: str) -> None:
+def test_text_without_written_forms_is_unchanged(text: str) -> None:
     assert spoken_forms.spoken(text, "en") == text
 
 

@@ -20,7 +20,7 @@ def vectors(folder: Path, *texts: str, **inputs: Any) -> NDArray[np.float64]:
     return np.array(HashedEngine().run(task, RunContext(folder)).data["embeddings"])
 
 
-def test_what_shares_words_is_nearer_than_what_does_not(tmp_path: Path) -> None:
+def test_texts_that_share_words_are_nearer(tmp_path: Path) -> None:
     fox, foxes, boat = vectors(
         tmp_path,
         "The red fox runs in the snow",

@@ -152,7 +152,7 @@ def test_no_border_and_no_black_is_ever_seen(tmp_path: Path, source: Path, promp
         assert all(edge.std() > 4 for edge in edges)
 
 
-def test_what_a_near_thing_hid_is_filled_from_around_it() -> None:
+def test_hidden_background_is_filled_from_its_surroundings() -> None:
     board = np.full((180, 320, 3), (40, 120, 200), np.uint8)
     board[40:150, 130:190] = (220, 40, 30)
     front = np.zeros((180, 320), np.float32)
@@ -193,7 +193,7 @@ print(hashlib.sha256(path.read_bytes()).hexdigest())
 """
 
 
-def test_what_lay_in_memory_before_decides_no_byte_of_a_film(tmp_path: Path) -> None:
+def test_memory_contents_do_not_change_a_video(tmp_path: Path) -> None:
     def film(fill: int) -> str:
         environment = {**worker_environment(), "MALLOC_PERTURB_": str(fill)}
         command = [sys.executable, "-c", ENCODED, str(tmp_path / f"{fill}.mp4")]
@@ -214,9 +214,7 @@ def test_what_lay_in_memory_before_decides_no_byte_of_a_film(tmp_path: Path) -> 
         ("a stormy sea", "lightning"),
     ],
 )
-def test_what_a_prompt_speaks_of_moves_though_the_camera_stands(
-    tmp_path: Path, prompt: str, moving: str
-) -> None:
+def test_named_elements_move_with_a_static_camera(tmp_path: Path, prompt: str, moving: str) -> None:
     artifact, data = films.render(
         tmp_path, prompt=f"{prompt}, static camera", num_frames=5, frames_per_second=4
     )

@@ -86,7 +86,7 @@ def cut_out(seed: int, ground: Stratum, shot: Shot) -> tuple[list[float], float]
     return overlaps, masks.confidence
 
 
-def test_what_moves_by_itself_is_told_from_a_lively_ground() -> None:
+def test_moving_subject_is_separated_from_a_busy_background() -> None:
     results = [cut_out(seed, "cluttered", "standing")[0] for seed in (123,)]
     assert np.mean(results) > 0.9, results
 
@@ -95,7 +95,7 @@ def test_the_camera_may_follow() -> None:
     assert np.mean(cut_out(100, "cluttered", "following")[0]) > 0.8
 
 
-def test_what_stands_still_with_the_camera_says_nothing() -> None:
+def test_still_scene_has_no_independent_motion() -> None:
     picture = scene(80)[0]
     assert motion.independent(picture, [picture] * 3).weight == 0
     assert motion.independent(picture, []).only is None

@@ -46,7 +46,7 @@ def test_moves_are_read_from_plain_words(prompt: str, plan: list[list[str]]) -> 
         "",
     ],
 )
-def test_what_things_do_is_no_camera_move(prompt: str) -> None:
+def test_movement_of_objects_is_no_camera_move(prompt: str) -> None:
     assert not camera_moves.parse(prompt).specified
 
 

@@ -110,7 +110,7 @@ def test_a_header_that_is_cut_anywhere_breaks_nothing(tmp_path: Path) -> None:
             assert response is None or 0 < response <= 3.1
 
 
-def test_what_is_no_film_is_refused_before_a_demuxer_sees_it(tmp_path: Path) -> None:
+def test_invalid_video_is_refused_before_a_demuxer_opens_it(tmp_path: Path) -> None:
     for name, data in tricks.files("http://127.0.0.1:9").items():
         path = tmp_path / "trick.mp4"
         path.write_bytes(data)

@@ -65,7 +65,7 @@ FITS = {"contain": (GREEN, GREEN), "cover": (BLUE, GREEN), "fill": (BLUE, GREEN)
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_a_picture_fits_its_box_as_it_is_told(
+def test_image_fits_its_box_by_the_fit_option(
     tmp_path: Path, media_files: Mapping[str, Path], fit: str
 ) -> None:
     box = {"x": 8, "y": 4, "width": 80, "height": 56}
@@ -244,7 +244,7 @@ def test_a_text_without_a_place_stands_in_the_middle() -> None:
     assert abs((top + bottom) / 2 - 90) < 8
 
 
-def test_what_is_no_letter_is_not_drawn() -> None:
+def test_control_characters_are_not_drawn() -> None:
     assert ink_bounds(render_text("Good\u0007 \u202ebye\u200d")) == ink_bounds(render_text("Good bye"))
 
 

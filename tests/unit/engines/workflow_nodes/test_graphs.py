@@ -166,7 +166,7 @@ async def test_a_picture_is_repainted_as_much_as_the_sampler_says(graph_fixture:
     )
 
 
-async def test_what_a_mask_keeps_is_kept(graph_fixture: GraphFixture) -> None:
+async def test_pixels_outside_of_a_mask_are_unchanged(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
     graph = with_(
         PAINT,
