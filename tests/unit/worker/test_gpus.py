@@ -51,7 +51,7 @@ async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
     assert cards.promised()["GPU-0"] == 20 * GIB
 
 
-async def test_what_is_not_known_goes_where_most_is_free(library: str) -> None:
+async def test_unknown_size_gets_the_gpu_with_most_free_memory(library: str) -> None:
     assert (await GpuSlots(lambda: nvml.list_gpus(library)).take(0))[1] == "GPU-1"
     assert await GpuSlots(lambda: ()).take(GIB) == (0, "")
 

@@ -43,7 +43,7 @@ def test_a_frame_too_large_to_send_is_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91\xa3foo", protocol.encode(protocol.LeaveMessage())])
-def test_what_is_no_message_of_this_side_is_refused(body: bytes) -> None:
+def test_message_of_the_other_side_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         protocol.to_server.decode(body)
 
@@ -54,6 +54,6 @@ def test_numbers_of_numpy_travel_as_plain_ones() -> None:
     assert protocol.done.decode(body).data == {"mean": 0.5, "count": 3, "row": [1, 2], "yes": True}
 
 
-def test_what_has_no_plain_form_is_refused() -> None:
+def test_value_without_a_plain_form_is_refused() -> None:
     with pytest.raises(TypeError, match="object cannot be part of a result"):
         protocol.frame(protocol.RunDone(7, [], {"k": object()}, None, "1", 0))

@@ -123,7 +123,7 @@ def test_nothing_that_an_engine_raises_gets_out(tmp_path: Path, error: BaseExcep
     assert type(error).__name__ in reply.message
 
 
-def test_opencvs_lack_of_memory_is_told_as_such(tmp_path: Path) -> None:
+def test_out_of_memory_in_opencv_has_its_own_message(tmp_path: Path) -> None:
     def act(context: Context) -> Result:
         error = cv2.error("no memory")
         error.code = cv2.Error.StsNoMem
