@@ -118,7 +118,7 @@ def test_the_same_graph_under_other_names_is_no_difference() -> None:
     assert result.record["renamed"]["5"] == "n5"
 
 
-def test_differences_are_told_by_node_and_input() -> None:
+def test_differences_are_reported_by_node_and_input() -> None:
     other = copy.deepcopy(PAINT)
     other["5"]["inputs"]["seed"] = 8
     other["8"] = node("ImageInvert", image=["6", 0])

@@ -179,7 +179,7 @@ def test_a_graph_that_is_one_already_stays() -> None:
 @pytest.mark.parametrize(
     "document", [None, [], {}, {"a": 1}, {"nodes": [3], "links": []}, {"nodes": [], "links": [[1]]}]
 )
-def test_what_is_no_workflow_is_refused_or_empty(document: Any) -> None:
+def test_invalid_workflow_is_refused_or_empty(document: Any) -> None:
     with contextlib.suppress(NotAWorkflow):
         assert convert(document, workflow_nodes_registry.registry()).graph == {}
 

@@ -107,7 +107,7 @@ def test_each_fault_has_comfyuis_type_and_words(graph: dict[str, Any], kind: str
     assert verdict.error["details"].startswith(f"{message}: ")
 
 
-def test_a_choice_that_is_nearly_right_is_told() -> None:
+def test_misspelled_choice_is_reported_with_the_nearest() -> None:
     result = check(messages({"1": node("Mode", mode="thoro", size=1)})).node_errors["1"]["errors"][0]
     assert result["details"] == "mode: 'thoro' not in ['quick', 'thorough', 'careful']"
     assert result["extra_info"]["nearest"] == "thorough"
@@ -156,7 +156,7 @@ def test_types_of_several_fit_where_they_have_one_in_common() -> None:
     ]
 
 
-def test_a_circle_is_told_with_its_path() -> None:
+def test_cycle_is_reported_with_its_path() -> None:
     graph = messages(
         {"1": node("Add", a=["2", 0]), "2": node("Add", a=["3", 0]), "3": node("Add", a=["1", 0])}
     )
@@ -165,7 +165,7 @@ def test_a_circle_is_told_with_its_path() -> None:
     assert result["extra_info"]["cycle"] == ["1", "2", "3", "1"]
 
 
-def test_all_unknown_classes_are_told_together() -> None:
+def test_all_unknown_classes_are_reported_together() -> None:
     graph = messages({"1": node("Numbr", value=1), "2": node("Numbr"), "3": node("Nobody")})
     verdict = check(graph)
     assert verdict.missing_classes == {"Numbr": ("1", "2"), "Nobody": ("3",)}
@@ -184,7 +184,7 @@ def test_all_unknown_classes_are_told_together() -> None:
         ({"1": node("Number", value=1)}, "prompt_no_outputs"),
     ],
 )
-def test_what_is_no_graph_is_one_error(graph: Any, kind: str) -> None:
+def test_invalid_graph_is_one_error(graph: Any, kind: str) -> None:
     verdict = check(graph)
     assert verdict.error is not None
     assert verdict.error["type"] == kind

@@ -76,7 +76,7 @@ async def test_run_shows_its_outputs_and_events_like_comfyui(fixture: ExecutionF
     assert [event.data["node"] for event in events if event.type == "finished"] == list("12345")
 
 
-async def test_what_ran_once_is_only_shown_again(fixture: ExecutionFixture) -> None:
+async def test_repeated_run_returns_cached_outputs(fixture: ExecutionFixture) -> None:
     await run(fixture, SUM)
     events: list[NodeEvent] = []
     again = await run(fixture, SUM, events)
@@ -114,7 +114,7 @@ async def test_the_cache_knows_work_not_names(fixture: ExecutionFixture) -> None
     assert (await run(fixture, renamed)).executed == ()
 
 
-async def test_what_cannot_be_repeated_is_done_again(fixture: ExecutionFixture) -> None:
+async def test_node_without_repeatable_output_runs_again(fixture: ExecutionFixture) -> None:
     graph = {"1": node("Random"), "2": node("Show", value=["1", 0])}
     await run(fixture, graph)
     assert (await run(fixture, graph)).executed == ("1", "2")
@@ -180,7 +180,7 @@ async def test_a_childs_sentence_reaches_the_user(fixture: ExecutionFixture) -> 
     assert isinstance(caught.value.reason, EngineUnavailable)
 
 
-async def test_an_interruption_cancels_the_children_and_is_told(fixture: ExecutionFixture) -> None:
+async def test_interruption_cancels_children_and_is_reported(fixture: ExecutionFixture) -> None:
     fixture.gate = asyncio.Event()
     events: list[NodeEvent] = []
     running = asyncio.create_task(
