@@ -40,7 +40,7 @@ def test_a_new_account_gets_an_id_and_a_key_that_works(sixfold: Commands) -> Non
     }
 
 
-def test_what_the_data_folder_holds_is_for_its_owner_alone(sixfold: Commands) -> None:
+def test_data_folder_is_readable_by_its_owner_only(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     assert {path.stat().st_mode & 0o077 for path in [sixfold.folder, *sixfold.folder.iterdir()]} == {0}
 

@@ -69,7 +69,7 @@ def test_a_folder_is_built_runs_shut_in_and_goes(podman: Podman, start: Starter,
     assert podman.said("ps", "-aq") == "", "no container is left"
 
 
-def test_what_is_no_model_of_python_is_told_where_it_belongs(tmp_path: Path) -> None:
+def test_other_files_are_refused_with_the_command_for_them(tmp_path: Path) -> None:
     (tmp_path / "small.gguf").write_bytes(b"GGUF")
     (tmp_path / "notes.txt").write_text("x")
     for name, meant in (("small.gguf", "engines add chat"), (".", "space import"), ("notes.txt", "FILE.py")):

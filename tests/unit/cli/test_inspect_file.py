@@ -77,9 +77,7 @@ def test_checking_writes_nothing(server: Server, outputs: Mapping[str, Path]) ->
     assert sorted(outputs["photo"].parent.iterdir()) == before
 
 
-def test_a_file_that_was_edited_is_told_from_what_was_made(
-    server: Server, outputs: Mapping[str, Path], tmp_path: Path
-) -> None:
+def test_check_detects_an_edited_file(server: Server, outputs: Mapping[str, Path], tmp_path: Path) -> None:
     edited = tmp_path / "edited.png"
     edited.write_bytes(outputs["photo"].read_bytes() + b"more")
     done = inside(server.folder, "replay", str(edited), "--check")

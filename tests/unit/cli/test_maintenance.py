@@ -172,7 +172,7 @@ def test_a_backup_is_written_to_a_file_in_a_folder_that_is_there(sixfold: Comman
     assert not empty.folder.exists()
 
 
-def test_people_are_told_the_same_in_words(sixfold: Commands, tmp_path: Path) -> None:
+def test_text_output_of_maintenance_has_the_same_facts(sixfold: Commands, tmp_path: Path) -> None:
     sixfold.ok("account", "create", "a@b.c")
     assert "store them separately" in sixfold("backup", str(tmp_path / "all.tar")).out
     target = Commands(tmp_path / "target", sixfold.capsys)

@@ -91,7 +91,7 @@ def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None
         (("list", "--limit", "0"), "--limit must be at least 1"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_sentence(
+def test_failed_memory_command_prints_one_sentence(
     server: Server, words: tuple[str, ...], sentence: str
 ) -> None:
     done = memory(server, *words)

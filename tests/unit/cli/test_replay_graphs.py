@@ -37,7 +37,7 @@ def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
 
 
 @pytest.mark.parametrize("slug", ORDERS)
-def test_what_a_space_made_is_made_again_to_the_byte(
+def test_output_of_a_space_is_replayed_to_the_byte(
     server: Server, outputs: Mapping[str, Path], slug: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"

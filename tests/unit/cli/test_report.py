@@ -190,7 +190,7 @@ async def test_provider_key_has_two_names_and_is_never_shown(tmp_path: Path) -> 
     assert "secret" not in repr(configured) + repr(things)
 
 
-async def test_what_no_engine_uses_yet_is_said_so(tmp_path: Path) -> None:
+async def test_unused_weights_are_reported_as_unused(tmp_path: Path) -> None:
     (tmp_path / "weights" / "image").mkdir(parents=True)
     configured = settings.load({}, data_dir=tmp_path, probe=False)
     before = (await installed_resources(configured, "embedded"))["weights"]

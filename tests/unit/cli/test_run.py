@@ -94,7 +94,7 @@ def test_a_prompt_may_begin_with_an_at_sign(server: Server) -> None:
         (("ra1", "prompt=x", "--api-url", "gopher://x"), "is not a URL"),
     ],
 )
-def test_what_cannot_be_run_is_one_sentence(server: Server, words: tuple[str, ...], sentence: str) -> None:
+def test_failed_run_prints_one_sentence(server: Server, words: tuple[str, ...], sentence: str) -> None:
     done = run(server, *words)
     assert done.status == 1
     assert sentence in done.err
@@ -185,7 +185,7 @@ def test_a_run_is_canceled_and_costs_nothing(start: Starter, tmp_path: Path) -> 
     assert program(server.folder, "predictions", rows[0]["id"]).status == 1
 
 
-def test_whoever_interrupts_a_run_is_told_how_to_find_it(start: Starter, tmp_path: Path) -> None:
+def test_interrupted_run_prints_how_to_find_it(start: Starter, tmp_path: Path) -> None:
     environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=hang"}
     server = start(tmp_path / "data", **environ)
     ours, theirs = os.openpty()

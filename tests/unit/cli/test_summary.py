@@ -139,7 +139,7 @@ def test_an_ollama_that_runs_is_not_started_but_given_a_model(
     assert list(ways) == [*commands, "sixfold provider set openai|anthropic|azure|…"]
 
 
-def test_what_nothing_serves_comes_before_what_a_preview_serves() -> None:
+def test_unserved_models_are_listed_before_previews() -> None:
     rows = [
         engine("comfyui", COMFYUI, "ra1", "video-a"),
         engine("weights", "run `sixfold engines add image`", "ra1", "training"),

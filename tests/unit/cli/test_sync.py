@@ -271,7 +271,7 @@ def fixture(tmp_path: Path) -> SyncFixture:
     return SyncFixture(tmp_path)
 
 
-def test_what_one_side_changes_goes_to_the_other(fixture: SyncFixture) -> None:
+def test_changes_of_one_side_are_copied_to_the_other(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.other("x/a")
     done = FolderSync(fixture.folder, fixture.memory, "test").run()

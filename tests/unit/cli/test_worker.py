@@ -36,7 +36,7 @@ def test_a_role_that_could_do_nothing_is_refused_in_a_sentence(
 
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-async def test_a_worker_that_is_told_to_stop_does_so_in_peace(tmp_path: Path) -> None:
+async def test_worker_ends_without_an_error_after_sigterm(tmp_path: Path) -> None:
     home = tmp_path / "home"
     backends.database_url(home, "postgres")
     environ = {**backends.environ(home), "SIXFOLD_BLOB_URL": f"file://{tmp_path / 'store'}"}
