@@ -61,7 +61,7 @@ def test_temp_dir_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> 
         assert living.poll() is None
 
 
-def test_what_only_has_the_name_of_a_room_stays(tmp_path: Path) -> None:
+def test_files_and_links_with_the_name_of_a_folder_are_kept(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("not ours")
