@@ -42,7 +42,7 @@ def test_an_escaped_nul_in_json_is_replaced(document: str, sent: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["'a :b c'", "'it''s :b'", "x::text", "-- of :b\n1"])
-def test_what_only_looks_like_a_parameter_stays(text: str) -> None:
+def test_text_that_resembles_a_parameter_is_unchanged(text: str) -> None:
     assert translate(f"SELECT {text}", {}).text == f"SELECT {text}"
 
 

@@ -33,7 +33,7 @@ def test_a_key_comes_back_as_it_was_and_lies_nowhere_as_it_is(folder: Path) -> N
     assert not any(KEY.encode() in content or KEY[-8:].encode() in content for content in written)
 
 
-def test_what_is_stored_is_for_its_owner_alone(folder: Path) -> None:
+def test_stored_secrets_are_readable_by_their_owner_only(folder: Path) -> None:
     Secrets(folder, MASTER).put("fal_key", KEY)
     places = [folder / secrets.FOLDER, *(folder / secrets.FOLDER).iterdir()]
     assert [path.stat().st_mode & 0o777 for path in places] == [0o700, 0o600]
@@ -101,7 +101,7 @@ def test_environment_key_precedes_stored_and_new_key_is_seen(folder: Path) -> No
     assert provider_key(configured, "fal_key") == ""
 
 
-def test_a_key_that_does_not_open_is_told_once_and_not_shown(
+def test_undecryptable_key_is_logged_once_without_its_text(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Secrets(folder, bytes(32)).put("fal_key", KEY)

@@ -29,7 +29,7 @@ def edits(first: str, second: str) -> int:
 
 
 @given(WORDS, WORDS, st.integers(1, 2))
-def test_a_distance_is_told_up_to_a_most(first: str, second: str, most: int) -> None:
+def test_distance_is_computed_up_to_a_maximum(first: str, second: str, most: int) -> None:
     assert distance(first, second, most) == min(edits(first, second), most + 1)
 
 
