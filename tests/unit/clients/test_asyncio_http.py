@@ -104,7 +104,7 @@ async def test_a_body_without_a_length_ends_with_its_connection(client: asyncio_
         assert await _ask(client, url) == b"all of it"
 
 
-async def test_what_is_said_before_the_answer_is_passed_over(client: asyncio_http.Client) -> None:
+async def test_interim_responses_are_skipped(client: asyncio_http.Client) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: <x>\r\n\r\n" + _WHOLE % number)
@@ -162,7 +162,7 @@ async def test_body_in_small_chunks_takes_little_more_than_its_bytes(client: asy
     assert most < 6 * 2**20
 
 
-async def test_what_is_no_http_cannot_be_read(client: asyncio_http.Client) -> None:
+async def test_response_that_is_not_http_is_a_failure(client: asyncio_http.Client) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"SSH-2.0-other\r\n")

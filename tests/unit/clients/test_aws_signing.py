@@ -67,7 +67,7 @@ def test_a_signature_is_the_published_one(name: str) -> None:
         ("AKID:", None),
     ],
 )
-def test_an_access_key_is_told_from_an_api_key(text: str, keys: AwsKeys | None) -> None:
+def test_access_keys_and_api_keys_are_distinguished(text: str, keys: AwsKeys | None) -> None:
     assert aws_signing.parse_keys(text) == keys
 
 

@@ -117,7 +117,7 @@ def test_an_error_within_a_stream_is_one() -> None:
     assert "overloaded" in scan.error
 
 
-def test_calls_are_told_as_they_come() -> None:
+def test_tool_calls_are_streamed_as_they_arrive() -> None:
     listening = Completions().stream_parser(ChatRequest(()))
     assert list(listening.events(CALL)) == [ToolCallStart(0, "c", "f"), ToolCallDelta(0, "{}")]
 
@@ -165,7 +165,7 @@ def test_reasoning_is_sent_back_only_to_its_kind_of_server(field: str) -> None:
     assert "thinking" not in other
 
 
-def test_a_long_name_of_a_user_is_told_as_its_hash() -> None:
+def test_long_user_name_is_sent_as_its_hash() -> None:
     messages = [
         json.loads(Completions().build_request(ChatRequest((), user=name), "m", stream=False))
         for name in ("ada", "a" * 65)
@@ -173,7 +173,7 @@ def test_a_long_name_of_a_user_is_told_as_its_hash() -> None:
     assert (messages[0]["user"], len(messages[1]["user"])) == ("ada", 64)
 
 
-def test_a_last_event_without_its_end_is_heard() -> None:
+def test_last_event_without_a_terminator_is_parsed() -> None:
     whole = CHUNK % b"a" + END + USAGE.rstrip(b"\n")
     scan, listening = CompletionsParser(), Completions().stream_parser(ChatRequest(()))
     assert (scan.forward(whole, keep_usage=True) + scan.forward(b"", keep_usage=True)).endswith(USAGE)

@@ -109,7 +109,7 @@ async def test_a_prompt_is_run_watched_and_fetched(place: Place) -> None:
     assert any(isinstance(event, NodeFinished) and event.node == "7" for event in place.events)
 
 
-async def test_what_was_made_before_is_reused_and_said_so(place: Place) -> None:
+async def test_cached_nodes_are_reused_and_reported(place: Place) -> None:
     first = await place.run(graph())
     place.events.clear()
     assert await place.run(graph()) == first
@@ -162,7 +162,7 @@ async def test_an_upload_is_named_as_nodes_name_it(place: Place) -> None:
     assert place.comfy.files["temp", "a.png"] == b"data"
 
 
-async def test_what_a_server_has_is_read(place: Place) -> None:
+async def test_stats_and_models_of_a_server_are_read(place: Place) -> None:
     server = place.server
     stats = await server.stats()
     assert (stats.version, stats.device, stats.memory_bytes) == ("0.8.0", "cuda:0 Fake GPU", 24 * 2**30)
@@ -220,7 +220,7 @@ async def test_canceled_queued_run_is_removed_and_others_continue(place: Place) 
     assert (await first)["7"]["images"]
 
 
-async def test_what_the_watcher_raises_ends_the_run_there_as_well(place: Place) -> None:
+async def test_exception_of_the_watcher_interrupts_the_run(place: Place) -> None:
     class Enough(BaseException):
         pass
 
@@ -308,7 +308,7 @@ async def test_too_little_memory_is_said_with_what_helps(place: Place) -> None:
 
 
 @pytest.mark.parametrize("sockets", [True, False])
-async def test_an_interrupt_by_somebody_else_is_told(place: Place, sockets: bool) -> None:
+async def test_interrupt_by_another_client_raises_an_error(place: Place, sockets: bool) -> None:
     place.comfy.sockets = sockets
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())

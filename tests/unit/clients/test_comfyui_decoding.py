@@ -44,6 +44,6 @@ async def test_a_large_document_is_decoded_in_another_thread(monkeypatch: pytest
         b"\xff" * 100_000,
     ],
 )
-async def test_what_is_no_json_or_over_a_limit_is_refused(body: bytes) -> None:
+async def test_invalid_or_too_large_json_is_refused(body: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
         await decoding.decode(body)

@@ -50,7 +50,7 @@ def test_tool_turn_keeps_thinking_only_with_its_own_reasoning() -> None:
     )
 
 
-def test_what_is_not_foreign_stays_byte_for_byte() -> None:
+def test_reasoning_of_the_same_provider_is_unchanged() -> None:
     block = b'{"signature":"Eq\\u0052k", "type":"thinking","thinking":"\\u00e9"}'
     foreign = b'{"type":"thinking","thinking":"","signature":""}'
     body = b'{"model":"m","messages":[{"role": "assistant",  "content": [%s]}]}'

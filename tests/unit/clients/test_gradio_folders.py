@@ -67,7 +67,7 @@ def test_missing_gradio_version_installs_the_newest(tmp_path: Path) -> None:
         ("", "no app.py"),
     ],
 )
-def test_what_cannot_be_started_is_refused(tmp_path: Path, readme: str, sentence: str) -> None:
+def test_space_that_cannot_start_is_refused(tmp_path: Path, readme: str, sentence: str) -> None:
     (tmp_path / "README.md").write_text(readme)
     with pytest.raises(errors.BadRequest, match=sentence):
         folders.read(tmp_path)

@@ -36,7 +36,7 @@ def test_other_objections_are_no_excess(text: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"\xff", b"{}", b'{"error": {"message": null}}'])
-def test_what_says_nothing_is_told_in_a_sentence(body: bytes) -> None:
+def test_rejection_without_a_reason_is_a_general_sentence(body: bytes) -> None:
     assert parse_rejection(body) == UpstreamRejection("The model server rejected this request")
 
 
