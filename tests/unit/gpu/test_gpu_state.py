@@ -126,7 +126,7 @@ def test_calls_of_the_model_in_use_pass_until_the_turn_ends() -> None:
     assert state.tickets[0].victims == [("ollama", "m", "")]
 
 
-def test_what_fits_beside_runs_at_once_and_unloads_nothing() -> None:
+def test_model_that_fits_runs_without_unloading_others() -> None:
     state = GpuState(total=24, residents=[Residency("comfyui", "sd", 7)])
     state.tickets += [Ticket("a", "p", "ollama", "m", 8, 0.0), Ticket("b", "p", "comfyui", "sd", 7, 0.0)]
     states.advance(state, TURN, 0.0)
