@@ -187,7 +187,7 @@ async def test_running_prediction_is_canceled_despite_its_engine(tmp_path: Path,
         assert (account.posted, account.held) == (1_000_000, 0)
 
 
-async def test_a_cancelation_is_heard_while_the_inputs_are_fetched(pipeline: PipelineFixture) -> None:
+async def test_cancellation_applies_while_inputs_are_fetched(pipeline: PipelineFixture) -> None:
     request, go = asyncio.Event(), asyncio.Event()
     fetch = pipeline.blobs.local_path
 
@@ -284,7 +284,7 @@ async def test_drain_ends_waiting_and_keeps_work_queued(tmp_path: Path) -> None:
         assert (await again.service.wait(prediction, 60)).state is PredictionState.SUCCEEDED
 
 
-async def test_what_waits_too_long_expires_and_is_free(tmp_path: Path) -> None:
+async def test_prediction_expires_free_after_the_queue_limit(tmp_path: Path) -> None:
     now = [1_000_000_000]
     async with running_pipeline(tmp_path, Options(start=False, clock=lambda: now[0])) as built:
         prediction = await built.service.submit(built.order())

@@ -124,7 +124,7 @@ async def test_a_stale_attempt_writes_nothing(still: PipelineFixture) -> None:
     assert (await still.account()).posted == 1_000_000 - second.price
 
 
-async def test_a_worker_that_gets_ready_for_a_canceled_run_is_told_so(still: PipelineFixture) -> None:
+async def test_ready_worker_learns_of_a_canceled_run(still: PipelineFixture) -> None:
     prediction = await _bring_to(still, PredictionState.CANCELING)
     row = await still.database.write(predictions.ready(prediction.id, prediction.attempt))
     assert row == prediction
