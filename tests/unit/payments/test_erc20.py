@@ -148,7 +148,7 @@ async def test_a_transfer_is_credited_once_it_is_deep_enough(
     assert await balance(database, ann) == 12_340_000
 
 
-async def test_what_a_reorganisation_takes_back_was_never_credited(
+async def test_reverted_transfer_is_never_credited(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
