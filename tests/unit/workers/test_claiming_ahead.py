@@ -71,7 +71,7 @@ async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
         assert messages == ["slow", "slow", "slow"]
 
 
-async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: Path) -> None:
+async def test_run_claimed_too_early_is_queued_again_unchanged(tmp_path: Path) -> None:
     async with _busy(tmp_path) as (built, long):
         short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
@@ -83,7 +83,7 @@ async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: 
         assert await built.faults() == ()
 
 
-async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> None:
+async def test_run_claimed_early_is_canceled_for_free(tmp_path: Path) -> None:
     async with _busy(tmp_path) as (built, long):
         short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
@@ -108,7 +108,7 @@ async def test_no_early_claim_while_another_engine_waits(
         assert first.started_at < second.started_at
 
 
-async def test_what_was_claimed_early_runs_at_the_next_start(
+async def test_run_claimed_early_runs_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)

@@ -54,7 +54,7 @@ def together(ended: Prediction) -> int:
     return int(ended.output.data["together"])
 
 
-async def test_what_waits_for_one_worker_runs_in_one_batch(line: PipelineFixture, tmp_path: Path) -> None:
+async def test_runs_that_wait_for_one_worker_form_a_batch(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     first = await line.service.submit(line.order("chorus", extras={"gate": str(gate)}))
     others = [await line.service.submit(line.order("chorus", extras={"shape": "s"})) for _ in range(3)]
@@ -106,7 +106,7 @@ async def test_remote_runs_take_no_slot_of_this_machine(line: PipelineFixture) -
     assert (await line.account()).held == 0
 
 
-async def test_what_a_provider_took_is_kept_beside_the_price(line: PipelineFixture) -> None:
+async def test_cost_of_a_provider_is_stored_beside_the_price(line: PipelineFixture) -> None:
     ended = await line.run("far")
     assert ended.state is PredictionState.SUCCEEDED
     assert ended.output is not None

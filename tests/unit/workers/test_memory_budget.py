@@ -108,7 +108,7 @@ async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: p
         assert built.scheduler.memory()[2] == 0
 
 
-async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
+async def test_run_that_fits_in_memory_does_not_wait(tmp_path: Path) -> None:
     driver = Counting()
     async with running_pipeline(tmp_path, size_of(driver, slow=12, echo=3)) as built:
         await running(built, "slow")
@@ -125,7 +125,7 @@ async def test_longest_idle_workers_stop_and_no_more_than_needed(tmp_path: Path)
         assert driver.beside == [["slow"], ["echo", "slow"], ["echo", "other"]]
 
 
-async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> None:
+async def test_run_larger_than_the_memory_runs_alone(tmp_path: Path) -> None:
     driver = Counting()
     async with running_pipeline(tmp_path, size_of(driver, slow=1, echo=64)) as built:
         await built.run("slow", extras={"seconds": 0})
@@ -142,7 +142,7 @@ async def test_idle_worker_stays_while_the_queue_is_empty(tmp_path: Path) -> Non
         assert driver.beside == [["slow"], ["echo", "slow"]]
 
 
-async def test_what_a_worker_was_seen_to_take_counts_from_then_on(tmp_path: Path) -> None:
+async def test_measured_memory_of_a_worker_is_used_later(tmp_path: Path) -> None:
     async with running_pipeline(
         tmp_path, Options(driver=ProcessDriver(), machine=MemoryBudget(16 * GIB))
     ) as built:

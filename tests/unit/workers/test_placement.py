@@ -65,7 +65,7 @@ async def test_idle_worker_is_stopped_for_one_that_cannot_start(tmp_path: Path) 
         assert (await slow).state is PredictionState.SUCCEEDED
 
 
-async def test_what_cannot_run_here_is_left_to_others(tmp_path: Path) -> None:
+async def test_run_without_a_local_engine_stays_queued(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(slots=2)) as built:
         built.scheduler.can_run = lambda engine: engine != "slow"
         left = await built.service.submit(built.order("slow", extras={"seconds": 0}))
