@@ -138,7 +138,7 @@ def test_a_damaged_file_has_a_header_or_is_malformed(data: bytes, name: str, hea
         (b"", media_types.UNKNOWN),
     ],
 )
-def test_a_beginning_is_told_from_those_that_look_alike(data: bytes, content_type: str) -> None:
+def test_similar_first_bytes_are_distinguished(data: bytes, content_type: str) -> None:
     assert media_types.sniff(data) == content_type
 
 

@@ -35,7 +35,7 @@ def test_sizes_read_well(count: int, text: str) -> None:
     ("max_bytes", "text"),
     [(800, "800 bytes"), (32 << 20, "32 MiB"), (3 << 19, "1.5 MiB"), (1 << 30, "1024 MiB")],
 )
-def test_a_limit_is_told_exactly(max_bytes: int, text: str) -> None:
+def test_limit_is_formatted_exactly(max_bytes: int, text: str) -> None:
     assert humanize.limit(max_bytes) == text
 
 
@@ -43,10 +43,10 @@ def test_a_limit_is_told_exactly(max_bytes: int, text: str) -> None:
     ("seconds", "text"),
     [(0, "10 ms"), (0.0437, "40 ms"), (1.24, "1.2 s"), (5, "5.0 s"), (12.4, "12 s"), (200, "3 min")],
 )
-def test_a_guess_is_told_no_finer_than_it_is(seconds: float, text: str) -> None:
+def test_estimate_is_formatted_with_few_digits(seconds: float, text: str) -> None:
     assert humanize.roughly(seconds) == text
 
 
 @pytest.mark.parametrize(("micros", "text"), [(None, "–"), (1_234, "1.2 ms"), (1_240_000, "1.2 s")])
-def test_what_has_not_ended_took_no_time_yet(micros: int | None, text: str) -> None:
+def test_unfinished_step_has_no_duration(micros: int | None, text: str) -> None:
     assert duration(micros) == text

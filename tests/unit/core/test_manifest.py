@@ -143,7 +143,7 @@ def test_an_unsigned_manifest_reads_as_nobodys() -> None:
         *('{"format":"sixfold-manifest/2"}', '{"format":"sixfold-manifest/1","model":1}'),
     ],
 )
-def test_what_is_no_manifest_is_refused(text: str) -> None:
+def test_invalid_manifest_is_refused(text: str) -> None:
     with pytest.raises(provenance_manifest.NotAManifest):
         SIGNER.read(text)
 

@@ -223,7 +223,7 @@ def test_ordinary_readers_see_the_text() -> None:
             assert source.streams[0].metadata["SIXFOLD_MANIFEST"] == TEXT
 
 
-def test_what_others_wrote_stays() -> None:
+def test_existing_metadata_is_preserved() -> None:
     assert b"other" in Image.open(io.BytesIO(embed_all("webp with a packet"))).info["xmp"]
     assert b"hello" in embed_all("jpeg")
     with (
@@ -268,7 +268,7 @@ def test_an_svg_takes_the_text_behind_its_roots_start(before: str, after: str) -
 
 
 @pytest.mark.parametrize("data", [b"<html/>", b"", b"<svg", b"<svg a='", b"<!-- <svg>", SVG.encode("utf-16")])
-def test_what_is_no_svg_is_left_alone(data: bytes) -> None:
+def test_invalid_svg_is_unchanged(data: bytes) -> None:
     assert embed.embed(data, "image/svg+xml", TEXT) is data
     assert svg.extract(data) is None
 
