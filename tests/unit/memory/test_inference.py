@@ -39,7 +39,7 @@ async def test_sentence_links_named_pages_and_stores_its_position(place: Relatio
     assert (result.pattern, result.start, result.sentence) == ("works_at.verb", 6, WORKS)
 
 
-async def test_search_is_told_of_links_that_others_pages_gave(place: RelationFixture) -> None:
+async def test_inferred_link_updates_the_index_of_its_subject(place: RelationFixture) -> None:
     await people(place)
     before = await changes(place)
     await place.save("notes/today", WORKS)
@@ -145,7 +145,7 @@ async def test_first_name_resolves_only_while_unique(place: RelationFixture) -> 
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_what_does_not_fit_the_kinds_of_pages_is_no_link(place: RelationFixture) -> None:
+async def test_relation_with_unsuitable_kinds_is_no_link(place: RelationFixture) -> None:
     await people(place)
     await place.save("places/oslo", "", "Oslo", "place")
     await place.save(

@@ -66,7 +66,7 @@ def test_unified_diffs_have_both_texts_and_their_places(old: str, new: str) -> N
             )
 
 
-def test_words_that_differ_are_told_inside_a_line() -> None:
+def test_differing_words_are_marked_within_a_line() -> None:
     (hunk,) = diff.hunks("The launch is in June.\n", "The launch is in July.\n")
     differing = [[piece.text for piece in line.pieces if piece.differs] for line in hunk.lines]
     assert differing == [["June"], ["July"]]

@@ -52,7 +52,7 @@ def test_no_example_survives_doubt_or_a_question_mark(pattern: Pattern) -> None:
         "Ada Byron works at Bell Labs in Oslo (I guess).",
     ],
 )
-def test_what_is_said_to_be_unsure_is_no_link(text: str) -> None:
+def test_uncertain_statement_is_no_link(text: str) -> None:
     assert stated_relations(text) == set()
     assert stated_relations("Ada Byron works at Bell Labs, and I think that she is kind.") != set()
 

@@ -199,7 +199,7 @@ async def test_a_title_of_words_that_say_nothing_is_found(place: MemoryFixture) 
     assert await slugs(place, "the who") == ["bands/the-who"]
 
 
-async def test_what_is_no_search_is_refused_in_a_sentence(place: MemoryFixture) -> None:
+async def test_invalid_search_is_refused_in_a_sentence(place: MemoryFixture) -> None:
     for expected, text in (
         (SearchRequest("  "), "query must not be empty"),
         (SearchRequest("x" * 10_001), "query must be 1 to 10,000 characters"),
@@ -303,7 +303,7 @@ async def test_an_index_has_no_words_beyond_its_limit(
     assert await find("pears") == []
 
 
-async def test_what_searches_share_is_computed_in_a_thread(
+async def test_cached_signals_are_computed_in_a_thread(
     place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):

@@ -204,7 +204,7 @@ def test_an_entry_of_a_timeline_has_a_date_of_the_calendar() -> None:
     assert [entry.date for entry in markdown.timeline(body)] == ["2026-02-28", "2026"]
 
 
-def test_what_front_matter_says_is_null_it_does_not_say() -> None:
+def test_null_in_front_matter_is_no_value() -> None:
     text = markdown.split('---\ntitle: null\ntype: ~\ntags: [null, "null", a]\n---\n').fields
     assert (text.title, text.type, text.tags) == (None, None, ("null", "a"))
 

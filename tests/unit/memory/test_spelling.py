@@ -91,7 +91,7 @@ async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
         "virtue",
     ],
 )
-async def test_what_is_too_far_from_every_word_finds_nothing(place: MemoryFixture, query: str) -> None:
+async def test_query_far_from_every_word_finds_nothing(place: MemoryFixture, query: str) -> None:
     await put(place, "a", "Nota, texts: virtual marmalade in 2026, 20268 of it, which is much.")
     assert await slugs(place, query) == []
 
@@ -139,7 +139,7 @@ async def test_the_most_frequent_of_three_candidates_come_first(place: MemoryFix
     assert hit.explain["spelling"] == {"plander": ["pander", "planker", "planter"]}
 
 
-async def test_what_a_key_does_not_see_is_no_word_to_guess(place: MemoryFixture) -> None:
+async def test_correction_uses_no_word_of_hidden_pages(place: MemoryFixture) -> None:
     await put(place, "a", "The heliograph blinked.", "private")
     await put(place, "b", "A lantern answered.", "public")
     limited = replace(place.ann, collections=("public",))
