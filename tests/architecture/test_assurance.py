@@ -46,7 +46,7 @@ def test_each_promise_stands_on_the_page() -> None:
     assert not missing, f"`make assurance` writes the page anew: it lacks {missing}"
 
 
-def test_what_is_counted_is_there() -> None:
+def test_counted_places_of_every_promise_exist() -> None:
     for promise in assurance.promises():
         assert all(assurance.count(place) for place in promise.counts.values()), promise.about
 

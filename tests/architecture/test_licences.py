@@ -36,7 +36,7 @@ def test_every_font_has_a_licence_file_and_is_documented() -> None:
     assert not faces, f"no licence lies beside {sorted(faces)}"
 
 
-def test_every_licence_is_told_in_words() -> None:
+def test_licence_is_the_one_of_the_package() -> None:
     assert licences.licence("starlette") == "BSD-3-Clause"
     assert licences.licence("certifi") == "MPL-2.0"
     assert "GPL" in licences.licence("espeakng-loader")
