@@ -209,7 +209,7 @@ def test_a_rotten_file_is_named_after_a_restore(tmp_path: Path) -> None:
     assert [key.rpartition("/")[2] for key in done.damaged] == [rotten.name]
 
 
-def test_what_was_restored_has_this_programs_schema(tmp_path: Path) -> None:
+def test_restored_database_has_the_latest_schema(tmp_path: Path) -> None:
     source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     asyncio.run(write_backup(source, path))
@@ -361,7 +361,9 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, valid_backup: Pa
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
 )
-def test_what_is_no_plain_file_is_refused(tmp_path: Path, valid_backup: Path, kind: bytes) -> None:
+def test_archive_member_that_is_no_regular_file_is_refused(
+    tmp_path: Path, valid_backup: Path, kind: bytes
+) -> None:
     def change(old: str, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
         extra = [(member("uploads/evil", kind, "/etc/passwd"), b"")] if old == "blobs.jsonl" else []
         return [*extra, (member(old), data)]
@@ -415,7 +417,7 @@ def test_tables_are_those_of_the_schema(tmp_path: Path, valid_backup: Path, name
 
 
 @pytest.mark.parametrize("data", [b"", b"not a tar", b"\0" * 10_240, os.urandom(4096)])
-def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_incomplete_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "nothing.tar"
     path.write_bytes(data)
     assert "is not a complete backup" in failed_restore(path, tmp_path / "target")

@@ -57,7 +57,7 @@ def test_it_goes_from_either_to_either(tmp_path: Path, source: Factory, target: 
     assert (tmp_path / "new" / "store").exists() == (not new.blob_url)
 
 
-def test_what_is_missing_from_a_bucket_is_named(tmp_path: Path) -> None:
+def test_missing_blob_of_a_bucket_is_named(tmp_path: Path) -> None:
     source, path = in_a_bucket(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     lost = asyncio.run(lose_one(source))

@@ -39,7 +39,7 @@ async def pieces(store: BlobStore, key: str, start: int = 0, length: int | None 
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, PIECE, PIECE + 1, 20 << 20])
-async def test_what_is_put_is_got(store: BlobStore, size: int) -> None:
+async def test_stored_blob_is_read_back(store: BlobStore, size: int) -> None:
     data = os.urandom(size)
     before = time.time_ns() // 1000
     info = await store.put("a/b/c.bin", data, content_type="application/octet-stream")
@@ -85,7 +85,7 @@ async def test_ranges(store: BlobStore) -> None:
         await pieces(store, "k", 0, -1)
 
 
-async def test_what_is_not_there(store: BlobStore) -> None:
+async def test_missing_key_is_none_or_an_error(store: BlobStore) -> None:
     await store.put("there/one", b"1")
     for key in ("missing", "there", "there/two", "missing/deep/key", "there/one/below"):
         assert await store.stat(key) is None

@@ -252,7 +252,7 @@ async def test_files_are_private(store: FileStore, tmp_path: Path) -> None:
     assert modes == {"~new": 0o700, "a": 0o700, "1": 0o600, "2": 0o600}
 
 
-async def test_what_a_killed_server_left_is_dropped_when_it_is_old(store: FileStore, tmp_path: Path) -> None:
+async def test_old_temporary_files_of_a_killed_server_are_removed(store: FileStore, tmp_path: Path) -> None:
     new = tmp_path / "store" / "~new"
     new.mkdir(parents=True)
     for name in ("old", "fresh"):

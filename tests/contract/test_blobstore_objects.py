@@ -205,7 +205,7 @@ async def test_a_large_file_that_is_there_is_not_sent_again(tmp_path: Path) -> N
     assert not staged.exists()
 
 
-async def test_what_was_just_stored_is_read_from_this_machine(tmp_path: Path) -> None:
+async def test_blob_just_stored_is_read_from_the_local_cache(tmp_path: Path) -> None:
     data, upload = os.urandom(MIB), os.urandom(MIB)
     staged = tmp_path / "staged"
     staged.write_bytes(upload)
@@ -406,7 +406,7 @@ async def test_google_and_azure_sign_without_a_network(tmp_path: Path) -> None:
         "az://container",
     ],
 )
-def test_what_is_no_bucket_is_refused_without_its_secrets(url: str) -> None:
+def test_invalid_bucket_url_is_refused_without_secrets(url: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
         open_bucket(url, BucketAccess())
     assert "secret" not in str(caught.value)

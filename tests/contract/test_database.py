@@ -110,9 +110,7 @@ async def test_a_conflict_among_many_undoes_what_its_transaction_wrote(database:
     assert await database.write(_write(1, 2, 3)) == 3
 
 
-async def test_what_was_written_is_there_after_opening_again(
-    opener: databases.Opener, tmp_path: Path
-) -> None:
+async def test_committed_data_is_there_after_reopening(opener: databases.Opener, tmp_path: Path) -> None:
     async with opener(tmp_path, None) as first:
         account = await first.write(accounts.create("a@example.com", credit=9))
     async with opener(tmp_path, None) as second:
@@ -154,7 +152,7 @@ async def test_each_transaction_of_a_group_commit_has_its_own_time(
     assert later[0] > response[-1][0]
 
 
-async def test_what_is_read_on_one_snapshot_is_of_one_moment(database: Database) -> None:
+async def test_reads_on_one_snapshot_have_one_time(database: Database) -> None:
     def twice() -> Transaction[tuple[int, int]]:
         first = yield from now()
         yield from ledger_queries.verify()

@@ -149,7 +149,7 @@ def leftovers(scratch: Path) -> list[str]:
     return [path.name for path in scratch.rglob("*") if path.is_file()]
 
 
-async def test_what_cannot_be_told_is_a_failure(driver: Driver, scratch: Path) -> None:
+async def test_unserializable_task_is_a_failure(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
     outcome = await worker.run(Task("t", "m", {"object": object()}), RecordedReports().reports())
     assert isinstance(outcome, RunFailed)
@@ -240,7 +240,7 @@ async def test_a_stop_lets_a_short_run_end(driver: Driver, scratch: Path) -> Non
     assert isinstance(await run, RunCompleted)
 
 
-async def test_an_engine_that_cannot_be_built_is_told(driver: Driver, scratch: Path) -> None:
+async def test_engine_that_cannot_start_is_reported(driver: Driver, scratch: Path) -> None:
     with pytest.raises(WorkerStartFailed, match="the weights are missing"):
         await driver.start(spec("Broken", scratch))
     with pytest.raises(WorkerStartFailed, match="no_such_module"):

@@ -162,7 +162,7 @@ async def test_media_are_copied_in_and_mounts_are_visible(
     assert list(folder.iterdir()) == [], "the next run sees none of it"
 
 
-async def test_failures_are_told_in_the_models_words(worker: Worker) -> None:
+async def test_failure_has_the_message_of_the_model(worker: Worker) -> None:
     failed, _ = await run(worker, do="fail")
     refused, _ = await run(worker, do="refuse")
     assert failed == RunFailed("The prompt has no verb.", public=True)
@@ -203,7 +203,7 @@ async def test_a_killed_container_loses_its_run_and_its_worker(
     assert isinstance((await run(worker))[0], WorkerLost)
 
 
-async def test_a_setup_that_failed_is_told(
+async def test_failed_setup_is_reported_with_its_output(
     containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
 ) -> None:
     containers.cog.status = "SETUP_FAILED"
@@ -220,7 +220,7 @@ async def test_missing_image_and_unknown_option_are_reported(driver: ContainerDr
         await driver.start(spec(tmp_path, privileged=True))
 
 
-async def test_without_docker_and_podman_the_unlock_is_told(tmp_path: Path) -> None:
+async def test_missing_docker_and_podman_are_named_in_the_error(tmp_path: Path) -> None:
     driver = ContainerDriver(lambda: None)
     with pytest.raises(StartFailed, match="start Docker, or Podman's socket"):
         await driver.start(spec(tmp_path))
@@ -262,12 +262,12 @@ async def test_an_image_says_what_model_it_is(
     assert (model.output_kind, model.price, model.engines[0].kind) == ("file", "container-time", "container")
 
 
-async def test_what_is_no_cog_image_is_told(driver: ContainerDriver, tmp_path: Path) -> None:
+async def test_missing_cog_image_is_named_in_the_error(driver: ContainerDriver, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="none cannot be used: no such image"):
         await driver.inspect("none", tmp_path)
 
 
-async def test_what_could_be_started_is_known_without_starting_it(
+async def test_status_of_an_image_is_known_without_a_start(
     containers: FakeContainers, driver: ContainerDriver
 ) -> None:
     assert await driver.standing("sharpen:2") == EngineStatus(True, "the image sharpen:2")

@@ -269,7 +269,9 @@ async def test_closing_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_what_a_worker_started_goes_with_it(driver: ProcessDriver, tmp_path: Path, apart: bool) -> None:
+async def test_child_processes_end_with_their_worker(
+    driver: ProcessDriver, tmp_path: Path, apart: bool
+) -> None:
     worker = await driver.start(spec("Parent", tmp_path))
     outcome, _ = await run(worker, {"apart": apart})
     assert isinstance(outcome, RunCompleted)
@@ -278,7 +280,7 @@ async def test_what_a_worker_started_goes_with_it(driver: ProcessDriver, tmp_pat
     await wait_for_exit(grandchild)
 
 
-async def test_what_workers_started_goes_with_their_server(tmp_path: Path) -> None:
+async def test_child_processes_of_workers_end_with_the_server(tmp_path: Path) -> None:
     driver = ProcessDriver(preload=())
     worker = await driver.start(spec("Parent", tmp_path))
     outcome, _ = await run(worker, {"apart": True})

@@ -98,7 +98,7 @@ async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) 
     assert isinstance((await run(worker))[0], WorkerLost)
 
 
-async def test_what_an_engine_may_say_is_said_and_the_rest_is_kept(worker: Worker) -> None:
+async def test_public_error_is_shown_and_private_one_is_hidden(worker: Worker) -> None:
     public, _ = await run(worker, **{"raise": "public"})
     private, _ = await run(worker, **{"raise": "private"})
     assert public == RunFailed("The provider account has no credit left.", public=True)

@@ -155,13 +155,13 @@ async def test_a_link_is_not_followed_for_it(worker: ProcessWorker, tmp_path: Pa
     assert isinstance(outcome, RunFailed), outcome
 
 
-async def test_what_it_started_dies_with_it(worker: ProcessWorker) -> None:
+async def test_sandbox_that_ends_is_a_lost_worker(worker: ProcessWorker) -> None:
     outcome = await run(worker, "die")
     assert isinstance(outcome, WorkerLost)
     assert not worker.alive
 
 
-async def test_what_is_no_program_is_told(driver: SandboxDriver, tmp_path: Path) -> None:
+async def test_syntax_error_of_a_program_is_reported(driver: SandboxDriver, tmp_path: Path) -> None:
     expected = spec(tmp_path)
     (tmp_path / "probe.py").write_text("def broken(:\n", "utf-8")
     with pytest.raises(StartFailed, match="line 1: invalid syntax"):

@@ -171,7 +171,7 @@ async def lose_one(store: BlobStore) -> str:
 
 
 @pytest.mark.parametrize("change", ["nothing to move to", "no data", "an older schema"])
-def test_what_cannot_be_moved_is_one_sentence(
+def test_refused_move_is_one_sentence(
     old: Installation, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = {

@@ -191,7 +191,7 @@ async def test_it_goes_on_after_the_server_was_restarted(database: Any, tmp_path
     assert (await database.read(accounts.by_id(account.id))).held == 3
 
 
-async def test_what_is_under_way_when_the_server_goes_is_refused_whole(database: Any, tmp_path: Path) -> None:
+async def test_transaction_is_refused_whole_when_the_server_ends(database: Any, tmp_path: Path) -> None:
     account = await database.write(accounts.create("a@example.com", credit=10))
 
     ending: list[asyncio.Task[None]] = []
