@@ -98,7 +98,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
     return result.structured_content
 
 
-async def test_a_client_is_told_how_far_a_run_is(served_app: tuple[AppFixture, str]) -> None:
+async def test_client_receives_the_progress_of_a_run(served_app: tuple[AppFixture, str]) -> None:
     app, origin = served_app
     messages: list[float] = []
 

@@ -78,7 +78,7 @@ async def test_a_call_that_was_refused_is_not_kept_for_its_key(app: AppFixture) 
     assert "Idempotent-Replayed" not in answers[1].headers
 
 
-async def test_what_has_ended_well_is_whole_though_it_made_no_file(tmp_path: Path) -> None:
+async def test_run_without_files_succeeds_with_full_progress(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         result = await Agent(app).call("run_space", slug="api-contract", input={"text": "hi"})
     assert (result["output"], result["data"], result["progress"]) == ([], {"value": "hi"}, 1.0)
@@ -92,7 +92,7 @@ async def test_another_accounts_prediction_is_not_there(app: AppFixture, agent: 
     assert (await stranger.call("prediction"))["predictions"] == []
 
 
-async def test_what_is_not_there_is_told_with_where_to_look(agent: Agent) -> None:
+async def test_missing_object_error_names_a_tool_that_lists_them(agent: Agent) -> None:
     nothing: dict[str, object] = {"model": "nothing", "input": {}}
     for tool, arguments, way in (
         ("run", nothing, "models without an argument lists"),
@@ -111,7 +111,7 @@ async def test_without_credit_nothing_runs_and_the_refusal_says_so(app: AppFixtu
     assert "credit" in text
 
 
-async def test_a_models_inputs_are_told_as_json_schema(agent: Agent) -> None:
+async def test_inputs_of_a_model_are_a_json_schema(agent: Agent) -> None:
     listed = (await agent.call("models"))["models"]
     assert {"model", "title", "description", "makes", "inputs"} == set(listed[0])
     for row in listed:
@@ -120,7 +120,7 @@ async def test_a_models_inputs_are_told_as_json_schema(agent: Agent) -> None:
         assert {name.rstrip("*") for name in row["inputs"] if name.endswith("*")} == set(schema["required"])
 
 
-async def test_a_run_with_a_progress_token_is_told_as_a_stream(agent: Agent) -> None:
+async def test_run_with_a_progress_token_is_streamed(agent: Agent) -> None:
     params = {
         "name": "run",
         "arguments": {"model": "ra1", "input": {"prompt": "a cat"}},

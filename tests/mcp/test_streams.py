@@ -71,7 +71,7 @@ async def test_silent_tool_sends_pings_and_then_its_answer(app: AppFixture) -> N
     assert data(messages[-1])["result"]["structuredContent"] == {"done": True}
 
 
-async def test_what_is_told_comes_in_its_order_and_before_the_answer(app: AppFixture) -> None:
+async def test_notifications_arrive_in_order_before_the_response(app: AppFixture) -> None:
     async def tell(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
         del inputs
         for number in range(100):

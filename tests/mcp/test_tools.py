@@ -147,7 +147,7 @@ NO_MESSAGES = [
 ]
 
 
-async def test_what_is_no_message_is_refused_as_json_rpc_says(agent: Agent) -> None:
+async def test_invalid_message_gets_a_json_rpc_error(agent: Agent) -> None:
     for body, code in NO_MESSAGES:
         answer = await agent.post(body)
         assert answer.status_code == 400, body[:80]
@@ -174,7 +174,7 @@ NOT_TO_BE_ASKED: list[tuple[str, Any, int]] = [
 ]
 
 
-async def test_what_cannot_be_asked_is_a_protocol_error(agent: Agent) -> None:
+async def test_invalid_request_is_a_protocol_error(agent: Agent) -> None:
     for method, params, code in NOT_TO_BE_ASKED:
         error = (await agent.rpc(method, params))["error"]
         assert error["code"] == code, (method[:80], params)
