@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
+import httpx
 import pytest
 
-from sixfold.core.accounts import accounts, rights
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.operation import actions, customers
+from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.errors import TooManyRequests
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer
 from tests.api.test_memory_attachments import import_files, vault
+from tests.api.test_oauth import OAuthClient
 from tests.api.test_organizations import key_of, member
 from tests.api.test_pages import link
-from tests.api.test_revocations import PREDICTIONS, REVOKED, slow, until_ended, until_open
+from tests.api.test_revocations import PREDICTIONS, REVOKED, key_id, slow, until_ended, until_open
 from tests.api.test_workflow_changes import PATH as WORKFLOWS
 from tests.api.test_workflow_changes import import_workflow as imported_workflow
 from tests.mcp.agent import Agent
@@ -169,3 +172,60 @@ async def test_connecting_a_comfyui_needs_a_fresh_sign_in(
     path = "/workflows/stylized-text-to-image/comfyui"
     response = await client.post(path, data=form, headers={"Origin": ORIGIN})
     assert (response.status_code, response.headers.get("location", "")[:15]) == (303, "/signin?again=1")
+
+
+FOLDERS = "/api/shared-folders"
+
+
+async def shared_with_ben(app: AppFixture, key: str, access: str = "read") -> httpx.Response:
+    body = {"folder": "work", "with": "ben@example.com", "access": access}
+    return await app.client.post(FOLDERS, json=body, headers=bearer(key))
+
+
+async def ben_reads(app: AppFixture, share_id: str) -> int:
+    headers = bearer(app.other) | {"X-Sixfold-Memory": share_id}
+    return (await app.client.get("/api/pages/work/plan", headers=headers)).status_code
+
+
+@pytest.mark.parametrize("kind", ["program", "key", "member"])
+async def test_shared_folders_end_with_what_shared_them(any_database_app: AppFixture, kind: str) -> None:
+    app, write = any_database_app, any_database_app.product.database.write
+    await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
+    cleo = await member(app, "cleo@example.com", "admin")
+    if kind == "program":
+        secret = (await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"]
+    elif kind == "key":
+        secret = await app.limited_key(Scope(), Rights.RUN | rights.MEMORY)
+    else:
+        secret = await key_of(app, cleo)
+    share_id = (await shared_with_ben(app, secret)).json()["id"]
+    assert await ben_reads(app, share_id) == 200
+    if kind == "member":
+        for suspended, status in ((True, 404), (False, 200)):
+            await write(customers.suspend(app.operator.owner, cleo.person_id, suspended=suspended))
+            assert await ben_reads(app, share_id) == status
+        await write(members.remove(app.account.id, cleo.id))
+    else:
+        await write(keys.revoke(await key_id(app, secret)))
+    assert await ben_reads(app, share_id) == 404
+    listed = [(await app.client.get(FOLDERS, headers=bearer(key))).json() for key in (app.key, app.other)]
+    assert [each["folders"] + each["received"] for each in listed] == [[], []]
+    if kind == "member":
+        # A member who comes back gets neither keys nor shares back.
+        await write(members.add(app.account.id, cleo.person_id, "admin", "invitation"))
+        assert await ben_reads(app, share_id) == 404
+    own = (await shared_with_ben(app, app.key)).json()["id"]
+    assert await ben_reads(app, own) == 200
+
+
+async def test_a_limited_key_changes_no_share_of_the_account(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    own = (await shared_with_ben(app, app.key)).json()["id"]
+    limited = await app.limited_key(Scope(), Rights.RUN | rights.MEMORY)
+    refused = await shared_with_ben(app, limited, "write")
+    assert (refused.status_code, "this key cannot" in refused.json()["error"]) == (409, True)
+    headers = bearer(limited)
+    assert (await app.client.delete(f"{FOLDERS}/{own}", headers=headers)).status_code == 404
+    assert (await app.client.get(FOLDERS, headers=headers)).json()["folders"] == []
+    (kept,) = (await app.client.get(FOLDERS, headers=app.bearer)).json()["folders"]
+    assert (kept["id"], kept["access"]) == (own, "read")

@@ -151,7 +151,8 @@ def remove(account_id: str, member_id: str) -> Transaction[None]:
     yield Query("former_member_put", {name: getattr(member, name) for name in names})
     yield Query("member_keys_revoke", {"member_id": member_id})
     yield Query("member_grants_end", {"member_id": member_id})
-    yield Query("shares_end_member", {"account_id": account_id, "member_id": member_id})
+    for query in ("shares_end_member", "shared_folders_end_member"):
+        yield Query(query, {"account_id": account_id, "member_id": member_id})
     yield Query("member_sessions_end", {"account_id": account_id, "person_id": member.person_id})
     yield from audit_log.note(account_id, "member.remove", member.email)
 

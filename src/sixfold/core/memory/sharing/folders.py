@@ -12,7 +12,7 @@ from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.organizations import grantees
 from sixfold.core.accounts.organizations.grantees import Grantee
-from sixfold.core.accounts.tenants import MemoryAccess
+from sixfold.core.accounts.tenants import MemoryAccess, Tenant
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.memory import limits, slugs
@@ -111,12 +111,13 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     """Share a folder of a principal's memory, or change the access of a share that exists.
 
     `membership.move_all` then has to be called. Raises `NotFound` for an unknown account
-    or team, `Conflict` for an own account, a page outside the folder in its collection, or too many shares,
-    and `Forbidden` for a principal that may not share.
+    or team, `Conflict` for an own account, a page outside the folder in its collection, a share that a limited
+    key did not create, or too many shares, and `Forbidden` for a principal that may not share.
     """
     _require(principal)
     yield from grantees.check(principal.account_id, draft.grantee)
     account_id = principal.account_id
+    yield Query("shared_folders_expired_delete", {"account_id": account_id})
     outside = yield from one("collection_outside", **membership.span(account_id, draft.folder))
     if outside is not None:
         raise errors.Conflict(
@@ -132,9 +133,15 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
             "grantee": draft.grantee.name,
             "team_id": draft.grantee.team_id,
             "may_write": int(draft.access == "write"),
+            "credential_id": principal.credential_id,
+            "member_id": principal.member_id,
         },
     )
-    shared = yield from of_account(principal)
+    if not rows:
+        raise errors.Conflict(
+            "The account shares this folder already: it can change the access, this key cannot"
+        )
+    shared = yield from _of_tenant(principal.tenant.whole)
     if len(shared) > MAX_SHARED:
         raise errors.Conflict(f"An account can share at most {MAX_SHARED} folders: end one first")
     grantee = draft.grantee.name or draft.grantee.team_id
@@ -151,7 +158,12 @@ def _require(principal: Principal) -> None:
 
 
 def of_account(principal: Principal) -> Transaction[tuple[FolderShare, ...]]:
-    rows = yield from many("shared_folders_of", account_id=principal.account_id)
+    """Return the folders that a principal shares; a limited key or a program sees its own only."""
+    return (yield from _of_tenant(principal.tenant))
+
+
+def _of_tenant(tenant: Tenant) -> Transaction[tuple[FolderShare, ...]]:
+    rows = yield from many("shared_folders_of", **tenant.row)
     return tuple(FolderShare.of(row) for row in rows)
 
 
@@ -192,7 +204,7 @@ def end(principal: Principal, share_id: str) -> Transaction[str]:
     `membership.move_all` then has to be called.
     """
     _require(principal)
-    rows = yield Query("shared_folder_end", {"id": share_id, "account_id": principal.account_id})
+    rows = yield Query("shared_folder_end", {"id": share_id, **principal.tenant.row})
     if not rows:
         raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found")
     folder = str(rows[0]["folder"])

@@ -1,13 +1,28 @@
--- name: shared_folder_put | Share a folder, or change the access of a share that exists.
-INSERT INTO shared_folder (id, account_id, folder, grantee, team_id, may_write, created_at)
-VALUES (:id, :account_id, :folder, :grantee, :team_id, :may_write, :now)
-ON CONFLICT (account_id, folder, grantee, team_id) DO UPDATE SET may_write = excluded.may_write
+-- name: shared_folder_put | Share a folder, or change a share that exists; return no row for one of another credential.
+INSERT INTO shared_folder (id, account_id, folder, grantee, team_id, may_write, created_at, credential_id, member_id)
+VALUES (:id, :account_id, :folder, :grantee, :team_id, :may_write, :now, :credential_id, :member_id)
+ON CONFLICT (account_id, folder, grantee, team_id) DO UPDATE SET may_write = excluded.may_write,
+    credential_id = excluded.credential_id, member_id = excluded.member_id
+WHERE excluded.credential_id IN ('', shared_folder.credential_id)
 RETURNING id;
 
--- name: shared_folders_of | Return the folders that an account shares, with their grantees, by folder.
+-- name: shared_folders_expired_delete | Delete an account's shares of folders of ended credentials.
+DELETE FROM shared_folder AS f WHERE f.account_id = :account_id AND NOT (f.credential_id = ''
+    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = f.credential_id AND k.revoked_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > :now))
+    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = f.credential_id AND g.ended_at IS NULL
+      AND g.expires_at > :now));
+
+-- name: shared_folders_of | Return the folders that a tenant shares, with their grantees, by folder.
 SELECT f.*, '' AS owner, t.name AS team, o.email AS organization FROM shared_folder f
 LEFT JOIN team t ON t.id = f.team_id LEFT JOIN account o ON o.id = t.account_id
-WHERE f.account_id = :account_id ORDER BY f.folder, f.id;
+WHERE f.account_id = :account_id AND (:credential_id = '' OR f.credential_id = :credential_id)
+  AND (f.credential_id = ''
+    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = f.credential_id AND k.revoked_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > :now))
+    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = f.credential_id AND g.ended_at IS NULL
+      AND g.expires_at > :now))
+ORDER BY f.folder, f.id;
 
 -- name: shared_folder_names | Return the folders that an account shares.
 SELECT DISTINCT folder FROM shared_folder WHERE account_id = :account_id ORDER BY folder;
@@ -25,10 +40,21 @@ WHERE f.id IN (
     JOIN member m ON m.account_id = s.account_id AND m.person_id = d.account_id
     WHERE d.team_id <> '' AND d.team_id = :team_id)
   AND a.closing_at IS NULL AND a.suspended_at IS NULL AND (:id = '' OR f.id = :id)
+  AND NOT EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
+                  WHERE c.id = f.member_id AND p.suspended_at IS NOT NULL)
+  AND (f.credential_id = ''
+    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = f.credential_id AND k.revoked_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > :now))
+    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = f.credential_id AND g.ended_at IS NULL
+      AND g.expires_at > :now))
 ORDER BY a.email, f.folder, f.id LIMIT :limit;
 
--- name: shared_folder_end | End the share of a folder; return no row if there is none.
-DELETE FROM shared_folder WHERE id = :id AND account_id = :account_id RETURNING folder;
+-- name: shared_folder_end | End the share of a folder; return no row if the tenant has none.
+DELETE FROM shared_folder WHERE id = :id AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id) RETURNING folder;
+
+-- name: shared_folders_end_member | End the shares of folders by a member of an organization.
+DELETE FROM shared_folder WHERE account_id = :account_id AND member_id = :member_id;
 
 -- name: shared_folders_end_team | End the shares of folders with a team.
 DELETE FROM shared_folder WHERE team_id = :team_id AND team_id <> '';
