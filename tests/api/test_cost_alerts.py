@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ async def sweep(gateway: Gateway, schedule: RetrySchedule | None = None) -> list
     alerts = bootstrap.cost_alerts(gateway.app.product)
     alerts.schedule = schedule or alerts.schedule
     await alerts.sweep(lag_us=0)
+    await alerts.sent()
     answer = await gateway.app.client.get(PATH, headers=gateway.headers)
     return answer.json()["alerts"]
 
@@ -164,6 +166,35 @@ async def test_a_failed_delivery_is_repeated_with_the_same_id(gateway: Gateway) 
         assert row["error"] is None
         assert len({headers["webhook-id"] for headers, _ in messages.seen}) == 1
         assert len(messages.seen) == 2
+
+
+async def test_no_account_waits_for_the_receivers_of_another(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = gateway.app
+    async with receiver() as messages, receiver() as hung:
+        hung.together = asyncio.Barrier(1000)
+        for _ in range(60):
+            await create(gateway, hung.url, "0.001")
+        body = {"period": "day", "threshold_usd": "0.001", "url": messages.url}
+        other = await app.client.post(PATH, json=body, headers=bearer(app.other))
+        assert other.status_code == 201
+        chat = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
+        for key in (app.key, app.other):
+            await app.client.post("/v1/chat/completions", json=chat, headers=bearer(key))
+        await gateway.settled()
+        alerts = bootstrap.cost_alerts(app.product)
+        monkeypatch.setattr(alerts, "sweep", partial(alerts.sweep, lag_us=0))
+        sweeping = asyncio.create_task(alerts.run(0.05))
+        try:
+            # Less than one message to a receiver that does not respond takes.
+            async with asyncio.timeout(10):
+                while not messages.seen:  # noqa: ASYNC110 - no event tells of a message
+                    await asyncio.sleep(0.01)
+        finally:
+            sweeping.cancel()
+            await asyncio.gather(sweeping, return_exceptions=True)
+        assert hung.seen == []
 
 
 async def test_a_slow_receiver_does_not_delay_the_others(gateway: Gateway) -> None:

@@ -38,6 +38,7 @@ from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.alerts.sweep import MAX_SENDING as MAX_SENDING_ALERTS
 from sixfold.core.alerts.sweep import CostAlerts
 from sixfold.core.batches.models import BatchLimits
 from sixfold.core.batches.processor import BatchProcessor
@@ -226,8 +227,12 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
 
 
 def _outbox(settings: Settings, clients: HttpClients, secrets: WebhookSecrets) -> WebhookOutbox:
-    """Return the outbox with a fetcher of its own, so that slow receivers take no slots of other fetches."""
-    sender = clients.own(app_media.open_fetcher(settings, FetchLimits(concurrent=MAX_SENDING)))
+    """Return the outbox with a fetcher of its own, so that slow receivers take no slots of other fetches.
+
+    Cost alerts use it as well; it has slots for all that both send at once.
+    """
+    limits = FetchLimits(concurrent=MAX_SENDING + MAX_SENDING_ALERTS)
+    sender = clients.own(app_media.open_fetcher(settings, limits))
     return WebhookOutbox(secrets.database, sender, secrets)
 
 
@@ -409,7 +414,7 @@ def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, Non
     if product.settings.process == 0:
         tasks |= {
             "sweep": _sweep(product),
-            "alerts": _alert(product),
+            "alerts": cost_alerts(product).run(_SWEEP_SECONDS),
             "deposits": product.deposits.run(),
             "retention": product.retention.run(),
         }
@@ -453,18 +458,9 @@ async def _sweep(product: Application) -> None:
             await deletion.sweep()
 
 
-async def _alert(product: Application) -> None:
-    """Send cost alerts every minute; their receivers may be slow, so other sweeps do not wait for them."""
-    alerts = cost_alerts(product)
-    while True:
-        await asyncio.sleep(_SWEEP_SECONDS)
-        with contextlib.suppress(errors.StoreFailed):
-            await alerts.sweep()
-
-
 def cost_alerts(product: Application) -> CostAlerts:
     """Return the service that counts spending and sends cost alerts."""
-    return CostAlerts(product.database, product.fetcher, product.webhook_secrets)
+    return CostAlerts(product.database, product.outbox.sender, product.webhook_secrets)
 
 
 def account_deletion(product: Application) -> AccountDeletion:

@@ -60,7 +60,14 @@ UNATTENDED = {
         "file_parts_sweep",
         "file_uploads_sweep",
     ),
-    "assembly: cost alerts": ("alerts_page", "alert_spending", "alert_count", "alerts_claim", "alert_sent"),
+    "assembly: cost alerts": (
+        "alerts_page",
+        "alert_spending",
+        "alert_count",
+        "alerts_due_accounts",
+        "alerts_claim",
+        "alert_sent",
+    ),
     "assembly: closed accounts": (
         "account_deletion_plans",
         "account_deletion_due",

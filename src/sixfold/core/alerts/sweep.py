@@ -1,13 +1,18 @@
 """Adds up the spending of accounts with alerts, and sends the alerts whose threshold is reached.
 
 A sweep reads only the ledger's entries since the last one, and no call is looked at when it is made. An alert
-is sent once for each day or month; its message is signed and retried as webhooks of predictions are.
+is sent once for each day or month; its message is signed and retried as webhooks of predictions are. A task
+for each account sends its messages, and no sweep waits for it, so a slow receiver delays its own account
+only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,11 +24,13 @@ from sixfold.core.clock import DAY_US, SECOND_US, rfc3339
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.predictions.webhooks import RetrySchedule, WebhookSender
 
+_LOG = logging.getLogger("sixfold.alerts")
 # Entries younger than this are counted by the next sweep: a transaction may commit later than its time.
 LAG_US = 10 * SECOND_US
 _BATCH = 200
-# Messages that are sent at once, so that all succeed or fail before their lease ends.
-_AT_ONCE, _ROUNDS = 50, 4
+# Accounts whose messages are sent at once, and the messages of each.
+_ACCOUNTS, _ACCOUNT_SHARE = 32, 4
+MAX_SENDING = _ACCOUNTS * _ACCOUNT_SHARE
 _LEASE_US = 60 * SECOND_US
 _SEND_SECONDS = 15.0
 _MAX_ERROR = 200
@@ -45,9 +52,23 @@ class CostAlerts:
         self._secrets = secrets
         self.sender = sender
         self.schedule = schedule or RetrySchedule()
+        # The task that sends the messages of an account.
+        self._sending: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self, interval_seconds: float) -> None:
+        """Sweep until canceled; messages in progress are then sent by the next server, after their lease."""
+        try:
+            while True:
+                await asyncio.sleep(interval_seconds)
+                with contextlib.suppress(errors.StoreFailed):
+                    await self.sweep()
+        finally:
+            for task in (tasks := tuple(self._sending.values())):
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def sweep(self, lag_us: int = LAG_US) -> None:
-        """Count the spending of all alerts, and send the alerts that are due."""
+        """Count the spending of all alerts, and begin to send those that are due; `sent` waits for them."""
         after = ""
         # Without any alert, a sweep is one read.
         while rows := await self._database.read(many("alerts_page", after=after, limit=_BATCH)):
@@ -56,12 +77,40 @@ class CostAlerts:
             after = str(rows[-1]["id"])
         if not after:
             return
-        for _ in range(_ROUNDS):
-            due = await self._database.write(many("alerts_claim", lease=_LEASE_US, limit=_AT_ONCE))
-            # A slow receiver does not delay the messages of other accounts.
+        await self._send_due()
+
+    async def sent(self) -> None:
+        """Wait until no message is being sent."""
+        while self._sending:
+            await asyncio.wait(tuple(self._sending.values()))
+            # The callbacks of ended tasks run in the next turn.
+            await asyncio.sleep(0)
+
+    async def _send_due(self) -> None:
+        """Start a task for each account with due alerts and none, as far as there are free places."""
+        # An account whose messages are being sent can have others that are due.
+        limit = _ACCOUNTS + len(self._sending)
+        rows = await self._database.read(many("alerts_due_accounts", limit=limit))
+        for row in rows:
+            account_id = str(row["account_id"])
+            if account_id in self._sending or len(self._sending) >= _ACCOUNTS:
+                continue
+            sending = self._send_all(account_id, int(row["now"]))
+            task = asyncio.create_task(sending, name=f"alerts {account_id}")
+            self._sending[account_id] = task
+            task.add_done_callback(partial(self._end_sending, account_id))
+
+    def _end_sending(self, account_id: str, task: asyncio.Task[None]) -> None:
+        del self._sending[account_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("cost alerts were not recorded as sent; they are sent again", exc_info=error)
+
+    async def _send_all(self, account_id: str, moment: int) -> None:
+        """Send the alerts of an account that were due at `moment`, some at once."""
+        params = {"account_id": account_id, "before": moment, "lease": _LEASE_US, "limit": _ACCOUNT_SHARE}
+        claim = partial(many, "alerts_claim", **params)
+        while due := await self._database.write(claim()):
             await asyncio.gather(*(self._deliver(row) for row in due))
-            if len(due) < _AT_ONCE:
-                break
 
     async def _deliver(self, row: Row) -> None:
         error, final = await self._send(row)
