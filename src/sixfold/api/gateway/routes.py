@@ -38,6 +38,7 @@ from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.moderations import ModerationRoutes
 from sixfold.api.gateway.openai.passthrough import UpstreamPassthrough
 from sixfold.api.gateway.openai.realtime import routes as realtime
+from sixfold.api.gateway.openai.realtime.services import RealtimeParts
 from sixfold.api.gateway.openai.responses import compaction, dialect
 from sixfold.api.gateway.openai.responses.stored import ResponseStorage, StoredResponseRoutes
 from sixfold.api.gateway.openai.videos import models as video_models
@@ -390,7 +391,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
         anthropic,
         conversations.build_api(services, auth),
         videos.build_api(services, auth, runner),
-        realtime.build_api(services, auth),
+        realtime.build_api(services, RealtimeParts(auth, runner)),
         file_routes.build_api(services, auth),
         vector_stores.build_api(services, auth),
         *batch_routes.build_apis(services, auth),

@@ -64,7 +64,7 @@ class AudioRoutes:
             text = media_jobs.text(body, "input")
             inputs = {
                 "prompt": text,
-                "voice": _voice(body.get("voice")),
+                "voice": voice_name(body.get("voice")),
                 "format": media_jobs.choice(body, "response_format", tuple(FORMATS), "mp3"),
                 "speed": media_jobs.number(body, "speed", 1, 0.25, 4),
             }
@@ -204,7 +204,8 @@ def _recording_call(wire: str, fields: bodies.BodyFields, seconds: float) -> For
     )
 
 
-def _voice(value: Any) -> str:
+def voice_name(value: Any) -> str:
+    """Return the voice of this server for a name or a reference of a client; raises `InvalidRequest`."""
     name: Any = cast("Mapping[str, Any]", value).get("id") if isinstance(value, Mapping) else value
     if name is None:
         return "ava"

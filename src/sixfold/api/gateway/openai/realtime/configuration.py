@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.gateway.chat import ToolSpec
+from sixfold.core.gateway.realtime.audio import PCM_RATE, Encoding
 
 MAX_OUTPUT_TOKENS = 4096
 _MAX_TOOLS = 128
@@ -34,8 +35,18 @@ _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
 class RealtimeAudioFormat(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The encoding of audio: PCM with 24 kHz, or G.711 with 8 kHz."""
 
-    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] | None = None
+    type: Encoding
     rate: Literal[24000] | None = None
+
+    def __post_init__(self) -> None:
+        if self.rate is None and self.type == "audio/pcm":
+            self.rate = PCM_RATE
+        elif self.rate is not None and self.type != "audio/pcm":
+            raise ValueError("G.711 has 8000 samples per second: omit rate")
+
+
+def _pcm() -> RealtimeAudioFormat:
+    return RealtimeAudioFormat("audio/pcm", PCM_RATE)
 
 
 class TurnDetection(Struct, forbid_unknown_fields=True):
@@ -61,9 +72,7 @@ class InputTranscription(Struct, forbid_unknown_fields=True):
 class AudioInput(Struct, forbid_unknown_fields=True):
     """The user's audio."""
 
-    format: RealtimeAudioFormat = msgspec.field(
-        default_factory=lambda: RealtimeAudioFormat("audio/pcm", 24000)
-    )
+    format: RealtimeAudioFormat = msgspec.field(default_factory=_pcm)
     transcription: InputTranscription | None = None
     noise_reduction: None = None
     turn_detection: TurnDetection | None = msgspec.field(default_factory=lambda: TurnDetection("server_vad"))
@@ -78,9 +87,7 @@ class VoiceReference(Struct, forbid_unknown_fields=True):
 class AudioOutput(Struct, forbid_unknown_fields=True):
     """The audio of responses."""
 
-    format: RealtimeAudioFormat = msgspec.field(
-        default_factory=lambda: RealtimeAudioFormat("audio/pcm", 24000)
-    )
+    format: RealtimeAudioFormat = msgspec.field(default_factory=_pcm)
     voice: _Name | VoiceReference = "alloy"
     speed: Annotated[float, Meta(ge=0.25, le=1.5)] = 1.0
 
@@ -118,7 +125,7 @@ class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
     """The fields that a session and a single response have in common."""
 
     output_modalities: Annotated[list[Literal["text", "audio"]], Meta(min_length=1, max_length=1)] = (
-        msgspec.field(default_factory=lambda: ["text"])
+        msgspec.field(default_factory=lambda: ["audio"])
     )
     instructions: _Text = ""
     tools: Annotated[list[FunctionTool], Meta(max_length=_MAX_TOOLS)] = msgspec.field(
@@ -203,11 +210,6 @@ def _converted(
     for path, problem, reason in _REFUSED:
         if _value_at(changes, path) is not None:
             raise InvalidRequest(f"{root}.{problem}: {reason}", param=".".join((root, *path)))
-    if "audio" in (changes.get("output_modalities") or ()):
-        raise InvalidRequest(
-            f'{root}.output_modalities must be ["text"]: POST /v1/audio/speech speaks texts',
-            param=f"{root}.output_modalities",
-        )
     merged = _merged(document(configuration), changes)
     try:
         return msgspec.convert(merged, SessionConfiguration)

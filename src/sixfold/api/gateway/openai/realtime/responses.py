@@ -14,8 +14,18 @@ from sixfold.api.gateway.openai.realtime import items
 from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
 from sixfold.api.gateway.openai.realtime.output import EventSender, RealtimeOutput
 from sixfold.api.gateway.openai.realtime.services import RealtimeServices
+from sixfold.api.gateway.openai.realtime.speech import SpeechWriter
 from sixfold.core import ids
-from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, Stop, TextPart
+from sixfold.core.gateway.chat import (
+    ChatMessage,
+    ChatRequest,
+    Event,
+    MessageEnd,
+    Stop,
+    TextDelta,
+    TextPart,
+    ToolCallStart,
+)
 from sixfold.core.gateway.realtime.conversation import RealtimeConversation, chat_messages, system_text
 from sixfold.core.gateway.realtime.items import ConversationItem
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
@@ -54,6 +64,9 @@ class ResponseRun:
         self._output = RealtimeOutput(
             self.id, send, request.conversation, speaks=request.configuration.speaks
         )
+        self._speech: SpeechWriter | None = None
+        if request.configuration.speaks:
+            self._speech = SpeechWriter(services, self._output, request.configuration.audio.output)
         self._usage: TokenUsage | None = None
         self._cancel_reason: CancelReason | None = None
         self._task: asyncio.Task[None] | None = None
@@ -81,7 +94,11 @@ class ResponseRun:
 
     async def _run(self) -> None:
         try:
-            stop = await self._stream()
+            try:
+                stop = await self._stream()
+            finally:
+                if self._speech is not None:
+                    await self._speech.abandon()
             await self._output.close(complete=stop not in _INCOMPLETE)
             await self._finish(_INCOMPLETE.get(stop))
         except errors.SixfoldError as error:
@@ -96,6 +113,9 @@ class ResponseRun:
     async def _stream(self) -> Stop:
         """Write the chat as output; return why it ended."""
         end = MessageEnd("end", NOTHING)
+        if self._speech is not None:
+            # A missing engine must not cost a chat.
+            self._services.check_speech(self._request.configuration.audio.output)
         async with self._services.stream_chat(
             self.request_id, self._chat_request(), self._request.configuration.model
         ) as stream:
@@ -105,13 +125,23 @@ class ResponseRun:
                         if isinstance(event, MessageEnd):
                             end = event
                         else:
-                            await self._output.write(event)
+                            await self._write(event)
             finally:
                 # A canceled or failed stream has been settled now.
                 if stream.outcome is not None:
                     self._usage = stream.outcome.usage
         self._usage = end.usage
+        if self._speech is not None:
+            await self._speech.finish()
         return end.stop
+
+    async def _write(self, event: Event) -> None:
+        speech = self._speech
+        if speech is not None and isinstance(event, ToolCallStart):
+            await speech.finish()
+        await self._output.write(event)
+        if speech is not None and isinstance(event, TextDelta) and event.text:
+            await speech.feed(event.text)
 
     def _chat_request(self) -> ChatRequest:
         request, configuration = self._request, self._request.configuration

@@ -8,11 +8,10 @@ from __future__ import annotations
 from starlette.websockets import WebSocket
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.realtime import configuration
 from sixfold.api.gateway.openai.realtime.connection import RealtimeSocket
-from sixfold.api.gateway.openai.realtime.services import DEFAULT, RealtimeServices
+from sixfold.api.gateway.openai.realtime.services import DEFAULT, RealtimeParts, RealtimeServices
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import CredentialEnded, current
 from sixfold.core.accounts.keys import Principal
@@ -32,9 +31,9 @@ _MAX_MODEL = 200
 class RealtimeRoutes:
     """`/v1/realtime`."""
 
-    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
+    def __init__(self, services: WebServices, parts: RealtimeParts) -> None:
         self._services = services
-        self._auth = auth
+        self._parts = parts
 
     async def converse(self, websocket: WebSocket) -> None:
         """Serve a session until one side closes its websocket."""
@@ -47,7 +46,7 @@ class RealtimeRoutes:
             return
         protocols: list[str] = websocket.scope.get("subprotocols") or []
         await websocket.accept(_PROTOCOL if _PROTOCOL in protocols else None)
-        services = RealtimeServices(self._services, self._auth, principal.key_id or "")
+        services = RealtimeServices(self._services, self._parts, principal.key_id or "")
         socket = RealtimeSocket(websocket, services, configuration.initial(model))
         try:
             with self._services.connections.during(current()):
@@ -82,8 +81,8 @@ async def _deny(websocket: WebSocket, error: errors.SixfoldError) -> None:
         await websocket.close(TRY_AGAIN_LATER if error.status in (429, 503) else UNAUTHORIZED)
 
 
-def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
+def build_api(services: WebServices, parts: RealtimeParts) -> ApiGroup:
     """Return the route of realtime sessions."""
-    realtime = RealtimeRoutes(services, auth)
+    realtime = RealtimeRoutes(services, parts)
     socket = SocketRoute(PATH, realtime.converse, services.trusted_hosts.trusts, access=rights.RUN)
     return ApiGroup("openai-realtime", openai_errors.dialect, (), sockets=(socket,))

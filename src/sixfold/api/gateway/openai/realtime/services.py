@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from sixfold import errors
 from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth
+from sixfold.api.gateway.openai.audio.routes import SPEECH, voice_name
+from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
+from sixfold.api.gateway.openai.realtime.configuration import AudioOutput
+from sixfold.core import ids
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.response_stream import ResponseStream
@@ -21,12 +25,20 @@ _OPENAI_NAMES = ("gpt-realtime", "gpt-4o-realtime", "gpt-4o-mini-realtime", "gpt
 DEFAULT = "default"
 
 
-class RealtimeServices:
-    """Chats of one session, with the checks and charges of requests with its key."""
+class RealtimeParts(NamedTuple):
+    """What all sessions of this server share."""
 
-    def __init__(self, services: WebServices, auth: CachedKeyAuth, key_id: str) -> None:
+    auth: CachedKeyAuth
+    jobs: MediaJobRunner
+
+
+class RealtimeServices:
+    """Chats and speech of one session, with the checks and charges of requests with its key."""
+
+    def __init__(self, services: WebServices, parts: RealtimeParts, key_id: str) -> None:
         self._services = services
-        self._auth = auth
+        self._auth = parts.auth
+        self._jobs = parts.jobs
         self._credential = f"Bearer {services.authenticator.delegate(key_id)}".encode()
 
     async def wait_drain(self) -> None:
@@ -53,9 +65,31 @@ class RealtimeServices:
         finally:
             admission.release(slot)
 
+    def check_voice(self, settings: AudioOutput) -> None:
+        """Raise `InvalidInput` for an unknown voice."""
+        self._services.catalog[SPEECH].check(_speech_inputs(".", settings))
+
+    def check_speech(self, settings: AudioOutput) -> None:
+        """Raise `EngineUnavailable` with instructions if no engine of this server can speak."""
+        self._services.predictions.quote(SPEECH, _speech_inputs(".", settings))
+
+    async def speak(self, text: str, settings: AudioOutput) -> bytes:
+        """Return a text as speech, in PCM with 24 kHz; a request of the model `tts`.
+
+        Raises what `POST /v1/audio/speech` raises; then, and after a cancelation, nothing is charged.
+        """
+        job = MediaJobRequest(await self._principal(), ids.new("req"), SPEECH, _speech_inputs(text, settings))
+        (prediction,) = (await self._jobs.run(job)).predictions
+        return await self._jobs.data(prediction)
+
     async def _principal(self) -> Principal:
         """Return the key as it is now, and count a request of it."""
         return await self._auth.admit({b"authorization": self._credential})
+
+
+def _speech_inputs(text: str, settings: AudioOutput) -> dict[str, Any]:
+    voice = settings.voice if isinstance(settings.voice, str) else settings.voice.id
+    return {"prompt": text, "voice": voice_name(voice), "format": "pcm", "speed": settings.speed}
 
 
 def chat_model(router: ModelRouter, name: str) -> str:

@@ -88,7 +88,9 @@ class RealtimeSession:
 
     async def _update(self, event: Event) -> None:
         changes = parsing.mapping(event.get("session"), "session")
-        self._configuration = configuration.updated(self._configuration, changes)
+        changed = configuration.updated(self._configuration, changes)
+        self._services.check_voice(changed.audio.output)
+        self._configuration = changed
         await self._send("session.updated", session=self._document())
 
     # -- items -----------------------------------------------------------------------------------
@@ -126,8 +128,10 @@ class RealtimeSession:
             raise InvalidRequest("response.conversation must be auto or none", param="response.conversation")
         given = fields.pop("input", None)
         is_in_conversation = kind == "auto"
+        settings = configuration.for_response(self._configuration, fields)
+        self._services.check_voice(settings.audio.output)
         request = ResponseRequest(
-            configuration=configuration.for_response(self._configuration, fields),
+            configuration=settings,
             history=self._conversation,
             conversation=self._conversation if is_in_conversation else None,
             conversation_id=self._conversation_id if is_in_conversation else None,
