@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -281,6 +282,32 @@ async def test_image_whose_background_stays_is_refunded(
     with pytest.raises(openai.APIStatusError, match="subject was not found"):
         await client(real).images.generate(prompt="a fox", size="256x256", background="transparent")
     assert await paid(real, before) == 0
+
+
+async def test_an_image_that_was_readable_before_its_cut_out_ended_is_paid(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
+    path = "/api/containers/predictions"
+
+    async def newest() -> list[dict[str, Any]]:
+        return (await real.client.get(f"{path}?limit=2", headers=real.bearer)).json()["predictions"]
+
+    earlier = {row["id"] for row in await newest()}
+    body = {"prompt": "a fox", "size": "256x256", "background": "transparent"}
+    request = asyncio.create_task(post(real, "/v1/images/generations", body))
+    async with asyncio.timeout(60):
+        while len(rows := [row for row in await newest() if row["id"] not in earlier]) < 2:  # noqa: ASYNC110 - polled
+            await asyncio.sleep(0)
+    cutout, image = rows
+    await real.client.delete(f"{path}/{cutout['id']}", headers=real.bearer)
+    assert (await request).status_code == 502
+    assert (await real.client.get(image["output"]["url"])).status_code == 200
+    assert await paid(real, before) == float(image["cost"]) > 0
+
+    key = await real.limited_key(Scope(budget_day=50_000))
+    before = float((await real.balance())[0])
+    with pytest.raises(openai.RateLimitError, match="budget"):
+        await client(real, key).images.generate(prompt="a fox", size="256x256", background="transparent")
+    assert await paid(real, before) == float(image["cost"])
 
 
 async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> None:

@@ -80,6 +80,10 @@ def resolve_model(model: str, name: Any) -> str:
     raise UnknownModel(f"The model {requested[:100]!r} was not found for this endpoint; use {model}")
 
 
+class RunCanceled(errors.EngineFailed):
+    """The account canceled the run of a request."""
+
+
 @dataclass(frozen=True, slots=True)
 class Successes:
     """The predictions of a request that succeeded, at least one, and the reason if others failed."""
@@ -199,6 +203,8 @@ class MediaJobRunner:
                 if self._services.predictions.draining
                 else errors.EngineFailed(timeout_message)
             )
+        if prediction.state is PredictionState.CANCELED:
+            return RunCanceled(prediction.error or "")
         if prediction.error_kind == work.UNUSABLE:
             name = next(iter(prediction.task.files), "input")
             return InvalidRequest(prediction.error or f"{name} cannot be used", param=name)

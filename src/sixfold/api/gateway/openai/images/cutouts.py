@@ -8,7 +8,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, Successes
+from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, RunCanceled, Successes
 from sixfold.core.accounts import idempotency
 from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions.models import Prediction
@@ -18,6 +18,7 @@ MODEL = "remove-background"
 _INPUT = "image_url"
 # The part of a request from which its cut-outs are counted; it has at most 10 images.
 _FIRST_PART = 10
+_SERVER_ERROR = 500
 
 
 class ImageCutouts:
@@ -39,9 +40,10 @@ class ImageCutouts:
         self._services.catalog[MODEL].choose({}, self._services.predictions.terms)
 
     async def cut_out(self, job: MediaJobRequest, images: Successes) -> Successes:
-        """Return the cut-outs of images; an image that cannot be cut out is refunded.
+        """Return the cut-outs of images; an image whose cut-out fails is refunded.
 
-        Raises the reason if there is no cut-out.
+        It stays charged, and in the history, if the account canceled the cut-out or could not pay for it: it
+        could read the image before. Raises the reason if there is no cut-out.
         """
         runs = [self._cut(job, index, image) for index, image in enumerate(images.predictions)]
         results = await asyncio.gather(*runs, return_exceptions=True)
@@ -52,6 +54,8 @@ class ImageCutouts:
                 cut += result.predictions
             elif isinstance(result, errors.SixfoldError):
                 reason = result
+                if isinstance(result, RunCanceled) or result.status < _SERVER_ERROR:
+                    continue
                 await self._services.predictions.refund(image, "its background could not be removed")
             else:
                 raise result
