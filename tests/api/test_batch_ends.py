@@ -107,6 +107,32 @@ async def test_a_charged_line_without_a_stored_response_is_free(
     assert await dying.app.faults() == ()
 
 
+@pytest.mark.parametrize("reason", ["key", "server"])
+async def test_a_charged_line_without_a_result_is_refunded(
+    dying: Gateway, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_scope: str, _reply: object) -> Transaction[None]:
+        raise FailpointHit("the response is not stored")
+
+    before = money.parse_usd((await dying.app.balance())[0])
+    key = await dying.app.product.database.write(keys.create(dying.app.account.id))
+    with monkeypatch.context() as patch:
+        patch.setattr(idempotency, "finish", failing)
+        batch = await create_batch(dying, [chat_line("a")], key=key.api_key)
+        assert await line_is_charged(dying) > 0
+    if reason == "key":
+        await dying.app.product.database.write(keys.revoke(key.id))
+    else:
+        dying.acme.mode = "refuse"
+    await end_without_another_try(dying, batch.id, "failed")
+    done = await finished_batch(dying, batch)
+    assert await content(dying, done.output_file_id) == []
+    assert len(await content(dying, done.error_file_id)) == 1
+    assert money.parse_usd((await dying.app.balance())[0]) == before
+    assert {call["cost_usd"] for call in await dying.calls()} == {"0.00"}
+    assert await dying.app.faults() == ()
+
+
 async def test_the_key_of_a_line_makes_no_other_call_free(either: Path) -> None:
     async with running_gateway(either) as gateway:
         line = chat_line("a")

@@ -93,7 +93,7 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
         is_https=is_https,
     )
     if "gateway" in enabled:
-        product.batch_processor.attach(RouteRunner(app, services.authenticator))
+        product.batch_processor.attach(RouteRunner(app, services.authenticator, product.database))
     tracing = product.gateway_runtime.tracing
     return app if tracing is None else tracing.serve(app)
 

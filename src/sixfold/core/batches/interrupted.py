@@ -14,20 +14,23 @@ _PAGE_LINES = 100
 
 
 class RestoredPage(NamedTuple):
-    """The last line that was read, or 0 if none was left, and lines whose request has not ended."""
+    """The last line that was read, or 0 if none was left, and lines whose request has not ended.
+
+    Each has the id under which its response would be stored.
+    """
 
     last: int
-    unfinished: tuple[ClaimedLine, ...] = ()
+    unfinished: tuple[tuple[ClaimedLine, str], ...] = ()
 
 
 def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
     """Restore the stored responses of the next unanswered lines, starting after line number `after`.
 
     A line whose request has begun but has no stored response is sent again. If the first request was charged,
-    the second one is free.
+    the second one is free; if there is none, the first one is refunded.
     """
     rows = yield Query("batch_lines_unanswered", {"batch_id": batch.id, "after": after, "limit": _PAGE_LINES})
-    unfinished: list[ClaimedLine] = []
+    unfinished: list[tuple[ClaimedLine, str]] = []
     for row in rows:
         line = models.claimed(row)
         for owner in _owners(batch):
@@ -36,7 +39,7 @@ def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
                 continue
             reply = yield from _stored(scope)
             if reply is None:
-                unfinished.append(line)
+                unfinished.append((line, scope))
             else:
                 yield from lines.finish(batch.id, line.number, reply)
             break

@@ -157,3 +157,7 @@ class LineRunner(Protocol):
     async def run(self, call: LineCall) -> LineReply:
         """Return the response to a request, which never raises but for a cancelation."""
         ...
+
+    async def refund(self, scope: str, body: bytes) -> None:
+        """Refund the gateway call of a line whose response, stored under the id `scope`, was lost."""
+        ...

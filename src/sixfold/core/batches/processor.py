@@ -331,22 +331,29 @@ class BatchProcessor:
         assert batch.outcome is not None  # noqa: S101 - `_look` checks it
         page = await self._database.write(interrupted.restore(batch, 0))
         while page.last:
-            for line in page.unfinished:
-                await self._repeat(batch, line)
+            for line, scope in page.unfinished:
+                await self._repeat(batch, line, scope)
             page = await self._database.write(interrupted.restore(batch, page.last))
         stored = await self._results.collect(batch, batch.outcome)
         end = results.end(batch, self._boot, batch.outcome, stored, batch.error_list)
         await self._database.write(end)
         return True
 
-    async def _repeat(self, batch: Batch, line: ClaimedLine) -> None:
-        """Run a line of a batch that ends again, since it may have been charged; its key may have ended."""
+    async def _repeat(self, batch: Batch, line: ClaimedLine, scope: str) -> None:
+        """Run a line of a batch that ends again, since it may have been charged, or refund it.
+
+        It is refunded if its key has ended, or if the response is an error.
+        """
+        assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
         key_id = await self._database.read(lines.credential_of(batch), snapshot=False)
-        if key_id is None:
-            return
-        reply = await self._call(batch, line, key_id, await self._body(batch, line))
-        if lines.judge(reply, lines.MAX_TRIES).answer == "keep":
-            await self._write(lambda: lines.finish(batch.id, line.number, reply))
+        body = await self._body(batch, line)
+        if key_id is not None:
+            reply = await self._call(batch, line, key_id, body)
+            if lines.judge(reply, lines.MAX_TRIES).answer == "keep":
+                await self._write(lambda: lines.finish(batch.id, line.number, reply))
+            if reply.status < 300:
+                return
+        await self._runner.refund(scope, body)
 
     def _lease(self, batch: Batch, state: str) -> dict[str, str | int]:
         lease_us = _JOB_LEASES * self._limits.lease_us

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 
 from sixfold.core.accounts import charges, idempotency, ledger
+from sixfold.core.accounts.ledger import LedgerEntry
 from sixfold.core.database import Query, Transaction, one
 
 _PAID_STATES = frozenset({"succeeded", "left"})
+_LOST_ERROR = "The result of this call was lost"
 _REPEATED_ERROR = "The result of this call was lost; the request was repeated"
 
 
@@ -42,6 +44,16 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
             yield from ledger.release(previous_id)
     yield Query("gateway_call_once_put", {"id": scope, "call_id": call_id})
     return None
+
+
+def refund(once: str) -> Transaction[None]:
+    """Refund the paid call of a request whose response was lost and which is not repeated any more."""
+    previous = yield from one("gateway_call_once_get", id=once, life=idempotency.LIFE_US)
+    if previous is None or previous["state"] not in _PAID_STATES:
+        return
+    call_id = str(previous["call_id"])
+    yield Query("gateway_call_withdraw", {"id": call_id, "error": _LOST_ERROR, "charge": charges.NOTHING})
+    yield from ledger.refund(call_id, LedgerEntry("refund", _LOST_ERROR, call_id))
 
 
 def sweep() -> Transaction[None]:

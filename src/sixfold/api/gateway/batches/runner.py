@@ -9,6 +9,9 @@ from starlette.types import Message, Scope
 from sixfold.core.accounts import connections
 from sixfold.core.batches import lines
 from sixfold.core.batches.models import LineCall, LineReply
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.database import Database
+from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.web.app import WebApp
 from sixfold.web.auth import Authenticator
 from sixfold.web.idempotency import BATCH_LINE
@@ -29,11 +32,12 @@ _METHOD = "POST"
 class RouteRunner:
     """Sends each line to the application as a request of its key: with the same checks and charges."""
 
-    def __init__(self, app: WebApp, authenticator: Authenticator) -> None:
+    def __init__(self, app: WebApp, authenticator: Authenticator, database: Database) -> None:
         paths = {entry.path for entry in app.table.entries() if entry.method == _METHOD}
         self._endpoints = frozenset(paths & {*OPENAI_ENDPOINTS, ANTHROPIC_ENDPOINT})
         self._app = app
         self._authenticator = authenticator
+        self._database = database
 
     @property
     def endpoints(self) -> frozenset[str]:
@@ -56,6 +60,11 @@ class RouteRunner:
             if principal is None
             else lines.scope_id(principal.replays, call.endpoint, call.idempotency_key),
         )
+
+    async def refund(self, scope: str, body: bytes) -> None:
+        """Refund the gateway call of a line whose response, stored under the id `scope`, was lost."""
+        once = await PARSER.run_large(len(body), gateway_idempotency.once_id, scope, body)
+        await self._database.write(gateway_idempotency.refund(once))
 
     def _scope(self, call: LineCall) -> Scope:
         values = {
