@@ -284,7 +284,7 @@ async def test_image_whose_background_stays_is_refunded(
     assert await paid(real, before) == 0
 
 
-async def test_an_image_that_was_readable_before_its_cut_out_ended_is_paid(real: AppFixture) -> None:
+async def test_an_image_that_could_be_read_before_its_cut_out_is_paid(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     path = "/api/containers/predictions"
 
