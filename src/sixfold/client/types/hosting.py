@@ -196,9 +196,10 @@ class Session(TypedDict):
 
 
 class SessionBody(TypedDict):
-    """The inputs of a session and its frames per second."""
+    """The inputs of a session, its frames per second, and its hardware instead of the template's."""
 
     fps: NotRequired[int | None]
+    hardware: NotRequired[str | None]
     input: NotRequired[dict[str, Any] | None]
 
 
