@@ -80,7 +80,9 @@ class WorkflowImportRoutes:
         """Return every error of a workflow, and its price."""
         account_id = (await self._enter(request)).account_id
         body = await bodies.parse(_parse_graph, await request.body())
-        converted = await self._workshop.convert(_document(body, "workflow"))
+        if not isinstance(body.get("workflow"), dict):
+            raise errors.InvalidInput.of("workflow", "workflow must be a workflow document")
+        converted = await self._workshop.convert(body["workflow"], any_nodes=True)
         strict = body.get("strict_models") is True
         await self._workshop.refresh_remote(converted.graph, account_id)
         verdict = await self._workshop.validate(converted.graph, strict_models=strict, all_nodes=True)
@@ -90,7 +92,7 @@ class WorkflowImportRoutes:
             {
                 "valid": verdict.valid,
                 "errors": verdict.errors,
-                "missing_classes": sorted(verdict.missing_classes),
+                "missing_classes": sorted(filter(None, verdict.missing_classes)),
                 "missing_models": [dict(missing_model) for missing_model in verdict.missing_models],
                 "estimate": await self._estimate(verdict, account_id),
             }

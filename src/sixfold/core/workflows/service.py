@@ -159,10 +159,13 @@ class GraphService:
                 with contextlib.suppress(errors.NotFound):
                     await self._predictions.custom_models.find(name, account_id)
 
-    async def convert(self, document: object) -> ConvertedGraph:
-        """Return a document of either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
+    async def convert(self, document: object, *, any_nodes: bool = False) -> ConvertedGraph:
+        """Return a document of either format as a graph, as `conversion` does.
+
+        Raises `NotAWorkflow` or `GraphTooLarge`.
+        """
         await self.load()
-        return await self.slices.run(conversion(document, self.classes, self.limits))
+        return await self.slices.run(conversion(document, self.classes, self.limits, any_nodes=any_nodes))
 
     def _has_function(self, class_type: str) -> bool:
         spec = self.registry.get(class_type)

@@ -18,6 +18,7 @@ from sixfold.core.workflows.validation_errors import Fault
 
 Link = tuple[str, int]
 # Limits on what is reported of a graph with many errors.
+_NO_CLASS = "Cannot execute because a node is missing the class_type property."
 _MAX_FAULTS, _MAX_NEAREST, _MAX_CYCLES, _MAX_DEPENDENT = 1000, 50, 5, 16
 # `dict` comes first because it is by far the most frequent and fast to check.
 _OBJECT = (dict, Mapping)
@@ -181,7 +182,7 @@ class _Check:
             }
             for at, (name, ids) in enumerate(unknown.items())
         ]
-        text = f"Cannot execute because node {class_type} does not exist."
+        text = f"Cannot execute because node {class_type} does not exist." if class_type else _NO_CLASS
         return validation_errors.fault("invalid_prompt", text, f"Node ID '#{nodes[0]}'", missing=missing)
 
     def _visit(self, output: str) -> Steps[None]:
@@ -399,8 +400,7 @@ def _malformed(graph: object) -> Fault | None:
         if not isinstance(fields.get("class_type"), str) or not isinstance(
             fields.get("inputs") or {}, _OBJECT
         ):
-            text = "Cannot execute because a node is missing the class_type property."
-            return validation_errors.fault("invalid_prompt", text, f"Node ID '#{node_id}'")
+            return validation_errors.fault("invalid_prompt", _NO_CLASS, f"Node ID '#{node_id}'")
     return None
 
 

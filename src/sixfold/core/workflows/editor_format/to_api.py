@@ -49,17 +49,23 @@ def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_
 
 
 def conversion(
-    document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS
+    document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS, *, any_nodes: bool = False
 ) -> Steps[ConvertedGraph]:
-    """Compute `convert`, yielding after each slice so that the event loop stays responsive."""
+    """Compute `convert`, yielding after each slice so that the event loop stays responsive.
+
+    With `any_nodes`, a node without a class gets an empty one, which validation reports.
+    """
     fields = mapping(document)
     fields = mapping(fields.get("prompt")) or fields
     if flatten.is_editor(fields):
         return (yield from _of_editor(fields, registry, limits))
     yield from limits.checking(fields)
-    if not fields or not all(_is_node(node) for node in fields.values()):
+    if not any_nodes and (not fields or not all(_is_node(node) for node in fields.values())):
         raise NotAWorkflow
-    graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in fields.items()}
+    graph: dict[str, dict[str, Any]] = {
+        str(node_id): dict(node) if _is_node(node) else {**mapping(node), "class_type": ""}
+        for node_id, node in fields.items()
+    }
     return ConvertedGraph(graph, _unknown(graph, registry))
 
 
