@@ -1,8 +1,8 @@
 """An MCP server on standard input and output that forwards messages to a server's POST /mcp.
 
-Each message is one line; standard output has only messages. Requests run concurrently. While a server
-restarts, requests that it cannot have received are retried; for those that it may have started the response
-is an error that says so.
+Each message is one line; standard output has only messages. Requests run concurrently. While a server that
+has responded before restarts, requests that it cannot have received are retried; for those that it may have
+started the response is an error that says so.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from sixfold.cli.terminal import CommandError
 _MAX_CONCURRENT = 16
 # Longer than a tool may wait for a run.
 _TIMEOUT_SECONDS = 660
-# Limit on the time to wait for a server that restarts.
-_RETRY_SECONDS = 30.0
+# Limit on the time to wait for a server that restarts, and for one that has never responded.
+_RETRY_SECONDS, _FIRST_SECONDS = 30.0, 2.0
+_CONNECT_SECONDS = 2.0
 _KEEP_ALIVE_SECONDS = 4.0
 _MAX_LINE = 64 * 2**20
 _UNREACHABLE = -32000
@@ -63,6 +64,7 @@ class StdioProxy:
         self._version = ""
         self._canceled: set[str] = set()
         self._local = threading.local()
+        self._has_connected = False
 
     def serve(self) -> None:
         """Forward lines until the source ends, then wait for pending requests."""
@@ -122,13 +124,14 @@ class StdioProxy:
     def _responses(self, message: Document) -> Iterator[Any]:
         body = json.dumps(message.get("batch", message), ensure_ascii=False).encode("utf-8", "surrogatepass")
         headers = self._headers(message)
-        deadline = time.monotonic() + _RETRY_SECONDS
+        began = time.monotonic()
         pause = 0.1
         while True:
             try:
                 yield from self._exchange(body, headers)
             except _ServerUnavailable as unavailable:
-                if unavailable.sent or time.monotonic() + pause > deadline:
+                limit = _RETRY_SECONDS if self._has_connected else _FIRST_SECONDS
+                if unavailable.sent or time.monotonic() + pause > began + limit:
                     raise
                 time.sleep(pause)
                 pause = min(2 * pause, 2.0)
@@ -155,9 +158,11 @@ class StdioProxy:
         connection = self._connection()
         is_sent = False
         try:
-            if connection.sock is None:
+            is_new = connection.sock is None
+            if is_new:
                 connection.connect()
-            is_sent = True
+                connection.sock.settimeout(_TIMEOUT_SECONDS)
+            self._has_connected = is_sent = True
             connection.request("POST", urlsplit(self._client.origin).path + "/mcp", body, headers)
             yield from self._read_response(connection.getresponse())
             self._local.used = time.monotonic()
@@ -181,7 +186,7 @@ class StdioProxy:
         return self._local.connection
 
     def _connect(self) -> http.client.HTTPConnection:
-        return self._client.connection(_TIMEOUT_SECONDS)
+        return self._client.connection(_CONNECT_SECONDS)
 
     def _forget(self) -> None:
         connection = getattr(self._local, "connection", None)
