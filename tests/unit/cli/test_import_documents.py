@@ -14,6 +14,7 @@ from sixfold.core.database import Transaction
 from sixfold.core.memory import pages
 from sixfold.settings import load
 from tests.fakes import documents
+from tests.fakes.fault_server import picture
 from tests.unit.cli.conftest import Commands
 
 ANN, BOB = "ann@example.com", "bob@example.com"
@@ -131,6 +132,57 @@ def test_older_knowledge_and_uploads_elsewhere(sixfold: Commands, export: Path, 
     done = sixfold.ok("import", "openwebui", str(export), "--uploads", str(uploads), "--write")
     assert done["documents"] == 5
     assert "open-webui/air-sea/airships.pdf" in stored_pages(sixfold, ANN)
+
+
+def test_titles_with_one_slug_become_two_pages(sixfold: Commands, export: Path) -> None:
+    # They differ, and their slugs do not.
+    titles, documents_before = ["a b", "a-b", "A b"], 7
+    with sqlite3.connect(export) as file:
+        for number, title in enumerate(titles, 11):
+            note = (f"same-note-{number}", "u1", title, json.dumps({"content": {"md": title}}), number)
+            file.execute("INSERT INTO note VALUES (?, ?, ?, ?, ?)", note)
+            row = (f"same-file-{number}", "u1", f"{title}.xyz", "", json.dumps({"content": title}), number)
+            file.execute("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)", row)
+        # Its folder is that of the notes.
+        file.execute("INSERT INTO knowledge VALUES ('k2', 'u1', 'Notes', '{}')")
+        file.execute("INSERT INTO file VALUES ('f9', 'u1', 'a b', '', json_object('content', 'a file'), 20)")
+        file.execute("INSERT INTO knowledge_file VALUES ('9', 'k2', 'f9', NULL)")
+    sixfold.ok("account", "create", ANN)
+    done = sixfold.ok("import", "openwebui", str(export), "--write")
+    total = documents_before + 2 * len(titles) + 1
+    assert (done["documents"], done["imported_before"]) == (total, 0)
+    bodies = {slug: body.strip() for slug, body in stored_pages(sixfold, ANN).items()}
+    notes = {slug: body for slug, body in bodies.items() if slug.startswith("open-webui/notes/a-b")}
+    assert sorted(notes.values()) == sorted([*titles, "a file"])
+    assert bodies["open-webui/files/a-b.xyz"] == "a b"
+    again = sixfold.ok("import", "openwebui", str(export), "--write")
+    assert (again["documents"], again["imported_before"]) == (0, total)
+
+
+def test_image_is_attached_beside_its_text(sixfold: Commands, export: Path) -> None:
+    (export.parent / "uploads" / "f8_chart.png").write_bytes(picture(8, 8))
+    row = ("f8", "u1", "chart.png", "f8_chart.png", json.dumps({"content": "Sales in May"}), 8)
+    with sqlite3.connect(export) as file:
+        file.execute("INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)", row)
+    sixfold.ok("account", "create", ANN)
+    sixfold.ok("import", "openwebui", str(export), "--write")
+    body = stored_pages(sixfold, ANN)["open-webui/files/chart.png"]
+    assert "![[open-webui/files/chart.png]]" in body
+    assert "Sales in May" in body
+    with sqlite3.connect(sixfold.folder / "sixfold.db") as database:
+        (names,) = zip(*database.execute("SELECT filename FROM account_file"), strict=True)
+    assert "chart.png" in names
+
+
+def test_damaged_text_ends_nothing(sixfold: Commands, export: Path) -> None:
+    with sqlite3.connect(export) as file:
+        file.execute("UPDATE note SET title = CAST(x'52ff70652066697665' AS TEXT) WHERE id = 'n1'")
+        file.execute("UPDATE memory SET content = CAST(x'426f62ff' AS TEXT)")
+    sixfold.ok("account", "create", BOB)
+    done = sixfold.ok("import", "openwebui", str(export), "--write")
+    assert done["documents"] == 7
+    assert "another way" not in json.dumps(done["not_imported"])
+    assert "Bob\N{REPLACEMENT CHARACTER}" in stored_pages(sixfold, BOB)["open-webui/memories"]
 
 
 def test_a_name_that_no_file_can_have_is_listed(sixfold: Commands, export: Path) -> None:

@@ -23,7 +23,10 @@ class UnreadableExport(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExportedDocument:
-    """A document of a user: the original file, or else its text, which is Markdown."""
+    """A document of a user: the original file, or else its text, which is Markdown.
+
+    An image, sound or video has both if a program has extracted its text.
+    """
 
     email: str
     # Of the memory, such as `open-webui/files`.

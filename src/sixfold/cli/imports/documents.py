@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sixfold import errors
@@ -14,16 +14,15 @@ from sixfold.app import media as app_media
 from sixfold.app import memory as app_memory
 from sixfold.app import storage
 from sixfold.cli import database_access
+from sixfold.cli.imports import openwebui_documents
 from sixfold.cli.imports.chat_files import ExportedDocument, ReadExport
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database
-from sixfold.core.memory import frontmatter, pages, slugs
+from sixfold.core.memory import frontmatter, pages
 from sixfold.core.memory.import_export import archives
 from sixfold.core.memory.import_export.documents import DocumentImports, DocumentOptions
 from sixfold.core.memory.models import Caller
 from sixfold.settings import Settings
-
-_TAG = "open-webui"
 
 
 @dataclass(slots=True)
@@ -64,13 +63,17 @@ async def _store(
     account = await database.read(accounts.by_email(document.email))
     caller = Caller(account.id, document.email)
     source, name = document.original, document.name
-    if document.text or archives.is_page(name):
-        source, name = await _page_file(document, scratch), f"{_segment(name)}.md"
-        slug = f"{document.folder}/{_segment(document.name)}"
+    options = DocumentOptions(document.folder, (_tag(document),))
+    if source is not None and archives.is_attachment(name):
+        options = replace(options, text=document.text)
+    elif document.text or archives.is_page(name):
+        segment = openwebui_documents.page_segment(name)
+        source, name = await _page_file(document, scratch), f"{segment}.md"
+        slug = f"{document.folder}/{segment}"
         if await database.read(pages.find_exact(caller.account_id, slug)) is not None:
             return False
     assert source is not None  # noqa: S101 - a document has a text or a file
-    report = await imports.import_file(caller, source, name, DocumentOptions(document.folder, (_TAG,)))
+    report = await imports.import_file(caller, source, name, options)
     if report.left_out:
         raise errors.BadRequest("it is not a document, image, sound or video")
     return bool(report.created + report.updated)
@@ -85,15 +88,14 @@ async def _page_file(document: ExportedDocument, scratch: Path) -> Path:
     if document.original is not None and not document.text:
         return document.original
     file = scratch / "text.md"
-    head = frontmatter.update("", {"title": document.name, "tags": (_TAG,)})
+    head = frontmatter.update("", {"title": document.name, "tags": (_tag(document),)})
     await asyncio.to_thread(file.write_text, f"{head}{document.text}\n", "utf-8", "replace")
     return file
 
 
-def _segment(name: str) -> str:
-    """Return the last segment of the slug of a page."""
-    plain = name[: -len(".md")] if name.lower().endswith(".md") else name
-    return slugs.loosely(plain.replace("/", "-")) or "unnamed"
+def _tag(document: ExportedDocument) -> str:
+    """Return the name of the program that the document is from, which is its topmost folder."""
+    return document.folder.partition("/")[0]
 
 
 async def _refuse_urls(url: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -55,14 +56,15 @@ def read(connection: sqlite3.Connection, users: Mapping[str, str], uploads: Path
                 raise UnreadableExport(f"The texts of the database have more than {MAX_BYTES:,} characters")
             export.documents.append(document)
     except sqlite3.OperationalError as error:
-        export.omit("further documents", f"this version of Open WebUI stores them in another way: {error}")
+        is_other = str(error).startswith("no such")
+        why = "this version of Open WebUI stores them in another way" if is_other else "they cannot be read"
+        export.omit("further documents", f"{why}: {error}")
 
 
 def _documents(
     connection: sqlite3.Connection, users: Mapping[str, str], uploads: Path, export: ReadExport
 ) -> Iterator[ExportedDocument]:
-    places = _places(connection, users)
-    names: set[tuple[str, str, str]] = set()
+    places, names = _places(connection, users), _Names()
     for file_id, user_id, filename, path in _rows(connection, _FILES):
         name = PurePosixPath(str(filename or file_id)).name
         place = places.get(str(file_id), _Place(f"{FOLDER}/files", None))
@@ -75,18 +77,41 @@ def _documents(
         if original is None and not text:
             export.omit(name, _NO_TEXT)
             continue
-        if (email, place.folder, name.lower()) in names:
-            name = f"{PurePosixPath(name).stem}-{str(file_id)[:8]}{PurePosixPath(name).suffix}"
-        names.add((email, place.folder, name.lower()))
+        name = names.unused(email, place.folder, name, str(file_id))
         yield ExportedDocument(email, place.folder, name, original, text)
-    yield from _notes(connection, users, export)
+    yield from _notes(connection, users, export, names)
     yield from _memories(connection, users)
 
 
+class _Names:
+    """The names of documents, each of which has a slug of its own in its folder."""
+
+    def __init__(self) -> None:
+        self._taken: set[tuple[str, str, str]] = set()
+
+    def unused(self, email: str, folder: str, name: str, document_id: str) -> str:
+        """Return a name with another slug than those before; the same for the same database."""
+        suffix = PurePosixPath(name).suffix
+        stem = name if " " in suffix else name.removesuffix(suffix)
+        parts = itertools.chain(
+            (document_id[:8], document_id), (f"{document_id}-{number}" for number in itertools.count(2))
+        )
+        candidate = name
+        while (key := (email, folder, page_segment(candidate))) in self._taken:
+            candidate = f"{stem}-{next(parts)}{name.removeprefix(stem)}"
+        self._taken.add(key)
+        return candidate
+
+
+def page_segment(name: str) -> str:
+    """Return the last segment of the slug of a document's page."""
+    plain = name[: -len(".md")] if name.lower().endswith(".md") else name
+    return slugs.loosely(slugs.without_ids(plain.replace("/", "-"))) or "unnamed"
+
+
 def _notes(
-    connection: sqlite3.Connection, users: Mapping[str, str], export: ReadExport
+    connection: sqlite3.Connection, users: Mapping[str, str], export: ReadExport, names: _Names
 ) -> Iterator[ExportedDocument]:
-    names: set[tuple[str, str]] = set()
     for note_id, user_id, title, text in _rows(connection, _NOTES):
         name, email = str(title or "Note").strip() or "Note", users.get(str(user_id))
         if email is None:
@@ -94,10 +119,8 @@ def _notes(
         elif not isinstance(text, str) or not text.strip():
             export.omit(name, "the note has no text")
         else:
-            if (email, name.lower()) in names:
-                name = f"{name} {str(note_id)[:8]}"
-            names.add((email, name.lower()))
-            yield ExportedDocument(email, f"{FOLDER}/notes", name, None, text)
+            folder = f"{FOLDER}/notes"
+            yield ExportedDocument(email, folder, names.unused(email, folder, name, str(note_id)), None, text)
 
 
 def _memories(connection: sqlite3.Connection, users: Mapping[str, str]) -> Iterator[ExportedDocument]:

@@ -51,11 +51,15 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True, slots=True)
 class DocumentOptions:
-    """The target of an import: a folder of slugs, and the tags and collections of their pages."""
+    """The target of an import: a folder of slugs, and the tags and collections of their pages.
+
+    `text` is shown below an image, sound or video.
+    """
 
     folder: str = ""
     tags: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
+    text: str = ""
 
 
 # Returns the bytes at an http or https URL; raises `FetchRefused` or `FetchFailed`.
@@ -195,7 +199,8 @@ class DocumentImports:
             "tags": options.tags,
             "collections": options.collections,
         }
-        text = f"{frontmatter.update('', fields)}![[{slug}]]\n"
+        caption = f"\n{options.text}\n" if options.text else ""
+        text = f"{frontmatter.update('', fields)}![[{slug}]]\n{caption}"
         part = await self._write(writer, [ArchiveMember(f"{member.path}.md", text)], slug, digest)
         report.add(part)
         if not part.errors:
@@ -264,6 +269,7 @@ def _checked(options: DocumentOptions) -> DocumentOptions:
         slugs.normalize(options.folder.strip("/")) if options.folder.strip("/") else "",
         limits.names("tags", options.tags),
         limits.names("collections", options.collections),
+        options.text,
     )
 
 
