@@ -230,6 +230,26 @@ async def test_a_body_over_the_limit_is_refused(app: AppFixture) -> None:
     assert "larger" in answer.json()["error"]["message"]
 
 
+async def test_only_calls_with_files_may_be_large(app: AppFixture) -> None:
+    text = "x" * (app.product.settings.json_body_bytes + 64 * 1024)
+
+    def message(tool: str, **arguments: Any) -> dict[str, Any]:
+        params = {"name": tool, "arguments": arguments}
+        return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+    run = message("quote", model="ra2", input={"prompt": text})
+    for body in (
+        message("search", query=text),
+        [run, message("search", query="x")],
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": text}},
+        text,
+    ):
+        answer = await app.client.post("/mcp", json=body, headers=app.bearer)
+        assert (answer.status_code, answer.json()["error"]["data"]["code"]) == (413, "too_large")
+    answer = await app.client.post("/mcp", json=run, headers=app.bearer)
+    assert (answer.status_code, answer.json()["result"]["isError"]) == (200, True)
+
+
 async def test_tenants_are_strangers_to_each_others_pages(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="people/ann", title="Ann Lee", body="A secret: Ann works at Acme.")
     other = Agent(app, app.other)

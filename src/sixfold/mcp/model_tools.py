@@ -148,6 +148,7 @@ class ModelTools:
             hints,
             rights.RUN,
             streams=name in {"run", "run_space", "prediction"},
+            takes_media=name in {"quote", "run", "run_space"},
         )
 
     async def do_models(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:

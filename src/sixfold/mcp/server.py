@@ -97,7 +97,8 @@ Method = Callable[[JsonObject, ToolInvocation], Awaitable[Mapping[str, Any]]]
 class ServerFeature:
     """Methods, and the capability that announces them.
 
-    `streams` returns whether a request may send messages before its response. `access` is required of
+    `streams` returns whether a request may send messages before its response, `takes_media` whether files may
+    be inlined in it. `access` is required of
     callers; a server with a feature without access does not start.
     """
 
@@ -105,6 +106,7 @@ class ServerFeature:
     methods: Mapping[str, Method]
     streams: Callable[[RpcMessage], bool] = lambda _message: False
     access: Access | None = None
+    takes_media: Callable[[RpcMessage], bool] = lambda _message: False
 
 
 class McpServer:
@@ -132,6 +134,10 @@ class McpServer:
     def streams(self, message: RpcMessage) -> bool:
         """Return whether a request may send messages before its response."""
         return any(feature.streams(message) for feature in self._features)
+
+    def takes_media(self, message: RpcMessage) -> bool:
+        """Return whether files may be inlined in a request."""
+        return any(feature.takes_media(message) for feature in self._features)
 
     async def answer(self, message: RpcMessage, call: ToolInvocation) -> JsonObject:
         """Return the result of a request; raises `RpcError`, or what its method raises."""

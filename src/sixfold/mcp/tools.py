@@ -66,6 +66,7 @@ class McpTool:
     hints: Mapping[str, bool] = field(default_factory=dict[str, bool])
     access: Access | None = None
     streams: bool = False
+    takes_media: bool = False
 
     def allows(self, principal: Principal) -> bool:
         return self.access is not None and principal.has(self.access.right)
@@ -98,11 +99,20 @@ class Toolbox:
             {"tools/list": self._list, "tools/call": self._call},
             self._streams,
             access=rights.ANY,
+            takes_media=self._takes_media,
         )
 
     def _streams(self, message: RpcMessage) -> bool:
-        tool = self._tools.get(str(message.params.get("name"))) if message.method == "tools/call" else None
+        tool = self._tool_of(message)
         return tool is not None and tool.streams
+
+    def _takes_media(self, message: RpcMessage) -> bool:
+        tool = self._tool_of(message)
+        return tool is not None and tool.takes_media
+
+    def _tool_of(self, message: RpcMessage) -> McpTool | None:
+        is_call = message.method == "tools/call"
+        return self._tools.get(str(message.params.get("name"))) if is_call else None
 
     async def _list(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         visible = [self._listed[tool.name] for tool in self._tools.values() if tool.allows(call.principal)]

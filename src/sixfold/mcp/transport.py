@@ -30,11 +30,14 @@ from sixfold.web.services import WebServices
 
 _LOG = logging.getLogger("sixfold.mcp")
 _MAX_BATCH = 50
+# Of a message around its arguments.
+_ENVELOPE_BYTES = 64 * 1024
 # A stream without messages sends a comment at this interval.
 PING_SECONDS = 15.0
 _STREAM = "text/event-stream"
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _NAME_FIELDS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_TOO_LARGE = {"code": errors.TooLarge.code, "status": errors.TooLarge.status}
 _STATUS = {jsonrpc.METHOD_NOT_FOUND: 404, jsonrpc.INTERNAL: 200, jsonrpc.RESOURCE_NOT_FOUND: 200}
 _HEADERS = {"Cache-Control": "no-store"}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -48,6 +51,13 @@ class McpEndpoint:
         self._server = server
         self._ping_seconds = ping_seconds
         self._dialect = dialect(services.settings.base_url)
+        small, page = services.settings.json_body_bytes, services.settings.memory_page_bytes
+        # As in the HTTP API: escaped, a page may take twice its size.
+        self._max_bytes = _ENVELOPE_BYTES + (small if page <= small else page * 2)
+        self._too_large = (
+            f"The body is larger than {self._max_bytes:,} bytes, which only tools that take files allow: "
+            "send less text"
+        )
 
     async def post(self, request: Request) -> Response:
         """Handle the messages of a body."""
@@ -71,6 +81,8 @@ class McpEndpoint:
             return _error_response(None, RpcError(jsonrpc.PARSE_ERROR, error.message), 400)
         except errors.BadRequest:
             return _error_response(None, RpcError(jsonrpc.PARSE_ERROR, "The body is not JSON"), 400)
+        if len(raw) > self._max_bytes and not self._takes_media(document):
+            return _error_response(None, RpcError(jsonrpc.INVALID_REQUEST, self._too_large, _TOO_LARGE), 413)
         version = call.version
         if version and version not in jsonrpc.VERSIONS:
             data = {"supported": list(jsonrpc.VERSIONS), "requested": version[:100]}
@@ -79,6 +91,14 @@ class McpEndpoint:
         if isinstance(document, list) and version != jsonrpc.LATEST:
             return await self._batch(cast("list[Any]", document), call)
         return await self._single(document, request, call)
+
+    def _takes_media(self, document: Any) -> bool:
+        """Return whether files may be inlined in every message of a body."""
+        messages = cast("list[Any]", document) if isinstance(document, list) else [document]
+        try:
+            return all(self._server.takes_media(jsonrpc.read(each)) for each in messages)
+        except RpcError:
+            return False
 
     async def get(self, request: Request) -> Response:
         """Raise `MethodNotAllowed`: the server has no sessions to listen to."""
