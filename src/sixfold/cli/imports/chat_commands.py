@@ -11,7 +11,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.cli import database_access
-from sixfold.cli.imports import chatgpt, openwebui
+from sixfold.cli.imports import chatgpt, file_limits, openwebui
 from sixfold.cli.imports import documents as document_import
 from sixfold.cli.imports.chat_files import ReadExport, UnreadableExport
 from sixfold.cli.imports.documents import DocumentCounts
@@ -47,7 +47,8 @@ def import_openwebui(arguments: argparse.Namespace) -> None:
 
 def _read(read: Any, file: str) -> ReadExport:
     try:
-        return read(Path(file))
+        with file_limits.limited_memory(file):
+            return read(Path(file))
     except UnreadableExport as error:
         raise CommandError(str(error)) from error
 

@@ -12,7 +12,7 @@ import yaml
 
 from sixfold import settings
 from sixfold.cli import database_access
-from sixfold.cli.imports import config_file, litellm, litellm_keys
+from sixfold.cli.imports import config_file, file_limits, litellm, litellm_keys
 from sixfold.cli.imports.litellm import ConvertedConfig, Omission, UnreadableConfig
 from sixfold.cli.imports.litellm_keys import ConvertedKey
 from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
@@ -37,8 +37,9 @@ def import_litellm(arguments: argparse.Namespace) -> None:
     present = path.read_text("utf-8") if path.exists() else ""
     servers = config_file.gateway_table(present).get(policy.SERVERS) or {}
     try:
-        converted = litellm.convert(_yaml(Path(arguments.file)), servers)
-        new_keys, omitted = _converted_keys(arguments, converted)
+        with file_limits.limited_memory(arguments.file):
+            converted = litellm.convert(_yaml(Path(arguments.file)), servers)
+            new_keys, omitted = _converted_keys(arguments, converted)
     except UnreadableConfig as error:
         raise CommandError(str(error)) from error
     converted.omitted += omitted
@@ -80,7 +81,7 @@ def _create_keys(configured: Settings, email: str, new: list[ConvertedKey]) -> t
 
 def _yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(_text(path, _MAX_CONFIG_BYTES))
+        return file_limits.parse_yaml(_text(path, _MAX_CONFIG_BYTES))
     except (yaml.YAMLError, RecursionError) as error:
         raise UnreadableConfig(f"{path} is not YAML: {' '.join(str(error).split())[:300]}") from None
 

@@ -1,0 +1,65 @@
+"""Limits for the files of other programs: memory, and the values that YAML multiplies."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Generator
+from typing import Any, cast
+
+import yaml
+
+from sixfold.cli.terminal import CommandError
+
+# An import of 512 MiB of chats takes up to 3 GiB. Small values take up to 40 times their bytes.
+MAX_BYTES = 4 * 2**30
+# LiteLLM's largest example has 3,000 values.
+MAX_VALUES = 200_000
+
+
+@contextlib.contextmanager
+def limited_memory(file: str) -> Generator[None]:
+    """Limit the memory of this process while a file is read; raises `CommandError` beyond it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    finite = [each for each in (soft, hard, MAX_BYTES) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(finite), hard))
+    try:
+        yield
+    except MemoryError:
+        raise CommandError(
+            f"{file} takes more than {MAX_BYTES // 2**20:,} MiB of memory to read: it is damaged, or made to "
+            "fill the memory. Nothing was changed"
+        ) from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+class _LimitedLoader(yaml.SafeLoader):
+    """A safe loader that limits the fields which merge keys add to a mapping."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MAX_VALUES // 10:
+            raise yaml.constructor.ConstructorError(
+                None, None, "merge keys add too many fields", node.start_mark
+            )
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the value of a document; raises `YAMLError` if it is invalid or has too many values.
+
+    A value counts once for each alias of it.
+    """
+    document = yaml.load(text, _LimitedLoader)  # noqa: S506 - a safe loader
+    remaining, stack = MAX_VALUES, [document]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            children = list(cast("dict[Any, Any]", value).values())
+        else:
+            children = cast("list[Any]", value) if isinstance(value, list) else []
+        remaining -= 1 + len(children)
+        if remaining < 0:
+            raise yaml.YAMLError(f"with its aliases, it has more than {MAX_VALUES:,} values")
+        stack += children
+    return document

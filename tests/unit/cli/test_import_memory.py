@@ -1,0 +1,73 @@
+"""Files that would fill the memory are refused by each import, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sixfold.cli.imports import file_limits
+
+# With 200 MiB instead of 4 GiB.
+PROGRAM = """
+import sys
+from sixfold.cli import main
+from sixfold.cli.imports import file_limits
+file_limits.MAX_BYTES = 200 * 2**20
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "content"),
+    [
+        ("chatgpt", b"[" + b"0," * (8 * 2**20) + b"0]"),
+        ("openwebui", b"[" + b"0," * (8 * 2**20) + b"0]"),
+    ],
+    ids=["chatgpt", "openwebui"],
+)
+def test_a_file_that_would_fill_the_memory_is_refused(tmp_path: Path, command: str, content: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    done = subprocess.run(  # this interpreter
+        [
+            *(sys.executable, "-c", PROGRAM, "import", command, str(file)),
+            *("--account", "ann@example.com", "--data-dir", str(tmp_path / "data")),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, "takes more than 200 MiB of memory to read" in done.stderr) == (1, True), done
+
+
+def levels(first: str, template: str) -> str:
+    """Return a document whose values each refer nine times to the one before."""
+    lines = [
+        template.format(name=name, items=", ".join([f"*{before}"] * 9))
+        for before, name in zip("abcdefghi", "bcdefghij", strict=True)
+    ]
+    return "\n".join([f"a: &a {first}", *lines])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (levels("{x: 1}", "{name}: &{name}\n  <<: [{items}]"), "merge keys add too many fields"),
+        (levels("[x]", "{name}: &{name} [{items}]"), "more than 200,000 values"),
+        ("a: &a [*a]", "more than 200,000 values"),
+    ],
+    ids=["merge keys", "aliases", "circle"],
+)
+def test_yaml_that_multiplies_its_values_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=reason):
+        file_limits.parse_yaml(text)
+
+
+def test_aliases_and_merge_keys_are_read() -> None:
+    text = "a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]"
+    assert file_limits.parse_yaml(text) == {"a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]}
