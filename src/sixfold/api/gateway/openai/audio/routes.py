@@ -100,7 +100,7 @@ class AudioRoutes:
             if data is not None and self._forwarding.serves(wire, values.get("model")):
                 source = await self._runner.receive("file", "audio", data)
                 seconds = source.seconds or len(data) / _BYTES_PER_SECOND
-                forwarded_call = _recording_call(wire, fields, seconds)
+                forwarded_call = recording_call(wire, fields, seconds)
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = media_jobs.resolve_model(TRANSCRIPTION, values.get("model"))
             if data is None:
@@ -182,7 +182,7 @@ def _speech_call(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
     return ForwardedCall("speech", SPEECH, body["model"], raw, usage, content_type, stream=True)
 
 
-def _recording_call(wire: str, fields: bodies.BodyFields, seconds: float) -> ForwardedCall:
+def recording_call(wire: str, fields: bodies.BodyFields, seconds: float) -> ForwardedCall:
     """Return a request with a recording for a model server."""
     input_tokens = math.ceil(seconds * _HEARD_TOKENS_PER_SECOND)
     output_tokens = tokens_of(round(seconds * _CHARS_PER_SECOND))

@@ -87,6 +87,7 @@ class RealtimeSocket:
                 task.result()
         finally:
             self._closed = True
+            self._session.close()
             rest = {receiving, draining, *self._tasks}
             for task in rest:
                 task.cancel()

@@ -43,9 +43,11 @@ class RealtimeOutput:
         self._calls: dict[int, CallItem] = {}
 
     @property
-    def is_open(self) -> bool:
-        """Whether an item is not complete."""
-        return self._message is not None or bool(self._calls)
+    def spoken_ms(self) -> int:
+        """The duration of all audio."""
+        messages = [item for item in self.items if isinstance(item, MessageItem)]
+        parts = [part for message in messages for part in message.parts]
+        return sum(part.duration_ms for part in parts if isinstance(part, AudioContent))
 
     async def write(self, event: Event) -> None:
         """Write an event of the chat."""

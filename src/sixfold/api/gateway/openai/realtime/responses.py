@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from sixfold.api.gateway.openai.realtime.configuration import SessionConfigurati
 from sixfold.api.gateway.openai.realtime.output import EventSender, RealtimeOutput
 from sixfold.api.gateway.openai.realtime.services import RealtimeServices
 from sixfold.api.gateway.openai.realtime.speech import SpeechWriter
+from sixfold.api.gateway.openai.realtime.transcriptions import InputTranscriptions
 from sixfold.core import ids
 from sixfold.core.gateway.chat import (
     ChatMessage,
@@ -46,6 +47,7 @@ class ResponseRequest:
     history: RealtimeConversation
     conversation: RealtimeConversation | None
     conversation_id: str | None
+    transcriptions: InputTranscriptions
     input: tuple[ConversationItem, ...] | None = None
     metadata: Mapping[str, str] | None = None
     event_id: str | None = None
@@ -70,6 +72,11 @@ class ResponseRun:
         self._usage: TokenUsage | None = None
         self._cancel_reason: CancelReason | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def spoken_ms(self) -> int:
+        """The duration of its audio so far."""
+        return self._output.spoken_ms
 
     @property
     def is_in_conversation(self) -> bool:
@@ -116,6 +123,7 @@ class ResponseRun:
         if self._speech is not None:
             # A missing engine must not cost a chat.
             self._services.check_speech(self._request.configuration.audio.output)
+        await self._request.transcriptions.complete(self._history)
         async with self._services.stream_chat(
             self.request_id, self._chat_request(), self._request.configuration.model
         ) as stream:
@@ -143,9 +151,14 @@ class ResponseRun:
         if speech is not None and isinstance(event, TextDelta) and event.text:
             await speech.feed(event.text)
 
+    @property
+    def _history(self) -> Sequence[ConversationItem]:
+        request = self._request
+        return request.history.items if request.input is None else request.input
+
     def _chat_request(self) -> ChatRequest:
-        request, configuration = self._request, self._request.configuration
-        history = request.history.items if request.input is None else request.input
+        configuration = self._request.configuration
+        history = self._history
         messages, system = chat_messages(history), system_text(history, configuration.instructions)
         if not messages:
             if not system:

@@ -6,23 +6,37 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+import msgspec
+from starlette.requests import Request
+
 from sixfold import errors
 from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth
-from sixfold.api.gateway.openai.audio.routes import SPEECH, voice_name
+from sixfold.api.gateway.openai import media_jobs
+from sixfold.api.gateway.openai.audio.routes import SPEECH, TRANSCRIPTION, recording_call, voice_name
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
-from sixfold.api.gateway.openai.realtime.configuration import AudioOutput
+from sixfold.api.gateway.openai.passthrough import UpstreamPassthrough
+from sixfold.api.gateway.openai.realtime.configuration import AudioOutput, InputTranscription
 from sixfold.core import ids
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.realtime import audio
+from sixfold.core.gateway.realtime.input_audio import AudioMemory, session_memory
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.web import admission
+from sixfold.web.bodies import BodyFields, FormPart
 from sixfold.web.services import WebServices
 
-_ENDPOINT = "realtime"
+_ENDPOINT, _TRANSCRIPTIONS = "realtime", "transcriptions"
+# The client's name of the input of transcriptions.
+_AUDIO_NAMES = {"audio_url": "audio"}
 # OpenAI's names of realtime models, which the default chat model replaces if no server has them.
 _OPENAI_NAMES = ("gpt-realtime", "gpt-4o-realtime", "gpt-4o-mini-realtime", "gpt-audio")
 DEFAULT = "default"
+
+
+class _ServerTranscript(msgspec.Struct):
+    text: str
 
 
 class RealtimeParts(NamedTuple):
@@ -30,6 +44,15 @@ class RealtimeParts(NamedTuple):
 
     auth: CachedKeyAuth
     jobs: MediaJobRunner
+    forwarding: UpstreamPassthrough
+    memory: AudioMemory
+
+
+class Transcript(NamedTuple):
+    """The text of a recording, and the seconds that are charged."""
+
+    text: str
+    seconds: float
 
 
 class RealtimeServices:
@@ -39,6 +62,8 @@ class RealtimeServices:
         self._services = services
         self._auth = parts.auth
         self._jobs = parts.jobs
+        self._forwarding = parts.forwarding
+        self.memory = session_memory(parts.memory)
         self._credential = f"Bearer {services.authenticator.delegate(key_id)}".encode()
 
     async def wait_drain(self) -> None:
@@ -81,6 +106,43 @@ class RealtimeServices:
         job = MediaJobRequest(await self._principal(), ids.new("req"), SPEECH, _speech_inputs(text, settings))
         (prediction,) = (await self._jobs.run(job)).predictions
         return await self._jobs.data(prediction)
+
+    def check_transcription(self, settings: InputTranscription) -> None:
+        """Raise `UnknownModel` if no engine and no model server transcribes with this model."""
+        if not self._forwarding.serves(_TRANSCRIPTIONS, settings.model):
+            media_jobs.resolve_model(TRANSCRIPTION, settings.model)
+
+    async def transcribe(self, pcm: bytes, rate: int, settings: InputTranscription) -> Transcript:
+        """Return what is said in PCM; raises what `POST /v1/audio/transcriptions` raises."""
+        principal = await self._principal()
+        recording, seconds = audio.wav(pcm, rate), len(pcm) / (2 * rate)
+        if self._forwarding.serves(_TRANSCRIPTIONS, settings.model):
+            return await self._forward(principal, recording, seconds, settings)
+        model = media_jobs.resolve_model(TRANSCRIPTION, settings.model)
+        source = await self._jobs.receive("audio", "audio", recording)
+        inputs = {"audio_url": source.blob, "language": settings.language or ""}
+        job = MediaJobRequest(
+            principal, ids.new("req"), model, inputs, sources={"audio_url": source}, input_names=_AUDIO_NAMES
+        )
+        (prediction,) = (await self._jobs.run(job)).predictions
+        return Transcript(str(media_jobs.output_data(prediction, "text")["text"]), round(seconds, 3))
+
+    async def _forward(
+        self, principal: Principal, recording: bytes, seconds: float, settings: InputTranscription
+    ) -> Transcript:
+        """Return the transcript of a model server."""
+        values = {"model": settings.model, "language": settings.language, "prompt": settings.prompt}
+        texts = {name: value for name, value in values.items() if value}
+        parts = [FormPart(name, text.encode()) for name, text in texts.items()]
+        parts.append(FormPart("file", recording, "audio.wav", "audio/wav"))
+        call = recording_call(_TRANSCRIPTIONS, BodyFields(dict(texts), parts=tuple(parts)), seconds)
+        request = Request({"type": "http", "headers": [], "sixfold.request_id": ids.new("req")})
+        reply = await self._forwarding.complete(request, principal, call, None)
+        try:
+            text = msgspec.json.decode(reply.raw or b"", type=_ServerTranscript).text
+        except msgspec.MsgspecError as error:
+            raise errors.EngineFailed("The model server returned no transcript") from error
+        return Transcript(text, round(seconds, 3))
 
     async def _principal(self) -> Principal:
         """Return the key as it is now, and count a request of it."""

@@ -7,15 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from sixfold import errors
+from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.realtime import configuration, items
 from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
+from sixfold.api.gateway.openai.realtime.input_audio import InputAudio
 from sixfold.api.gateway.openai.realtime.output import EventSender
 from sixfold.api.gateway.openai.realtime.responses import ResponseRequest, ResponseRun
 from sixfold.api.gateway.openai.realtime.services import RealtimeServices
+from sixfold.api.gateway.openai.realtime.transcriptions import InputRecording, InputTranscriptions
 from sixfold.core import ids
 from sixfold.core.gateway.realtime.conversation import RealtimeConversation
+from sixfold.core.gateway.realtime.items import AudioContent, MessageItem
 
 # Responses at once, of which one may be in the conversation.
 MAX_RESPONSES = 4
@@ -51,10 +55,16 @@ class RealtimeSession:
         self._send = send
         self._track = track
         self._conversation = RealtimeConversation()
+        self._transcriptions = InputTranscriptions(services, send, services.memory, track)
+        self._audio = InputAudio(initial.audio.input, services.memory, send, self)
+        self._idle: asyncio.TimerHandle | None = None
         self._conversation_id = ids.new("conv")
         self._runs: dict[str, ResponseRun] = {}
         self._handlers: Mapping[str, Callable[[Event], Awaitable[None]]] = {
             "session.update": self._update,
+            "input_audio_buffer.append": self._audio.append,
+            "input_audio_buffer.commit": self._audio.commit,
+            "input_audio_buffer.clear": self._audio.clear,
             "conversation.item.create": self._create_item,
             "conversation.item.retrieve": self._retrieve_item,
             "conversation.item.delete": self._delete_item,
@@ -62,11 +72,6 @@ class RealtimeSession:
             "response.create": self._create_response,
             "response.cancel": self._cancel_response,
         }
-
-    @property
-    def is_responding(self) -> bool:
-        """Whether a response is in progress."""
-        return bool(self._runs)
 
     async def begin(self, expires_at: int) -> None:
         """Announce the session, which ends at `expires_at` in seconds since the epoch."""
@@ -82,6 +87,12 @@ class RealtimeSession:
             raise InvalidRequest(f"type must be one of {names} (got {str(kind)[:60]!r})", param="type")
         await handler(event)
 
+    def close(self) -> None:
+        """Free the audio of the session."""
+        self._stop_idle()
+        self._audio.close()
+        self._transcriptions.close()
+
     def _document(self) -> dict[str, Any]:
         shared = {"id": self.id, "object": "realtime.session", "expires_at": self._expires_at}
         return {**shared, **configuration.document(self._configuration)}
@@ -90,7 +101,10 @@ class RealtimeSession:
         changes = parsing.mapping(event.get("session"), "session")
         changed = configuration.updated(self._configuration, changes)
         self._services.check_voice(changed.audio.output)
+        if changed.audio.input.transcription is not None:
+            self._services.check_transcription(changed.audio.input.transcription)
         self._configuration = changed
+        self._audio.configure(changed.audio.input)
         await self._send("session.updated", session=self._document())
 
     # -- items -----------------------------------------------------------------------------------
@@ -98,9 +112,9 @@ class RealtimeSession:
     async def _create_item(self, event: Event) -> None:
         item = items.parse(event.get("item"))
         previous = self._conversation.add(item, _optional_text(event, "previous_item_id"))
-        shown = items.render(item)
-        await self._send("conversation.item.added", previous_item_id=previous, item=shown)
-        await self._send("conversation.item.done", previous_item_id=previous, item=shown)
+        document = items.render(item)
+        await self._send("conversation.item.added", previous_item_id=previous, item=document)
+        await self._send("conversation.item.done", previous_item_id=previous, item=document)
 
     async def _retrieve_item(self, event: Event) -> None:
         item = self._conversation.find(_text(event, "item_id"))
@@ -109,6 +123,7 @@ class RealtimeSession:
     async def _delete_item(self, event: Event) -> None:
         item_id = _text(event, "item_id")
         self._conversation.remove(item_id)
+        self._transcriptions.discard(item_id)
         await self._send("conversation.item.deleted", item_id=item_id)
 
     async def _truncate_item(self, event: Event) -> None:
@@ -135,6 +150,7 @@ class RealtimeSession:
             history=self._conversation,
             conversation=self._conversation if is_in_conversation else None,
             conversation_id=self._conversation_id if is_in_conversation else None,
+            transcriptions=self._transcriptions,
             input=None if given is None else tuple(items.parse_input(given, self._conversation)),
             metadata=metadata,
             event_id=event_id(event),
@@ -152,10 +168,11 @@ class RealtimeSession:
             raise errors.TooManyRequests(
                 f"A session has at most {MAX_RESPONSES} responses at once: wait for one"
             )
+        self._stop_idle()
         run = ResponseRun(request, self._services, self._send)
         self._runs[run.id] = run
         task = await run.start()
-        task.add_done_callback(lambda _task: self._runs.pop(run.id, None))
+        task.add_done_callback(lambda _task: self._on_end(run))
         self._track(task)
 
     async def _cancel_response(self, event: Event) -> None:
@@ -165,8 +182,77 @@ class RealtimeSession:
             raise NoActiveResponse("Cancellation failed: no active response found")
         await run.cancel("client_cancelled")
 
+    def _on_end(self, run: ResponseRun) -> None:
+        self._runs.pop(run.id, None)
+        turns = self._configuration.audio.input.turn_detection
+        if run.is_in_conversation and turns is not None and turns.idle_timeout_ms is not None:
+            milliseconds = run.spoken_ms + turns.idle_timeout_ms
+            self._idle = asyncio.get_running_loop().call_later(
+                milliseconds / 1000, self._start_idle_turn, turns.idle_timeout_ms
+            )
+
     def _active(self) -> ResponseRun | None:
         return next((run for run in self._runs.values() if run.is_in_conversation), None)
+
+    # -- turns of the user -----------------------------------------------------------------------
+
+    async def interrupt(self) -> None:
+        """Cancel the response in the conversation, because the user speaks."""
+        self._stop_idle()
+        active = self._active()
+        if active is not None:
+            await active.cancel("turn_detected")
+
+    async def add_turn(self, item_id: str, pcm: bytes, rate: int) -> None:
+        """Add audio of the user to the conversation."""
+        self._stop_idle()
+        content = AudioContent()
+        try:
+            await self._add_audio(item_id, content)
+        except errors.SixfoldError:
+            self._services.memory.release(len(pcm))
+            raise
+        settings = self._configuration.audio.input.transcription
+        self._transcriptions.add(InputRecording(item_id, content, pcm, rate, settings))
+
+    async def respond(self) -> None:
+        """Create a response to the conversation."""
+        await self._respond(
+            ResponseRequest(
+                configuration=self._configuration,
+                history=self._conversation,
+                conversation=self._conversation,
+                conversation_id=self._conversation_id,
+                transcriptions=self._transcriptions,
+            )
+        )
+
+    async def _add_audio(self, item_id: str, content: AudioContent) -> None:
+        item = MessageItem(item_id, "user", [content])
+        previous = self._conversation.add(item)
+        document = items.render(item)
+        await self._send("input_audio_buffer.committed", previous_item_id=previous, item_id=item_id)
+        await self._send("conversation.item.added", previous_item_id=previous, item=document)
+        await self._send("conversation.item.done", previous_item_id=previous, item=document)
+
+    def _start_idle_turn(self, idle_ms: int) -> None:
+        self._track(asyncio.create_task(self._take_idle_turn(idle_ms)))
+
+    async def _take_idle_turn(self, idle_ms: int) -> None:
+        """Respond to a silence that has lasted for the idle timeout."""
+        item_id, end_ms = items.new_id(), self._audio.end_ms
+        place = {"audio_start_ms": max(0, end_ms - idle_ms), "audio_end_ms": end_ms, "item_id": item_id}
+        try:
+            await self._send("input_audio_buffer.timeout_triggered", **place)
+            await self._add_audio(item_id, AudioContent(""))
+            await self.respond()
+        except errors.SixfoldError as error:
+            await self._send("error", error={**openai_errors.document(error)["error"], "event_id": None})
+
+    def _stop_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
 
 
 def event_id(event: Event) -> str | None:
