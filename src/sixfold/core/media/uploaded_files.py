@@ -41,10 +41,10 @@ class UploadedFiles:
 
         A secret folder name is sufficient; a URL without one is open to requests without a key only.
         """
-        path_info = await self.secret_path(path)
-        if path_info is None and tenant.keyless:
-            path_info = await self.keyless_path(path)
-        key = None if path_info is None else save_paths.key(path_info)
+        save_path = await self.secret_path(path)
+        if save_path is None and tenant.keyless:
+            save_path = await self.keyless_path(path)
+        key = None if save_path is None else save_paths.key(save_path)
         info = None if key is None else await self.store.stat(key)
         if info is None:
             return None
