@@ -65,7 +65,7 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
 
     pipeline: Any = DiffusionPipeline.from_pretrained(folder, local_files_only=True)
     pipeline.set_progress_bar_config(disable=True)
-    engine = DiffusersEngine(source=str(folder), steps=STEPS, threads=1)
+    engine = DiffusersEngine(source=str(folder), steps=STEPS, threads=1, dtype="float32")
     plain: list[float] = []
     ours: list[float] = []
     for seed in range(ROUNDS + 5):

@@ -91,7 +91,9 @@ def open_engine(at: Weights, name: str, /, **options: Any) -> Any:
     from sixfold.engines.image.diffusers.engine import DiffusersEngine  # noqa: PLC0415 - it needs torch
 
     at.path(name)
-    return DiffusersEngine(**{"weights": at.folder, "source": name, "steps": 2, "threads": 1, **options})
+    return DiffusersEngine(
+        **{"weights": at.folder, "source": name, "steps": 2, "threads": 1, "dtype": "float32", **options}
+    )
 
 
 def task(model: str = "ra1", files: dict[str, Path] | None = None, **inputs: Any) -> Task:

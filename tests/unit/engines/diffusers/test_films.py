@@ -38,7 +38,9 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
     def of(name: str) -> Any:
         if name not in engines:
-            engines[name] = VideoDiffusersEngine(weights=str(folder), source=name, steps=2, threads=1)
+            engines[name] = VideoDiffusersEngine(
+                weights=str(folder), source=name, steps=2, threads=1, dtype="float32"
+            )
         return engines[name]
 
     return of

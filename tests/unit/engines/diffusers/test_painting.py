@@ -137,7 +137,7 @@ OTHER_PROCESS = """
 import sys, hashlib
 from tests.unit.engines.diffusers.conftest import Listener, task
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
-engine = DiffusersEngine(weights=sys.argv[1], source="sd", steps=2, threads=1)
+engine = DiffusersEngine(weights=sys.argv[1], source="sd", steps=2, threads=1, dtype="float32")
 print(hashlib.sha256(engine.run(task(), Listener()).artifacts[0].data).hexdigest())
 """
 

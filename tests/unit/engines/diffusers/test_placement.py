@@ -44,6 +44,23 @@ def test_a_processor_has_nowhere_to_offload_to() -> None:
         placement.offload(SDXL, here, 3 * GIB, "auto")
 
 
+@pytest.mark.parametrize(
+    ("capabilities", "dtype"),
+    [
+        ({"amx_bf16": True}, torch.bfloat16),
+        ({"amx_bf16": False, "avx2": True}, torch.float32),
+        ({}, torch.float32),
+    ],
+    ids=["amx", "avx2", "other"],
+)
+def test_dtype_on_a_cpu_is_the_fastest_one(
+    capabilities: dict[str, bool], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert placement.device(DiffusersOptions(device="cpu")).dtype is dtype
+    assert placement.device(DiffusersOptions(device="cpu", dtype="float32")).dtype is torch.float32
+
+
 def test_a_device_that_is_not_there_is_named() -> None:
     missing = next(
         name
