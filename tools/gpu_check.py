@@ -1,11 +1,13 @@
-"""Run the diffusion engine at full size on an accelerator, with random weights.
+"""Run the diffusion engines at full size with random weights, on an accelerator or a CPU.
 
-    PYTHONPATH=src:. python tools/gpu_check.py [--side 512] [--steps 20] [--rows 1 8]
+    PYTHONPATH=src:. python tools/gpu_check.py [--models sd15 sdxl] [--side 512] [--steps 20] [--rows 1 8]
 
-Tiny pipelines do not reproduce black half-precision images, exhausted GPU memory or the cost of offloading.
-The check needs the extra `weights` and about 3 GB of temporary disk space, but no downloaded weights. Every
-image passes the engine's checks (no NaN, not black, not one color). The command prints one JSON line for
-each measurement, and exits with status 1 if one failed.
+Tiny pipelines do not reproduce black half-precision images, exhausted memory or the cost of offloading. The
+check needs the extra `weights` and temporary disk space of the size of the weights (3 GB for `sd15`, 7 GB for
+`sdxl`, 15 GB for `wan`, 21 GB for `z-image`, 34 GB for `flux`), but no downloaded weights. Every image passes
+the engine's checks (no NaN, not black, not one color). The library's own call with the same arguments runs
+beside the engine. The command prints one JSON line for each measurement, and exits with status 1 if one
+failed.
 """
 
 # The library's annotations are narrower than the values that it accepts.
@@ -19,19 +21,21 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import numpy as np
 import torch
-from diffusers import AutoencoderKL, EulerDiscreteScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from diffusers import DiffusionPipeline
 from PIL import Image
-from transformers import CLIPTextConfig, CLIPTextModel
 
 from sixfold.core.catalog.engines import BatchJob, Result, Task
 from sixfold.engines.image.diffusers import image_checks, placement
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
-from tests.unit.engines.diffusers import tiny
+from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine
+from tools import full_size
 
 GIB = 2**30
 
@@ -39,9 +43,8 @@ GIB = 2**30
 class LogContext:
     """Run context that stores the log lines."""
 
-    scratch = Path()
-
-    def __init__(self) -> None:
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
         self.lines: list[str] = []
 
     def progress(self, fraction: float) -> None:
@@ -52,52 +55,33 @@ class LogContext:
         self.lines.append(line)
 
 
-def build(folder: Path) -> Path:
-    """Save random weights in the shape of Stable Diffusion 1.5 in half precision, and return the folder."""
-    torch.manual_seed(0)
-    text = CLIPTextConfig(
-        vocab_size=514,
-        bos_token_id=512,
-        eos_token_id=513,
-        pad_token_id=513,
-        hidden_size=768,
-        intermediate_size=3072,
-        num_attention_heads=12,
-        num_hidden_layers=12,
-        projection_dim=768,
-    )
-    pipeline = StableDiffusionPipeline(
-        unet=UNet2DConditionModel(sample_size=64, cross_attention_dim=768),
-        vae=AutoencoderKL(
-            block_out_channels=(128, 256, 512, 512),
-            down_block_types=("DownEncoderBlock2D",) * 4,
-            up_block_types=("UpDecoderBlock2D",) * 4,
-            layers_per_block=2,
-            latent_channels=4,
-            sample_size=512,
-        ),
-        text_encoder=CLIPTextModel(text),
-        tokenizer=tiny.tokenizer(),
-        scheduler=EulerDiscreteScheduler(
-            beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1
-        ),
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
-    )
-    pipeline.to(torch.bfloat16)
-    pipeline.save_pretrained(folder, safe_serialization=True)
-    return folder
-
-
-def measure(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
-    """Run one denoising loop over `rows` images, and return its duration, throughput and peak memory."""
-    kind = engine.device
-    context = LogContext()
-    inputs = {"prompt": "a lighthouse", "width": side, "height": side}
-    jobs = [BatchJob(Task("t", "ra2", {**inputs, "seed": seed}), context) for seed in range(rows)]
-    if kind == "cuda":
+def reset_peak() -> int:
+    """Start a new measurement of the peak; return the bytes that are in use."""
+    if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    # 5 resets the peak of resident memory that the kernel keeps for this process.
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident("VmRSS")
+
+
+def peak() -> int:
+    """Return the peak in bytes since `reset_peak`, on the GPU or in this process."""
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else resident("VmHWM")
+
+
+def resident(field: str) -> int:
+    """Return a field of the process's memory in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def images(
+    engine: DiffusersEngine, inputs: Mapping[str, Any], rows: int, scratch: Path, before: int
+) -> dict[str, Any]:
+    """Run one denoising loop over `rows` images, and return its duration, throughput and peak memory."""
+    context = LogContext(scratch)
+    jobs = [BatchJob(Task("t", "ra2", {**inputs, "seed": seed}), context) for seed in range(rows)]
     began = time.perf_counter()
     results = engine.run_many(jobs)
     seconds = time.perf_counter() - began
@@ -107,64 +91,134 @@ def measure(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
     with Image.open(io.BytesIO(results[0].artifacts[0].data)) as image:  # pyright: ignore[reportAttributeAccessIssue]  # checked above
         pixels = np.asarray(image.convert("RGB"))
     (loaded,) = engine.loaded.values()
-    peak = torch.cuda.max_memory_allocated() if kind == "cuda" else 0
+    weights = sum(loaded.sizes.values())
+    area = inputs["width"] * inputs["height"]
+    estimate = placement.decode_bytes(loaded.pipeline, area, loaded.where.item_bytes)
     return {
         "rows": rows,
         "seconds": round(seconds, 3),
-        "pictures_per_second": round(rows / seconds, 3),
-        "peak_gib": round(peak / GIB, 2),
-        "weights_gib": round(sum(loaded.sizes.values()) / GIB, 2),
-        "decode_estimate_gib": round(
-            placement.decode_bytes(loaded.pipeline, side * side, loaded.where.item_bytes) / GIB, 2
-        ),
+        "images_per_second": round(rows / seconds, 4),
+        "peak_gib": round(peak() / GIB, 2),
+        "weights_gib": round(weights / GIB, 2),
+        "above_weights_gib": round((peak() - before - weights) / GIB, 2),
+        "decode_estimate_gib": round(estimate / GIB, 2),
         "noise": image_checks.is_noise(pixels),
         "log": context.lines[-1],
     }
 
 
-def trial(folder: Path, options: dict[str, Any], side: int, batches: tuple[int, ...]) -> bool:
-    """Measure an engine with these options after one warm-up; return False if it failed."""
-    report: dict[str, Any] = dict(options)
-    try:
-        engine = DiffusersEngine(source=str(folder), **options)
-        measure(engine, 1, side)
-        for rows in batches:
-            print(json.dumps(report | measure(engine, rows, side)), flush=True)
-    except Exception as error:  # noqa: BLE001 - a failed trial is reported, the others continue
-        print(json.dumps(report | {"failed": f"{type(error).__name__}: {error}"}), flush=True)
-        return False
-    finally:
-        placement.release("cuda" if torch.cuda.is_available() else "cpu")
-    return True
+def video(
+    engine: VideoDiffusersEngine, inputs: Mapping[str, Any], scratch: Path, before: int
+) -> dict[str, Any]:
+    """Generate one video, and return its duration, size and peak memory."""
+    context = LogContext(scratch)
+    began = time.perf_counter()
+    result = engine.run(Task("t", "video-t2v", dict(inputs)), context)
+    seconds = time.perf_counter() - began
+    loaded = engine.load()
+    weights = sum(loaded.sizes.values())
+    return {
+        "seconds": round(seconds, 3),
+        "frames_per_second": round(inputs["num_frames"] / seconds, 4),
+        "peak_gib": round(peak() / GIB, 2),
+        "weights_gib": round(weights / GIB, 2),
+        "above_weights_gib": round((peak() - before - weights) / GIB, 2),
+        "output": result.artifacts[0].info,
+        "log": context.lines[-1],
+    }
+
+
+def library(folder: Path, dtype: torch.dtype, side: int, steps: int) -> dict[str, Any]:
+    """Measure the library's own call for one image with the weights on the device, after one warm-up."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    reset_peak()
+    pipeline: Any = DiffusionPipeline.from_pretrained(folder, dtype=dtype, local_files_only=True).to(device)
+    pipeline.set_progress_bar_config(disable=True)
+    seconds = 0.0
+    for seed in range(2):
+        began = time.perf_counter()
+        pipeline(
+            "a lighthouse",
+            width=side,
+            height=side,
+            num_inference_steps=steps,
+            generator=torch.Generator("cpu").manual_seed(seed),
+        )
+        seconds = time.perf_counter() - began
+    return {
+        "library": diffusers.__version__,
+        "seconds": round(seconds, 3),
+        "images_per_second": round(1 / seconds, 4),
+        "peak_gib": round(peak() / GIB, 2),
+    }
+
+
+def image_trial(folder: Path, inputs: Mapping[str, Any], options: dict[str, Any], rows: list[int]) -> None:
+    """Print a measurement of an image engine for each number of rows, after one warm-up."""
+    before = reset_peak()
+    engine = DiffusersEngine(source=str(folder), **options)
+    images(engine, inputs, 1, folder, before)
+    for count in rows:
+        print(json.dumps(options | images(engine, inputs, count, folder, before)), flush=True)
+
+
+def trials(name: str, folder: Path, arguments: argparse.Namespace) -> int:
+    """Measure a pipeline with each number format and way of offloading; return the number of failures."""
+    row = full_size.row_of(name)
+    side = arguments.side or row["side"]
+    inputs = {"prompt": "a lighthouse", "width": side, "height": side}
+    options = [{"dtype": dtype, "offload": "none"} for dtype in arguments.dtypes]
+    if torch.cuda.is_available():
+        options += [{"offload": "model"}, {"offload": "sequential"}]
+    failures = 0
+    for at, chosen in enumerate(options):
+        every = {**chosen, "steps": arguments.steps}
+        try:
+            if "frames" in row:
+                before = reset_peak()
+                engine = VideoDiffusersEngine(source=str(folder), **every)
+                inputs["num_frames"] = row["frames"]
+                print(json.dumps(every | video(engine, inputs, folder, before)), flush=True)
+                del engine
+            else:
+                image_trial(folder, inputs, every, arguments.rows if at == 0 else [1])
+                if dtype := getattr(torch, chosen.get("dtype", ""), None):
+                    placement.release("cuda" if torch.cuda.is_available() else "cpu")
+                    print(json.dumps(every | library(folder, dtype, side, arguments.steps)), flush=True)
+        except Exception as error:  # noqa: BLE001 - a failed trial is reported, the others continue
+            failures += 1
+            print(json.dumps(every | {"failed": f"{type(error).__name__}: {error}"}), flush=True)
+        finally:
+            placement.release("cuda" if torch.cuda.is_available() else "cpu")
+    return failures
 
 
 def main() -> int:
-    """Run a trial for each data type and way of offloading."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", type=int, default=512)
+    """Build each pipeline and measure it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", nargs="+", default=["sd15"], choices=full_size.names())
+    parser.add_argument("--side", type=int, default=0, help="pixels; the model's own side if missing")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8], help="images in one loop")
+    parser.add_argument("--dtypes", nargs="+", default=["auto", "bfloat16", "float32"])
     arguments = parser.parse_args()
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no cuda device"
-    print(
-        json.dumps(
-            {"device": name, "torch": torch.__version__, "side": arguments.side, "steps": arguments.steps}
-        )
-    )
-    trials = [
-        ({"dtype": "auto", "offload": "none"}, tuple(arguments.rows)),
-        ({"dtype": "float16", "offload": "none"}, (1,)),
-        ({"dtype": "float32", "offload": "none"}, (1,)),
-    ]
-    if torch.cuda.is_available():
-        trials += [({"offload": "model"}, (1,)), ({"offload": "sequential"}, (1,))]
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = build(Path(scratch) / "full")
-        passed = [
-            trial(folder, {**options, "steps": arguments.steps}, arguments.side, rows)
-            for options, rows in trials
-        ]
-    return 0 if all(passed) else 1
+    print(json.dumps({"device": name, "torch": torch.__version__, "steps": arguments.steps}))
+    failures = 0
+    for model in arguments.models:
+        with tempfile.TemporaryDirectory() as scratch:
+            began = time.perf_counter()
+            folder = full_size.build(model, Path(scratch))
+            size = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+            seconds = round(time.perf_counter() - began, 1)
+            print(
+                json.dumps({"model": model, "files_gib": round(size / GIB, 2), "built_in_s": seconds}),
+                flush=True,
+            )
+            failures += trials(model, folder, arguments)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

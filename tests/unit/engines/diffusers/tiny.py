@@ -203,7 +203,7 @@ def flux(folder: Path) -> Path:
         text_encoder=CLIPTextModel(_text_config()),
         tokenizer=tokenizer(),
         text_encoder_2=T5EncoderModel(t5),
-        tokenizer_2=_bytes_tokenizer(),
+        tokenizer_2=bytes_tokenizer(),
         transformer=transformer,
     )
     pipeline.save_pretrained(folder, safe_serialization=True)
@@ -233,20 +233,25 @@ def z_image(folder: Path) -> Path:
         num_key_value_heads=2,
         head_dim=8,
     )
-    words = _bytes_tokenizer()
-    words.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     pipeline = ZImagePipeline(
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
         vae=_vae(shift_factor=0.1159, scaling_factor=0.3611),
         text_encoder=Qwen3Model(qwen),
-        tokenizer=words,
+        tokenizer=chat_tokenizer(),
         transformer=transformer,
     )
     pipeline.save_pretrained(folder, safe_serialization=True)
     return folder
 
 
-def _bytes_tokenizer() -> PreTrainedTokenizerFast:
+def chat_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes with a chat template, in Qwen's place."""
+    words = bytes_tokenizer()
+    words.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    return words
+
+
+def bytes_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer of single bytes, in T5's place."""
     letters = {letter: n + 2 for n, letter in enumerate(_letters())}
     fast = Tokenizer(models.BPE(vocab={"<pad>": 0, "</s>": 1, **letters}, merges=[]))

@@ -20,7 +20,7 @@ from diffusers import (
 )
 from transformers import T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel
 
-from tests.unit.engines.diffusers.tiny import HIDDEN, _bytes_tokenizer
+from tests.unit.engines.diffusers.tiny import HIDDEN, bytes_tokenizer
 
 SMALL = {"area": [1024, 16384], "frames": 9}  # what such weights can bear, beside them as for real ones
 
@@ -52,7 +52,7 @@ def wan(folder: Path, *, pictures: bool = False, blocks: int = 1) -> Path:
         rope_max_seq_len=64,
     )
     pipeline = WanPipeline(
-        tokenizer=_bytes_tokenizer(),
+        tokenizer=bytes_tokenizer(),
         text_encoder=UMT5EncoderModel(_words(UMT5Config)),
         vae=vae,
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
@@ -89,7 +89,7 @@ def ltx(folder: Path) -> Path:
         scheduler=FlowMatchEulerDiscreteScheduler(),
         vae=vae,
         text_encoder=T5EncoderModel(_words(T5Config)),
-        tokenizer=_bytes_tokenizer(),
+        tokenizer=bytes_tokenizer(),
         transformer=transformer,
     )
     return _save(pipeline, folder)
