@@ -191,6 +191,18 @@ async def test_it_goes_on_after_the_server_was_restarted(database: Any, tmp_path
     assert (await database.read(accounts.by_id(account.id))).held == 3
 
 
+async def test_read_continues_if_its_session_ends_before_its_query(database: Any, tmp_path: Path) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=10))
+
+    def read() -> Transaction[int]:
+        # The transaction has begun.
+        postgres.apart(_sessions_end(tmp_path))
+        return (yield from accounts.by_id(account.id)).posted
+
+    assert await database.read(read()) == 10
+    assert (await database.read(accounts.by_id(account.id))).posted == 10
+
+
 async def test_transaction_is_refused_whole_when_the_server_ends(database: Any, tmp_path: Path) -> None:
     account = await database.write(accounts.create("a@example.com", credit=10))
 

@@ -18,6 +18,7 @@ from sixfold.store.postgres.connection import GONE, PATIENCE_SECONDS, PostgresCo
 from sixfold.store.sql import SqlStatement, turns
 
 T = TypeVar("T")
+Begin = Callable[[], Awaitable[PostgresConnection]]
 Fetch = Callable[[str, Sequence[Any]], Awaitable[Sequence[Row]]]
 
 _MAX_CONNECTIONS = 8
@@ -51,19 +52,27 @@ class ReadRunner:
 class Snapshot:
     """A read-only transaction on one connection, which sees one moment of the database."""
 
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: PostgresConnection, reopen: Begin) -> None:
+        self.connection = connection
+        self._reopen = reopen
         self._has_read = False
 
     async def fetch(self, text: str, arguments: Sequence[Any]) -> Sequence[Row]:
         try:
-            return await self._connection.fetch(text, *arguments)
+            return await self.connection.fetch(text, *arguments)
         except link.Migrated:
             if self._has_read:
                 raise
             # Another server has migrated since it was prepared; a new transaction prepares it again.
-            await self._connection.execute("ROLLBACK; BEGIN")
-            return await self._connection.fetch(text, *arguments)
+            await self.connection.execute("ROLLBACK; BEGIN")
+            return await self.connection.fetch(text, *arguments)
+        except GONE:
+            if self._has_read or not self.connection.is_closed():
+                raise
+            # The session ended before the first statement, so another one can still see one moment.
+            self.connection.terminate()
+            self.connection = await self._reopen()
+            return await self.connection.fetch(text, *arguments)
         finally:
             self._has_read = True
 
@@ -89,16 +98,16 @@ class ReaderPool:
     async def snapshot(self) -> AsyncGenerator[Snapshot]:
         """Open a transaction that sees one moment of the database."""
         async with self._slots:
-            connection = await self._begin()
+            opened = Snapshot(await self._begin(), self._begin)
             try:
-                yield Snapshot(connection)
-                await connection.execute("COMMIT")
+                yield opened
+                await opened.connection.execute("COMMIT")
             except BaseException as error:
-                connection.terminate()
+                opened.connection.terminate()
                 if isinstance(error, link.Migrated):  # the other connections have prepared as old statements
                     await self._close_idle()
                 raise
-            await self._release(connection)
+            await self._release(opened.connection)
 
     async def fetch(self, text: str, arguments: Sequence[Any]) -> Sequence[Row]:
         """Return the rows of a statement that is a transaction by itself."""
