@@ -158,6 +158,12 @@ async def _files(app: AppFixture) -> dict[str, str]:
     store = {"name": SECRET, "metadata": {"of": SECRET}, "file_ids": [file["id"]]}
     store_id = await _created_id(app, "/v1/vector_stores", store)
     file_batch = {"file_ids": [file["id"]], "attributes": {"of": SECRET}}
+    file_batch_id = await _created_id(app, f"/v1/vector_stores/{store_id}/file_batches", file_batch)
+    state = {"status": "in_progress"}
+    async with asyncio.timeout(60):
+        while state["status"] != "completed":
+            state = (await client.get(f"/v1/vector_stores/{store_id}", headers=headers)).json()
+            await asyncio.sleep(0.02)
     text = {"items": [{"role": "user", "content": SECRET}], "metadata": {"of": SECRET}}
     conversation_id = await _created_id(app, "/v1/conversations", text)
     items = await client.get(f"/v1/conversations/{conversation_id}/items", headers=headers)
@@ -170,7 +176,7 @@ async def _files(app: AppFixture) -> dict[str, str]:
         "file_id": file["id"],
         "upload_id": await _created_id(app, "/v1/uploads", upload),
         "vector_store_id": store_id,
-        "file_batch_id": await _created_id(app, f"/v1/vector_stores/{store_id}/file_batches", file_batch),
+        "file_batch_id": file_batch_id,
         "batch_id": batch["id"],
         "response_id": RESPONSE,
     }
