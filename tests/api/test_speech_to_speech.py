@@ -39,7 +39,7 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
         body = (await run(gateway.app, text="say 3 words", system_prompt="Be short")).json()
         assert body["status"] == "succeeded", body
         text = body["output"]
-        assert (text["text"], text["transcript"]) == ("word word word", "say 3 words")
+        assert (text["text"], text["heard"]) == ("word word word", "say 3 words")
         ordered = await gateway.app.product.database.read(
             many("lineage_parts", parent_id=body["id"], limit=9)
         )
@@ -51,10 +51,10 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
         assert 0 < float(body["cost"]) < 0.1
         transcript = (await run(gateway.app, audio=await synthesize(gateway), audio_format="wav")).json()
         assert transcript["status"] == "succeeded", transcript
-        assert transcript["output"]["transcript"]
+        assert transcript["output"]["heard"]
         assert transcript["output"]["audio"]["content_type"] == "audio/wav"
         chat = (await run(gateway.app, task="chat", audio=await synthesize(gateway))).json()
-        assert chat["output"]["transcript"], chat
+        assert chat["output"]["heard"], chat
         for task in ("converse", "chat"):
             empty = await run(gateway.app, task=task)
             assert empty.status_code == 400, "refused before it is queued"
