@@ -306,7 +306,8 @@ async def test_what_was_added_serves_without_a_line_of_configuration(tmp_path: P
     ) as there:
         listed = (await there.app.client.get("/v1/models", headers=there.headers)).json()["data"]
         assert {row["id"] for row in listed} >= {"gguf/small", "small", "default"}
-        assert (await there.chat(model="default", max_tokens=4)).status_code == 200
+        answer = await there.chat(model="default", max_tokens=4)
+        assert answer.status_code == 200, answer.text
 
 
 async def test_an_option_that_is_none_stops_the_start(tmp_path: Path) -> None:
