@@ -111,8 +111,8 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     """Share a folder of a principal's memory, or change the access of a share that exists.
 
     `membership.move_all` then has to be called. Raises `NotFound` for an unknown account or team, `Conflict`
-    for an own account, a page outside the folder in its collection, a share that a limited key did not create,
-    or too many shares, and `Forbidden` for a principal that may not share.
+    for an own account, a page outside the folder in its collection, a share that a limited key did not
+    create, or too many shares, and `Forbidden` for a principal that may not share.
     """
     _require(principal)
     yield from grantees.check(principal.account_id, draft.grantee)
