@@ -66,7 +66,7 @@ async def measure_time(work: Callable[[], Any], times: int) -> list[float]:
     return samples[10:]
 
 
-async def ours(app: AppFixture) -> list[Row]:
+async def sixfold_rows(app: AppFixture) -> list[Row]:
     """Run Sixfold's MCP server over a memory with some pages."""
     headers = {"host": "127.0.0.1:8600", "content-type": "application/json", **{
         name.lower(): value for name, value in app.bearer.items()
@@ -87,7 +87,7 @@ async def ours(app: AppFixture) -> list[Row]:
     return rows
 
 
-async def theirs() -> list[Row]:
+async def sdk_rows() -> list[Row]:
     """Run the official SDK's server, stateless and without logs, with one tool that reads nothing."""
     logging.getLogger("mcp").setLevel(logging.ERROR)
     from mcp.server import MCPServer
@@ -120,7 +120,7 @@ async def theirs() -> list[Row]:
     return rows
 
 
-def reading() -> list[Row]:
+def extraction_rows() -> list[Row]:
     """Measure the extraction of facts from pages with a fact in every second paragraph."""
     facts = [item["text"] for item in tomllib.loads(CORPUS.read_text("utf-8"))["item"]]
     parts = [FILLER + (fact if number % 2 else "") for number, fact in enumerate(facts * 4)]
@@ -147,8 +147,8 @@ def reading() -> list[Row]:
 async def _rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         async with running_app(Path(folder)) as app:
-            tools = await ours(app)
-    return [*calibration(), *tools, *await theirs(), *reading()]
+            tools = await sixfold_rows(app)
+    return [*calibration(), *tools, *await sdk_rows(), *extraction_rows()]
 
 
 def rows() -> list[Row]:

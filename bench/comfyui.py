@@ -86,7 +86,7 @@ def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:
     return replace(plan, nodes=nodes)
 
 
-def _through(app: AppFixture, stock: InstalledModels) -> One:
+def _run_forwarded(app: AppFixture, stock: InstalledModels) -> One:
     """Run a graph that Sixfold forwards to ComfyUI, and wait for its result."""
 
     async def one(seed: int) -> None:
@@ -110,7 +110,7 @@ def _through(app: AppFixture, stock: InstalledModels) -> One:
     return one
 
 
-async def _straight(client: httpx.AsyncClient, url: str, plan: GraphBuilder) -> None:
+async def _run_direct(client: httpx.AsyncClient, url: str, plan: GraphBuilder) -> None:
     """Run a prompt as a direct client does: open a socket, send the prompt, wait and read the image."""
     me = uuid.uuid4().hex
     async with connect(
@@ -158,12 +158,12 @@ async def _measure(url: str, folder: Path) -> list[Row]:
     ):
         stock = await comfyui_capabilities.read(ComfyServer(client, url))
         ways: dict[str, One] = {
-            KNOWN: lambda seed: _straight(client, url, _plan(stock, seed)),
+            KNOWN: lambda seed: _run_direct(client, url, _plan(stock, seed)),
             "through the engine, PNG": _by_engine(client, url, "png"),
             "through the engine, re-encoded as WebP": _by_engine(client, url, "webp"),
             "through the whole pipeline": _by_pipeline(app),
-            FOREIGN: lambda seed: _straight(client, url, _foreign(stock, seed)),
-            "a graph with a custom node, through the whole pipeline": _through(app, stock),
+            FOREIGN: lambda seed: _run_direct(client, url, _foreign(stock, seed)),
+            "a graph with a custom node, through the whole pipeline": _run_forwarded(app, stock),
         }
         samples: dict[str, list[float]] = {name: [] for name in ways}
         seeds = itertools.count(1)

@@ -41,16 +41,16 @@ if sys.argv[1] == "passengers":
 jobs = json.load(sys.stdin)
 out = []
 for job in jobs:
-    y, told = np.array(job["y"]), {}
+    y, results = np.array(job["y"]), {}
     for model in (AutoETS, AutoTheta, AutoCES, AutoARIMA, SeasonalNaive):
         began = time.perf_counter()
         found = model(season_length=job["season"]).forecast(y, job["horizon"], level=[80, 95])
-        told[model.__name__] = {
+        results[model.__name__] = {
             "mean": list(map(float, found["mean"])), "seconds": time.perf_counter() - began,
             **{str(level): [list(map(float, found[f"{side}-{level}"])) for side in ("lo", "hi")]
                for level in (80, 95)},
         }
-    out.append(told)
+    out.append(results)
 print(json.dumps(out))
 """
 
@@ -109,7 +109,7 @@ def jobs(passengers: list[float]) -> Iterator[Job]:
             yield generate(kind, seed)
 
 
-def ours(job: Job) -> dict[str, Any]:
+def sixfold_forecast(job: Job) -> dict[str, Any]:
     """Return Sixfold's forecast in the format of the peer's."""
     began = time.perf_counter()
     inputs = {"series": job.known.tolist(), "horizon": job.truth.size, "levels": LEVELS}
@@ -120,7 +120,7 @@ def ours(job: Job) -> dict[str, Any]:
     return result
 
 
-def peer(python: str, *arguments: str, given: Any = None) -> Any:
+def run_peer(python: str, *arguments: str, given: Any = None) -> Any:
     """Run statsforecast and return its output."""
     done = subprocess.run(
         [python, "-c", _PEER, *arguments], input=json.dumps(given), text=True, capture_output=True, check=True
@@ -134,7 +134,7 @@ def smape(found: dict[str, Any], truth: Values) -> float:
     return float(200 * np.mean(np.abs(mean - truth) / (np.abs(mean) + np.abs(truth))))
 
 
-def within(found: dict[str, Any], truth: Values, level: int) -> float:
+def interval_coverage(found: dict[str, Any], truth: Values, level: int) -> float:
     """Return the share of the true values within an interval."""
     low, high = map(np.array, found[str(level)])
     return float(np.mean((truth >= low) & (truth <= high)))
@@ -144,14 +144,14 @@ def rows() -> list[Row]:
     """Measure Sixfold, and statsforecast if `PEERS` names a virtual environment that contains it."""
     place = os.environ.get("PEERS", "")
     python = f"{place}/bin/python" if place else ""
-    expected = list(jobs(peer(python, "passengers") if python else []))
-    answers = [{"sixfold": ours(job)} for job in expected]
+    expected = list(jobs(run_peer(python, "passengers") if python else []))
+    answers = [{"sixfold": sixfold_forecast(job)} for job in expected]
     if python:
         inputs = [
             {"y": job.known.tolist(), "season": job.season, "horizon": job.truth.size} for job in expected
         ]
         answers = [
-            mine | theirs for mine, theirs in zip(answers, peer(python, "run", given=inputs), strict=True)
+            mine | theirs for mine, theirs in zip(answers, run_peer(python, "run", given=inputs), strict=True)
         ]
     messages = [(answer, job.truth) for answer, job in zip(answers, expected, strict=True)]
     kinds = [job.kind for job in expected]
@@ -170,7 +170,9 @@ def rows() -> list[Row]:
             Row(f"{name}, all", float(np.mean([smape(one[name], at) for one, at in messages])), "% sMAPE")
         )
         for level in LEVELS:
-            share = 100 * float(np.mean([within(one[name], truth, level) for one, truth in messages]))
+            share = 100 * float(
+                np.mean([interval_coverage(one[name], truth, level) for one, truth in messages])
+            )
             results.append(Row(f"{name}, truth within {level} %", share, "%"))
         results.append(
             of_samples(f"{name}, time of one", [one[name]["seconds"] for one, _ in messages], "ms")

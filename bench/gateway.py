@@ -135,7 +135,7 @@ class _Caller:
             await self._reader.readuntil(b"\r\n0\r\n\r\n")
         return time.perf_counter() - began
 
-    async def leave(self) -> None:
+    async def abort(self) -> None:
         """Send a request, and disconnect at the first token of the response."""
         self._writer.write(self._raw)
         await self._reader.readuntil(b"data:")
@@ -206,10 +206,10 @@ async def _pace(port: int, key: str) -> list[float]:
     return samples
 
 
-async def _abort(port: int, key: str, count: int) -> None:
+async def _abort_streams(port: int, key: str, count: int) -> None:
     """Run `count` streams whose client disconnects at the first token, 32 at once."""
     for _ in range(0, count, 32):
-        await asyncio.gather(*(caller.leave() for caller in await _callers(port, key, 32, stream=True)))
+        await asyncio.gather(*(caller.abort() for caller in await _callers(port, key, 32, stream=True)))
 
 
 def _after_a_pause() -> Row:
@@ -330,12 +330,12 @@ async def _figures(
     return [*results, Row(f"{name}: CPU per streamed chunk", chunk, "µs")], waits
 
 
-async def _weigh(pid: int, port: int, key: str) -> list[Row]:
+async def _measure_memory(pid: int, port: int, key: str) -> list[Row]:
     """Measure memory after a pause, after many requests, and after as many aborted streams."""
     settled = _pss(pid)
     await load(port, key, MANY, AGAIN)
     after = _pss(pid)
-    await _abort(port, key, ABORTS)
+    await _abort_streams(port, key, ABORTS)
     aborted = _pss(pid)
 
     def row(what: str, size: float) -> Row:
@@ -396,7 +396,7 @@ async def _measure(folder: Path) -> list[Row]:
         if LONG:
             await load(port, key, MANY, ROUNDS * REQUESTS)
             await load(port, key, 8, STREAMS, stream=True)
-            return await _weigh(ours.pid, port, key)
+            return await _measure_memory(ours.pid, port, key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
             servers.append(await _peer(folder, models, stack))
         many = await _by_turns(servers)
@@ -404,7 +404,7 @@ async def _measure(folder: Path) -> list[Row]:
         for server in servers[1:]:
             result += (await _figures(server, many[server.name], direct))[0]
             if server is ours:
-                result += await _weigh(server.pid, server.port, server.key)
+                result += await _measure_memory(server.pid, server.port, server.key)
         if os.environ.get("SIXFOLD_BENCH_PEER"):
             result.append(_ratio(result))
     return result

@@ -81,7 +81,7 @@ SHAPES = {"one chain of 200": chain(200), "20 chains of 10": bundle(20, 10)}
 LONG = {"one chain of 20,000": chain(20_000)}
 
 
-async def ran(graph: Graph, fixture: ExecutionFixture) -> float:
+async def send_prompt_timed(graph: Graph, fixture: ExecutionFixture) -> float:
     """Return the seconds of one validation and run."""
     gc.collect()
     began = time.perf_counter()
@@ -93,7 +93,7 @@ async def run_twice(graph: Graph) -> Timing:
     """Run a graph for the first time, and again with all results cached."""
     with tempfile.TemporaryDirectory() as folder:
         fixture = ExecutionFixture(Path(folder))
-        return Timing(await ran(graph, fixture), await ran(graph, fixture))
+        return Timing(await send_prompt_timed(graph, fixture), await send_prompt_timed(graph, fixture))
 
 
 def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> list[Row]:
@@ -123,7 +123,7 @@ async def executors(place: Path | None) -> list[Row]:
     return results
 
 
-def words(length: int, said: str) -> Graph:
+def text_chain(length: int, said: str) -> Graph:
     """Return a chain of ComfyUI's own classes that passes a text from node to node and displays it."""
     graph = {"0": node("PrimitiveString", value=said)}
     graph.update({str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, length - 1)})
@@ -159,7 +159,9 @@ class Ending:
     after_output: float
 
 
-async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, str], graph: Graph) -> Ending:
+async def measure_prompt(
+    client: httpx.AsyncClient, url: str, headers: Mapping[str, str], graph: Graph
+) -> Ending:
     """Send a prompt and wait for its end, as a ComfyUI client does."""
     me = uuid.uuid4().hex
     address = f"{url.replace('http', 'ws', 1)}/ws?clientId={me}"
@@ -182,15 +184,17 @@ async def prompted(client: httpx.AsyncClient, url: str, headers: Mapping[str, st
 
 
 LARGE = 2000
-LARGE_GRAPHS = {"a chain": words, "1,000 texts shown": show_nodes, "500 images stored": images}
+LARGE_GRAPHS = {"a chain": text_chain, "1,000 texts shown": show_nodes, "500 images stored": images}
 
 
-async def large(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> list[Row]:
+async def measure_large_graph(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> list[Row]:
     """Compare the time per node of the server with that of the executor, and measure the end of a prompt."""
     alone = [(await run_twice(chain(LARGE))).fresh / LARGE for _ in range(LONG_ROUNDS)]
     rows = [of_samples("a chain of 2,000: a node alone", alone, "µs")]
     for name, make in LARGE_GRAPHS.items():
-        ends = [await prompted(client, url, headers, make(LARGE, uuid.uuid4().hex)) for _ in range(ROUNDS)]
+        ends = [
+            await measure_prompt(client, url, headers, make(LARGE, uuid.uuid4().hex)) for _ in range(ROUNDS)
+        ]
         title = f"2,000 nodes, {name}"
         rows.append(
             of_samples(f"{title}: a node through the server", [end.seconds / LARGE for end in ends], "µs")
@@ -200,7 +204,7 @@ async def large(client: httpx.AsyncClient, url: str, headers: Mapping[str, str])
     return rows
 
 
-async def whole(place: Path | None) -> list[Row]:
+async def measure_servers(place: Path | None) -> list[Row]:
     """Measure whole servers on the chain, alternating between Sixfold and ComfyUI if it is available."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -218,10 +222,10 @@ async def whole(place: Path | None) -> list[Row]:
         samples: dict[str, list[Timing]] = {name: [] for name in request}
         for turn in range(ROUNDS + 1):  # the first one warms up
             for name, (url, headers) in request.items():
-                graph = words(200, uuid.uuid4().hex)
-                fresh, again = [await prompted(client, url, headers, graph) for _ in range(2)]
+                graph = text_chain(200, uuid.uuid4().hex)
+                fresh, again = [await measure_prompt(client, url, headers, graph) for _ in range(2)]
                 samples[name] += [Timing(fresh.seconds, again.seconds)] if turn else []
-        served = await large(client, *next(iter(request.values())))
+        served = await measure_large_graph(client, *next(iter(request.values())))
     return served + [
         row
         for name, each in samples.items()
@@ -245,12 +249,12 @@ def best_times(what: Callable[[Any], object], given: list[Any], times: int = 5) 
     return results
 
 
-def others() -> list[Row]:
+def measure_third_party() -> list[Row]:
     """Measure the conversion, check and drawing of third-party workflows."""
     if not corpus.PAIRS:
         return []
     registry = corpus.schemas()
-    pairs = [(corpus.load(path), corpus.load(true_of(path))) for path in corpus.PAIRS]
+    pairs = [(corpus.load(path), corpus.load(executed_path(path))) for path in corpus.PAIRS]
     equal = sum(
         diff.compare(known_graph(true, registry), known_graph(convert(ui, registry).graph, registry)).equal
         for ui, true in pairs
@@ -283,7 +287,7 @@ def others() -> list[Row]:
     ]
 
 
-def true_of(path: Path) -> Path:
+def executed_path(path: Path) -> Path:
     """Return the executed graph that belongs to an editor's file."""
     return path.with_name(path.name.replace(".ui.", ".api."))
 
@@ -303,13 +307,13 @@ def known_graph(graph: Any, registry: Registry) -> Any:
     }
 
 
-async def beside() -> list[Row]:
+async def measure_with_comfyui() -> list[Row]:
     """Return the rows that Sixfold and ComfyUI have in common."""
     place = comfyui_peer.checkout()
     left_out = Row("ComfyUI: skipped", 0, "", note=f"{comfyui_peer.PLACE} names no checkout of it")
-    return [*await executors(place), *await whole(place), *([] if place else [left_out])]
+    return [*await executors(place), *await measure_servers(place), *([] if place else [left_out])]
 
 
 def rows() -> list[Row]:
     """Run all measurements."""
-    return [*calibration(), *asyncio.run(beside()), *others()]
+    return [*calibration(), *asyncio.run(measure_with_comfyui()), *measure_third_party()]

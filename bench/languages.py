@@ -15,7 +15,7 @@ from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite.database import SqliteDatabase
 
 
-async def measured() -> dict[str, tuple[int, int, int]]:
+async def measure() -> dict[str, tuple[int, int, int]]:
     """Return by language the questions with an answer in the first result, in the first three, and in all."""
     database = SqliteDatabase(":memory:")
     finder = SearchService(database, IndexCache(database, PageIndex))
@@ -39,7 +39,7 @@ async def measured() -> dict[str, tuple[int, int, int]]:
 def main() -> None:
     """Print the table."""
     print("| language | questions | first | first three |", "|---|---|---|---|", sep="\n")
-    for name, (first, third, all_) in asyncio.run(measured()).items():
+    for name, (first, third, all_) in asyncio.run(measure()).items():
         print(f"| {name} | {all_} | {first / all_:.2f} | {third / all_:.2f} |")
 
 

@@ -32,10 +32,10 @@ def scores(known: Composite) -> tuple[float, float, float, float, float]:
     soft = ((known.alpha > 0.02) & (known.alpha < 0.98)).astype(np.uint8)
     band = cv2.dilate(soft, np.ones((5, 5), np.uint8)) > 0
     error = 100 * float(np.abs(alpha - known.alpha)[band].mean())
-    seen = band & (alpha > 0.1) & (known.alpha > 0.1)
-    true = known.subject[seen] * 255
-    fringe = float(np.abs(clean[seen] - true).mean()) if seen.any() else 0.0
-    raw = float(np.abs(known.rgb[seen] - true).mean()) if seen.any() else 0.0
+    edge = band & (alpha > 0.1) & (known.alpha > 0.1)
+    true = known.subject[edge] * 255
+    fringe = float(np.abs(clean[edge] - true).mean()) if edge.any() else 0.0
+    raw = float(np.abs(known.rgb[edge] - true).mean()) if edge.any() else 0.0
     return float(overlap), error, fringe, raw, confidence
 
 

@@ -37,7 +37,7 @@ SIDE = 1024
 One = Callable[[], Awaitable[None]]
 
 
-def _serve(name: str, told: Connection) -> None:
+def _serve(name: str, pipe: Connection) -> None:
     """Serve one fake provider until its process ends."""
 
     async def run() -> None:
@@ -47,13 +47,13 @@ def _serve(name: str, told: Connection) -> None:
         else:
             running = openai.running(openai.OpenAI(file=ready))
         async with running as fake:
-            told.send(fake.url)
+            pipe.send(fake.url)
             await asyncio.Event().wait()
 
     asyncio.run(run())
 
 
-def _straight_to_openai(client: httpx.AsyncClient, url: str) -> One:
+def _call_openai(client: httpx.AsyncClient, url: str) -> One:
     body = {"model": "gpt-image-2.5-flare", "prompt": "a lake", "size": f"{SIDE}x{SIDE}"}
 
     async def one() -> None:
@@ -64,7 +64,7 @@ def _straight_to_openai(client: httpx.AsyncClient, url: str) -> One:
     return one
 
 
-def _straight_to_fal(client: httpx.AsyncClient, url: str) -> One:
+def _call_fal(client: httpx.AsyncClient, url: str) -> One:
     headers = {"Authorization": f"Key {fal.KEY}"}
     body = {"prompt": "a lake", "image_size": {"width": SIDE, "height": SIDE}}
 
@@ -130,7 +130,7 @@ async def _measure(urls: dict[str, str], folder: Path) -> list[Row]:
     ):
         by_openai = OpenAIEngine(outside, route="image", base_url=urls["openai"])
         by_fal = FalEngine(outside, route="image", base_url=urls["fal"])
-        straight = _straight_to_openai(client, urls["openai"]), _straight_to_fal(client, urls["fal"])
+        straight = _call_openai(client, urls["openai"]), _call_fal(client, urls["fal"])
         return [
             *await _measure_ways(
                 _ways("OpenAI", straight[0], by_openai, folder) | _pipeline_row("OpenAI", with_openai)

@@ -33,7 +33,7 @@ _ECHO = '''from sixfold import model
 
 @model
 def echo(text: str) -> str:
-    """Say it again."""
+    """Return the input."""
     return text
 '''
 _GRADIO = """import sys

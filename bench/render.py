@@ -96,7 +96,7 @@ def project(seconds: float) -> dict[str, Any]:
     return {**size, "tracks": [{"type": kind, "clips": visible} for kind, visible in tracks]}
 
 
-def ours(folder: Path, seconds: float) -> None:
+def render_sixfold(folder: Path, seconds: float) -> None:
     """Render with Sixfold."""
     whole = timeline.check(project(seconds))
     ends = {"a": "a.mp4", "b": "b.mp4", "logo": "logo.png"}
@@ -109,7 +109,7 @@ def ours(folder: Path, seconds: float) -> None:
     TimelineEngine().run(task, _Context(scratch))
 
 
-def ffmpeg() -> list[str]:
+def render_ffmpeg() -> list[str]:
     """Render with the command line of ffmpeg."""
     half = SECONDS / 2
     graph = (
@@ -125,7 +125,7 @@ def ffmpeg() -> list[str]:
     return command
 
 
-def with_moviepy(folder: Path) -> None:
+def render_moviepy(folder: Path) -> None:
     """Render with moviepy."""
     moviepy = importlib.import_module("moviepy")
     vfx = moviepy.vfx
@@ -148,7 +148,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from bench import render
-render.with_moviepy(Path(sys.argv[2]))
+render.render_moviepy(Path(sys.argv[2]))
 """
 
 
@@ -165,7 +165,7 @@ _ALONE = """
 import sys
 from pathlib import Path
 from bench import render
-render.ours(Path(sys.argv[1]), float(sys.argv[2]))
+render.render_sixfold(Path(sys.argv[1]), float(sys.argv[2]))
 status = Path("/proc/self/status").read_text()  # a child's rusage begins with its parent's peak
 print(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 """
@@ -234,9 +234,9 @@ def rows() -> list[Row]:
         folder = Path(name)
         films(folder)
         _render_title(folder)
-        result.append(_measure_time("Sixfold", lambda: ours(folder, SECONDS)))
+        result.append(_measure_time("Sixfold", lambda: render_sixfold(folder, SECONDS)))
         if shutil.which("ffmpeg"):
-            result += _peer("ffmpeg, command line", folder, ffmpeg())
+            result += _peer("ffmpeg, command line", folder, render_ffmpeg())
         if importlib.util.find_spec("moviepy"):
             result += _peer("moviepy", folder, [sys.executable, "-c", _MOVIEPY, str(Path.cwd()), str(folder)])
         result += [_memory(folder, SECONDS), _memory(folder, LONG)]

@@ -41,7 +41,7 @@ def retained_share(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> 
     return min(1.0, float(visible.sum()) / (float(mask.sum()) * scale))
 
 
-def middle(source: tuple[int, int], size: tuple[int, int]) -> ResizePlan:
+def center_crop(source: tuple[int, int], size: tuple[int, int]) -> ResizePlan:
     """Return the plan of a crop around the center."""
     change = size[0] / size[1] * source[1] / source[0]
     half = min(change, 1 / change) / 2
@@ -72,7 +72,7 @@ def rows() -> list[Row]:
             makes.append(time.perf_counter() - began)
             methods[way.method] += 1
             ours.append(retained_share(known.alpha, way, size))
-            theirs.append(retained_share(known.alpha, middle((480, 320), size), size))
+            theirs.append(retained_share(known.alpha, center_crop((480, 320), size), size))
     text = ", ".join(f"{name} {count}" for name, count in methods.most_common())
     whole = f"all of it (99 %) in {100 * np.mean(np.array(ours) > 0.99):.0f} % of the pictures; {text}"
     return [

@@ -83,30 +83,30 @@ def jitter(name: str, late: list[float]) -> Row:
     return of_samples(name, late, "ms", f"p99 {p99:.1f} ms")
 
 
-def standing(pid: int | str) -> list[str]:
+def read_stat(pid: int | str) -> list[str]:
     """Return the fields of `/proc/PID/stat` after the name of the process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def read_spent(*processes: int) -> float:
     """Return the processor time of live processes in seconds."""
-    return sum(int(ticks) for pid in processes for ticks in standing(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
+    return sum(int(ticks) for pid in processes for ticks in read_stat(pid)[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
-def below(pid: int) -> list[int]:
+def descendant_pids(pid: int) -> list[int]:
     """Return the descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # it may have ended
-                parents[int(entry.name)] = int(standing(entry.name)[1])
+                parents[int(entry.name)] = int(read_stat(entry.name)[1])
     results = [pid]
     for parent in results:
         results += [child for child, its in parents.items() if its == parent]
     return results[1:]
 
 
-async def begun(server: servers.Server, key: str) -> tuple[Watcher, float]:
+async def open_session(server: servers.Server, key: str) -> tuple[Watcher, float]:
     """Open a session, and return it with the time to its first pose."""
     began, path = time.perf_counter(), "/api/containers/motion-model/sessions"
     reply = await server.call("POST", path, {}, Authorization=f"Bearer {key}")
@@ -117,11 +117,11 @@ async def begun(server: servers.Server, key: str) -> tuple[Watcher, float]:
 async def arrivals(group: Sequence[servers.Server], count: int) -> list[Row]:
     """Return the time to the first pose of `count` sessions, how late poses are, and their CPU time."""
     key = group[0].key
-    result = await asyncio.gather(*(begun(group[number % len(group)], key) for number in range(count)))
+    result = await asyncio.gather(*(open_session(group[number % len(group)], key) for number in range(count)))
     watchers = [watcher for watcher, _ in result]
     groups = {
         "server": [server.process.pid for server in group],
-        "workers": [pid for server in group for pid in below(server.process.pid)],
+        "workers": [pid for server in group for pid in descendant_pids(server.process.pid)],
         "client": [os.getpid()],
     }
     before = {name: read_spent(*pids) for name, pids in groups.items()}
@@ -134,7 +134,7 @@ async def arrivals(group: Sequence[servers.Server], count: int) -> list[Row]:
     late = [gap for watcher in watchers for gap in lateness(watcher.moments)]
     response = sum(len(watcher.moments) for watcher in watchers) / seconds
     for watcher in watchers:
-        watcher.say('{"type":"close"}')
+        watcher.send('{"type":"close"}')
     await asyncio.gather(*(watcher.over for watcher in watchers))
     note = ", ".join(f"{name} {share:.2f}" for name, share in cores.items())
     where = "" if len(group) == 1 else f" on {len(group)} servers"
@@ -152,7 +152,7 @@ async def arrivals(group: Sequence[servers.Server], count: int) -> list[Row]:
     ]
 
 
-async def served() -> list[Row]:
+async def one_server() -> list[Row]:
     """Return the arrivals from one server."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +163,7 @@ async def served() -> list[Row]:
     return rows
 
 
-async def shared() -> list[Row]:
+async def two_servers() -> list[Row]:
     """Return the arrivals from two servers on one PostgreSQL."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -189,4 +189,4 @@ def rows() -> list[Row]:
         first, *rest = frames(prompt)
         result.append(of_samples(f"frame, {prompt}", rest, "ms", f"terrain {first * 1000:.0f} ms, once"))
     result.append(of_samples("pose", poses(), "ms"))
-    return result + asyncio.run(served()) + asyncio.run(shared())
+    return result + asyncio.run(one_server()) + asyncio.run(two_servers())

@@ -43,12 +43,12 @@ class Watcher(asyncio.Protocol):
                  f"Sec-WebSocket-Key: {key}", "Sec-WebSocket-Version: 13", "", "")  # fmt: skip
         transport.write("\r\n".join(lines).encode())
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Send one message."""
         assert self._transport is not None
         self._transport.write(masked(text))
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection without a close frame."""
         if self._transport is not None:
             self._transport.abort()
@@ -71,7 +71,7 @@ class Watcher(asyncio.Protocol):
             if b" 101 " not in head[:20]:
                 raise SystemExit(f"the socket was refused: {head[:200]!r}")
             self._open, self._buffer = True, bytearray(rest)
-            self.say('{"type":"hello"}')
+            self.send('{"type":"hello"}')
         self._cut(moment)
 
     def _cut(self, moment: float) -> None:
@@ -86,7 +86,7 @@ class Watcher(asyncio.Protocol):
             if buffer.startswith(_POSE, at + head):
                 self._posed(moment)
             elif buffer[at] == _CLOSING:
-                self.leave()
+                self.disconnect()
             at += head + length
         del buffer[:at]
 

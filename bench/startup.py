@@ -44,7 +44,7 @@ _ECHO = '''from sixfold import model
 
 @model
 def echo(text: str) -> str:
-    """Say it again."""
+    """Return the input."""
     return text
 '''
 
@@ -73,7 +73,7 @@ def echo(folder: Path) -> WorkerSpec:
     )
 
 
-def left_out(name: str, why: str) -> Row:
+def skipped_row(name: str, why: str) -> Row:
     """Return the row of a driver that cannot be measured here."""
     return Row(f"cold start and first run: {name}, skipped", 0, "", note=why)
 
@@ -88,15 +88,15 @@ def containers(folder: Path) -> Row:
             driver = ContainerDriver(lambda: open_engine(served.socket, folder), start_seconds=30)
             return asyncio.run(starts(name, driver, spec, 5, "Podman with runc, a program of 1 MB"))
     except pytest.skip.Exception as skipped:
-        return left_out(name, str(skipped))
+        return skipped_row(name, str(skipped))
     except subprocess.CalledProcessError as error:
-        return left_out(name, str(error))
+        return skipped_row(name, str(error))
 
 
 async def cluster(folder: Path) -> Row:
     """Return actors on a cluster of three raylets on this machine."""
     if importlib.util.find_spec("ray") is None:
-        return left_out("Ray actor", "Ray is not installed: `make cluster`")
+        return skipped_row("Ray actor", "Ray is not installed: `make cluster`")
     os.environ.update(ray_cluster.QUIET)  # before Ray is imported
     module = importlib.import_module("sixfold.drivers.ray")
     async with ray_cluster.running_cluster(folder, 2, ()) as started:
@@ -117,7 +117,7 @@ async def idle(folder: Path) -> Row:
     return of_samples(f"idle until stopped, beyond the {IDLE_SECONDS:.0f} s", seconds, "ms")
 
 
-async def again(built: PipelineFixture, prediction: Prediction, attempt: int) -> None:
+async def wait_for_attempt(built: PipelineFixture, prediction: Prediction, attempt: int) -> None:
     """Wait until a run has reached an attempt."""
     async for event in built.service.events(prediction):
         if isinstance(event, StateChanged):
@@ -126,25 +126,25 @@ async def again(built: PipelineFixture, prediction: Prediction, attempt: int) ->
                 return
 
 
-async def bereft(folder: Path) -> Row:
+async def restart_run(folder: Path) -> Row:
     """Kill a worker during its run, and return the seconds until the run is executing again."""
     driver, seconds = ProcessDriver(), list[float]()
     async with running_pipeline(folder, Options(driver=driver)) as built:
         for number in range(5):
             order = built.order("slow", extras={"seconds": 60, "n": number})
             prediction = await built.service.submit(order)
-            await again(built, prediction, 1)
+            await wait_for_attempt(built, prediction, 1)
             began = time.perf_counter()
             for worker in driver.workers:
                 os.kill(worker.pid or 0, signal.SIGKILL)
-            await again(built, await built.service.get_any(prediction.id), 2)
+            await wait_for_attempt(built, await built.service.get_any(prediction.id), 2)
             seconds.append(time.perf_counter() - began)
             await built.service.cancel(prediction.id, Tenant(built.payer.id))
             await built.service.wait(prediction, 10)
     return of_samples("killed worker until its job runs again", seconds, "ms")
 
 
-async def killed(folder: Path) -> list[Row]:
+async def restart_server(folder: Path) -> list[Row]:
     """Kill a server with queued jobs; return the seconds until it responds, and the results of the jobs."""
     home = folder / "home"
     (home / "models").mkdir(parents=True)
@@ -188,5 +188,5 @@ def rows() -> list[Row]:
         results.append(containers(folder))
         results.append(asyncio.run(cluster(folder)))
         results.append(asyncio.run(idle(folder / "idle")))
-        results.append(asyncio.run(bereft(folder / "bereft")))
-        return results + asyncio.run(killed(folder))
+        results.append(asyncio.run(restart_run(folder / "bereft")))
+        return results + asyncio.run(restart_server(folder))

@@ -93,7 +93,7 @@ def words(text: str) -> list[str]:
     return re.sub(r"[^a-z' ]", " ", " ".join(text.split()).lower().replace("-", " ")).split()
 
 
-def wrong(right: list[str], heard: list[str]) -> int:
+def edit_distance(right: list[str], heard: list[str]) -> int:
     """Return the smallest number of words to replace, delete or insert (Levenshtein)."""
     row = list(range(len(heard) + 1))
     for number, word in enumerate(right, 1):
@@ -104,7 +104,7 @@ def wrong(right: list[str], heard: list[str]) -> int:
 
 
 @cache
-def spoken(sentence: str, voice: str) -> Wave:
+def synthesize(sentence: str, voice: str) -> Wave:
     """Synthesize a sentence with a voice, and return its samples as read from the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = _file(sentence, voice, Path(folder))
@@ -125,7 +125,7 @@ def share(listener: Any, sentences: Sequence[str], voice: str) -> float:
     for sentence in sentences:
         response = listener(sentence, voice)
         total += len(words(sentence))
-        errors += wrong(words(sentence), words(response))
+        errors += edit_distance(words(sentence), words(response))
     return 100 * errors / total
 
 
@@ -135,15 +135,15 @@ def rows() -> list[Row]:
     results: list[Row] = []
     listening = SphinxEngine()
     for name, listener in (
-        ("the package's model", lambda *said: listening.original.decode(spoken(*said), 0).text),
-        ("the model moved to our voices", lambda *said: listening.adapted.decode(spoken(*said), 0).text),
+        ("the package's model", lambda *said: listening.original.decode(synthesize(*said), 0).text),
+        ("the model moved to our voices", lambda *said: listening.adapted.decode(synthesize(*said), 0).text),
         ("the engine", lambda *said: _engine(listening, *said)),
     ):
         began = time.process_time()
         shares = {voice: share(listener, sentences, voice) for voice in VOICES}
         took = time.process_time() - began
         length = (
-            sum(spoken(sentence, voice).size for sentence in sentences for voice in VOICES)
+            sum(synthesize(sentence, voice).size for sentence in sentences for voice in VOICES)
             / transcription.RATE
         )
         response = ", ".join(f"{voice} {value:.0f}" for voice, value in shares.items())

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.reporting import Row
-from bench.stt_accuracy import RunContext, words, wrong
+from bench.stt_accuracy import RunContext, edit_distance, words
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.speech.moonshine import MoonshineEngine
 from sixfold.engines.speech.sphinx import SphinxEngine
@@ -59,7 +59,7 @@ def rows() -> list[Row]:
                 task = Task("t", "stt", {}, {"audio_url": path})
                 data = engine.run(task, RunContext(Path(folder))).data
                 total += len(words(text))
-                errors += wrong(words(text), words(data["text"]))
+                errors += edit_distance(words(text), words(data["text"]))
                 seconds += data["duration"]
             cost = (time.process_time() - began) / seconds
             note = f"{len(recordings)} recordings, {total} words; {cost:.3f} s of processor a second"

@@ -82,7 +82,7 @@ def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
     return quality.mean(judged)
 
 
-def worth(parts: Sequence[Quality]) -> float:
+def objective(parts: Sequence[Quality]) -> float:
     """Return the score to maximize: recall and order; LoCoMo counts four times the own wiki."""
     shares = (0.8, 0.2) if len(parts) > 1 else (1.0,)
     values = ((part.recall_5 + part.recall_10 + part.ndcg) / 3 for part in parts)
@@ -159,7 +159,7 @@ async def cross_validate(rounds: int) -> None:
         parts = (rest, known)
 
         def judge(weights: Weights, parts: Sequence[Sequence[Asked]] = parts) -> float:
-            return worth([evaluate(part, weights) for part in parts])
+            return objective([evaluate(part, weights) for part in parts])
 
         weights = descend(judge, _WORDS, rounds)
         for one in held:
@@ -186,7 +186,7 @@ async def _tune(options: argparse.Namespace) -> None:
     parts = [part for part in (tuning, known) if part]
 
     def judge(weights: Weights) -> float:
-        return worth([evaluate(part, weights) for part in parts])
+        return objective([evaluate(part, weights) for part in parts])
 
     weights = descend(judge, _MEANING if model else _WORDS, options.rounds)
     for field in dataclasses.fields(Weights):

@@ -100,7 +100,7 @@ def _batches(engine: Any) -> list[Row]:
     return results
 
 
-async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
+async def _prediction_overhead(folder: Path, weights: Path) -> tuple[list[float], float]:
     """Return the overhead of whole predictions in seconds, and the time of the first, cold one."""
     from sixfold.app import catalog as app_catalog
     from sixfold.core.predictions.service import PredictionRequest
@@ -136,7 +136,7 @@ def rows() -> list[Row]:
         weights = tiny.stable_diffusion(folder / "tiny")
         plain, ours, engine = _alternating(weights)
         batches = _batches(engine)
-        pipeline, cold = asyncio.run(_road(folder / "data", weights))
+        pipeline, cold = asyncio.run(_prediction_overhead(folder / "data", weights))
     added = (statistics.median(ours) - statistics.median(plain)) * 1e3
     return [
         *calibration(),

@@ -116,7 +116,7 @@ def align(sentences: Sequence[str], voices: Sequence[str]) -> Iterator[Segment]:
     with tempfile.TemporaryDirectory() as folder:
         decoder: Any = Decoder(samprate=16_000, loglevel="FATAL", lm=None, mfclogdir=folder)
         for number, sentence in enumerate(sentences):
-            wave = stt_accuracy.spoken(sentence, voices[number % len(voices)])
+            wave = stt_accuracy.synthesize(sentence, voices[number % len(voices)])
             samples = np.rint(wave * 32_767).astype("<i2").tobytes()
             decoder.reinit_feat()
             try:

@@ -31,7 +31,7 @@ LEAST = {
 
 
 async def test_pages_in_every_language_are_found() -> None:
-    result = await languages.measured()
+    result = await languages.measure()
     assert result.keys() == LEAST.keys()
     for name, (first, third, _) in result.items():
         assert first >= LEAST[name][0], (name, first)

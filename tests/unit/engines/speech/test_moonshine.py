@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("av", reason="needs PyAV")
 pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
 
-from bench.stt_accuracy import words, wrong
+from bench.stt_accuracy import edit_distance, words
 from sixfold.app import catalog as app_catalog
 from sixfold.cli.engines import wheel_weights
 from sixfold.core.catalog.engines import EngineError, Result, Task
@@ -148,4 +148,4 @@ def test_the_real_model_transcribes_a_recording(tmp_path: Path) -> None:
     engine = MoonshineEngine(source=str(tmp_path / "m"))
     result = transcribed(engine, tmp_path / "a.wav", tmp_path / "scratch")
     expected = words(TEXT)
-    assert wrong(expected, words(result.data["text"])) <= 0.05 * len(expected)
+    assert edit_distance(expected, words(result.data["text"])) <= 0.05 * len(expected)
