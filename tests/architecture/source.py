@@ -1,4 +1,4 @@
-"""What the laws look at: the files of the repository, and the syntax trees of those that are Python."""
+"""The files of the repository and their syntax trees, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @cache
 def files() -> tuple[str, ...]:
-    """Return every file that git has or would take, by its path from the root."""
+    """Return every file that git tracks or does not ignore, by its path from the root."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     return tuple(sorted({name for name in names.split("\0") if name and (ROOT / name).is_file()}))
@@ -63,12 +63,12 @@ def documentation() -> str:
 
 @cache
 def exempt(law: str) -> dict[str, str]:
-    """Return what a law lets pass, with the reason for each: `exemptions.toml` is the one list."""
+    """Return the exemptions from a law with their reasons, from `exemptions.toml`."""
     return tomllib.loads((Path(__file__).parent / "exemptions.toml").read_text(encoding="utf-8")).get(law, {})
 
 
 def held(law: str, broken: dict[str, str]) -> None:
-    """Fail with every place that breaks a law and is not exempt, and with every exemption that has no use."""
+    """Fail for every breach without an exemption, and for every exemption without a breach."""
     __tracebackhide__ = True
     faults = [f"{place}: {why}" for place, why in sorted(broken.items()) if place not in exempt(law)]
     stale = [

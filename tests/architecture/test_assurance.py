@@ -1,4 +1,4 @@
-"""Every promise of safety and money names tests that are there, and stands on the page."""
+"""Every promise on safety and money names tests that exist, and is on the page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_counted_places_of_every_promise_exist() -> None:
 
 @pytest.fixture(scope="module", params=[[], ["-n", "2"]], ids=["alone", "by two"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> assurance.Run:
-    """A small suite's own run, as its report tells of it."""
+    """The results of a small test suite, as its report has them."""
     folder = tmp_path_factory.mktemp("suite")
     (folder / FILE).parent.mkdir()
     (folder / FILE).write_text(ENDS)

@@ -1,4 +1,4 @@
-"""What lies in deploy/ is read by the programs that it is for, as far as they are on this machine."""
+"""The files of deploy/ are valid for the programs that read them, where these are installed."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ IMAGE = re.compile(r"(?:^|/)[\w.-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64}
 
 
 def images() -> list[tuple[str, str]]:
-    """Every image that deploy/ and its check take from a registry, with the file that names it."""
+    """Return every image of a registry that deploy/ and its check use, with the file that names it."""
     results: list[tuple[str, str]] = []
     for path in sorted(DEPLOY.rglob("*")):
         text = path.read_text() if path.is_file() else ""
@@ -130,7 +130,7 @@ def images() -> list[tuple[str, str]]:
 
 
 def is_pinned(name: str) -> bool:
-    """Whether an image's name has a digest, or a tag other than `latest`."""
+    """Return whether an image's name has a digest, or a tag other than `latest`."""
     result = IMAGE.search(name)
     return "@sha256:" in name or (result is not None and result["tag"] not in (None, "latest"))
 
@@ -245,7 +245,7 @@ def test_systemd_takes_the_units(unit: str, tmp_path: Path) -> None:
 
 
 def read_exposed() -> set[str]:
-    """The names of the series that /metrics gives."""
+    """Return the names of the series of /metrics."""
     metrics = Metrics()
     metrics.count_response("platform", "/", "GET", 200, 0.1)
     metrics.add_gateway(TokenCounts())

@@ -1,4 +1,4 @@
-"""Undocumented means failing: settings, routes and options are looked up in the docs, and doc code runs."""
+"""Every setting, route and option is documented, and the code in the docs runs."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ VERBS = {
 
 
 def module(name: str) -> Any:
-    """Import a module of the product, or skip: it may be still to come."""
+    """Import a module of the product; skip the test if it does not exist."""
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is still to come")
     return importlib.import_module(name)
 
 
 def page(name: str) -> str:
-    """Return a page of the documentation; a missing one documents nothing."""
+    """Return a page of the documentation, or an empty text if it does not exist."""
     path = source.DOCS / name
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 

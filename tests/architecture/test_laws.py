@@ -1,4 +1,4 @@
-"""The laws themselves: each catches what it forbids and lets pass what it allows."""
+"""The functions of the laws: each detects a breach and accepts valid code."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ VERBS = frozenset({"bring", "embed", "feed", "focus", "need", "seed", "shed", "s
 
 
 def title_fault(title: str) -> str | None:
-    """Say what is wrong with the title of a commit."""
+    """Return what is wrong with the title of a commit, or None."""
     if len(title) > TITLE_CHARACTERS:
         return f"{len(title)} characters, at most {TITLE_CHARACTERS}"
     result = TITLE.fullmatch(title)

@@ -1,4 +1,4 @@
-"""Laws on what the repository may carry: no path of one machine, no registry, and a lock that is whole."""
+"""The repository contains no path of a machine and no registry, and its lock is complete."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_an_installation_stays_small() -> None:
     assert base + embedded <= 505 * MEGABYTE, f"with embedded: {(base + embedded) / MEGABYTE:.0f} MB"
 
 
-def test_every_face_is_kept_from_drivers_engines_and_stores() -> None:
-    """import-linter knows no optional module here, so a face that arrives must join the contract."""
+def test_every_api_package_is_in_the_import_contract() -> None:
+    """import-linter has no optional modules, so a new package must be added to the contract."""
     contracts = tomllib.loads(source.text("pyproject.toml"))["tool"]["importlinter"]["contracts"]
     held = next(contract for contract in contracts if contract["name"].startswith("API packages reach"))[
         "source_modules"

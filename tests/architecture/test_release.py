@@ -1,4 +1,4 @@
-"""What a release is: a wheel with every file of the package, a version and a changelog that agree."""
+"""A release: a wheel with every file of the package, and a version that the changelog names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools import artifacts, lock, release
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of what lies here now."""
+    """The wheel of the working tree."""
     return release.build_wheel(tmp_path_factory.mktemp("dist"))
 
 

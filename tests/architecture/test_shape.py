@@ -56,7 +56,7 @@ def test_a_name_says_what_is_in_it() -> None:
 
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
-    """Say whether a handler takes any exception and does not pass it on at its end."""
+    """Return whether a handler catches any exception and does not raise it again."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     broad = any(kind is None or ast.unparse(kind) in {"Exception", "BaseException"} for kind in kinds)
     last = handler.body[-1]
@@ -90,7 +90,7 @@ def test_the_environment_is_read_in_settings_only() -> None:
 
 
 def says_why(line: str) -> bool:
-    """Say whether a line silences no rule, or names the rule and gives a reason."""
+    """Return whether a line disables no rule, or names the rule and a reason."""
     result = SILENCED.search(line)
     named = result is None or result["codes"] or result["rules"]
     return bool(named) and (result is None or len(result["reason"].strip(" #–-:")) >= 5)
@@ -107,7 +107,7 @@ def test_a_silenced_rule_is_named_and_says_why() -> None:
 
 
 def sleeps(function: source.Function) -> bool:
-    """Say whether a test waits for the clock instead of for what it expects."""
+    """Return whether a test waits for a time instead of for an event."""
     return any(
         isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" for node in ast.walk(function)
     )
@@ -126,7 +126,7 @@ def test_no_test_waits_for_the_clock() -> None:
 
 
 def asserts(function: source.Function, checking: frozenset[str]) -> bool:
-    """Say whether a function claims something, itself or through one of the `checking` functions."""
+    """Return whether a function asserts something, itself or through one of the `checking` functions."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assert):
             return True

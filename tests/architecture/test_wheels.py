@@ -16,7 +16,7 @@ WITHOUT_A_WHEEL = [("pocketsphinx", "5.1.1", "3.12"), ("pocketsphinx", "", "3.14
 
 
 def test_every_pin_has_a_wheel_on_x86_64_and_arm64() -> None:
-    """uv asked for them when the lock was written; the record names the pins by a hash."""
+    """The record was written with the lock and has a hash of its pins."""
     record = tomllib.loads(wheels.RECORD.read_text("utf-8"))
     assert record["pins"] == wheels.digest(), "the lock has changed: run `python -m tools.wheels`"
     assert record["lacking"] == []
@@ -26,7 +26,7 @@ def test_every_pin_has_a_wheel_on_x86_64_and_arm64() -> None:
 
 
 def pinned(name: str, python: str) -> set[str]:
-    """The versions of a distribution that the lock installs on a Python."""
+    """Return the versions of a distribution that the lock installs on a Python."""
     pins = [Requirement(pin) for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text())]
     environment = {
         "python_version": python,

@@ -134,7 +134,7 @@ def listed() -> Counts:
 
 
 def higher(law: str, before: dict[str, int], now: dict[str, int]) -> list[str]:
-    """Say which numbers of a law have grown: of a listed place, or in total where a place is new."""
+    """Return which numbers of a law have grown: of a listed place, or in total where a place is new."""
     faults = [
         f"{law}: {place} has {now.get(place, 0)} breaches, {number} are listed; rename the new ones"
         for place, number in sorted(before.items())
@@ -156,7 +156,7 @@ def render(counts: Counts) -> str:
 
 
 def main() -> None:
-    """Write the list anew, unless a number would rise."""
+    """Write the list again, unless a number would rise."""
     parser = argparse.ArgumentParser(prog="python -m tests.architecture.vocabulary", description=__doc__)
     parser.add_argument(
         "--raise", dest="rise", action="store_true", help="after a merge: also write higher numbers"
