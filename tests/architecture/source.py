@@ -67,7 +67,7 @@ def exempt(law: str) -> dict[str, str]:
     return tomllib.loads((Path(__file__).parent / "exemptions.toml").read_text(encoding="utf-8")).get(law, {})
 
 
-def held(law: str, broken: dict[str, str]) -> None:
+def check_law(law: str, broken: dict[str, str]) -> None:
     """Fail for every breach without an exemption, and for every exemption without a breach."""
     __tracebackhide__ = True
     faults = [f"{place}: {why}" for place, why in sorted(broken.items()) if place not in exempt(law)]

@@ -135,3 +135,16 @@ def test_the_test_of_an_example_passes(title: str, copy: Path, tmp_path: Path) -
     run(
         copy, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", config, str(copy / TESTS[title])
     )
+
+
+def test_every_file_that_contributing_names_exists() -> None:
+    text = re.sub(r"^```.*?^```$", "", source.text("CONTRIBUTING.md"), flags=re.MULTILINE | re.DOTALL)
+    names = set(re.findall(r"`([\w./-]+\.(?:py|toml|md|js|html))`", text))
+    diff_text = "\n".join(DIFF.findall(source.text("CONTRIBUTING.md")))
+    created = set(FILE.findall(diff_text))
+    files = [f"/{name}" for name in (*source.files(), *created)]
+    optional = {"clients/easel.py", "sixfold.toml"}
+    missing = sorted(
+        name for name in names - optional if not any(file.endswith(f"/{name}") for file in files)
+    )
+    assert not missing, f"CONTRIBUTING.md names files that do not exist: {missing}"

@@ -35,7 +35,7 @@ def test_no_registry_and_no_path_of_one_machine_is_named() -> None:
             continue
         if result:
             broken[name] = f"names {result[0]}"
-    source.held("place", broken)
+    source.check_law("place", broken)
 
 
 def test_the_lock_pins_and_hashes_everything() -> None:

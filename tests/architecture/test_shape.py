@@ -23,7 +23,7 @@ SILENCED = re.compile(
 
 
 def test_a_function_fits_on_a_screen() -> None:
-    source.held(
+    source.check_law(
         "long-function",
         {
             f"{name}:{function.name}": f"{source.length(function)} lines, at most {FUNCTION_LINES}"
@@ -36,7 +36,7 @@ def test_a_function_fits_on_a_screen() -> None:
 
 def test_a_file_is_read_in_one_sitting() -> None:
     lengths = {name: source.text(name).count("\n") for name in source.python()}
-    source.held(
+    source.check_law(
         "long-file",
         {
             name: f"{lines} lines, at most {FILE_LINES}"
@@ -73,13 +73,13 @@ def test_only_an_outermost_loop_catches_everything() -> None:
                     broken[f"{name}:{function.name}"] = (
                         f"line {node.lineno} catches everything; name what can go wrong"
                     )
-    source.held("broad-except", broken)
+    source.check_law("broad-except", broken)
 
 
 def test_the_environment_is_read_in_settings_only() -> None:
     reading = re.compile(r"\bos\.(environ(?!\[[^\]]*\] = )|getenv)\b|\bfrom os import .*\b(environ|getenv)\b")
     elsewhere = [n for n in source.python("src", "tests") if n not in {"src/sixfold/settings.py", THIS_FILE}]
-    source.held(
+    source.check_law(
         "environment",
         {
             name: "reads the environment; pass a Settings field instead"
@@ -114,7 +114,7 @@ def sleeps(function: source.Function) -> bool:
 
 
 def test_no_test_waits_for_the_clock() -> None:
-    source.held(
+    source.check_law(
         "sleep",
         {
             f"{name}:{function.name}": "sleeps; wait for what should happen, with a limit"
@@ -153,7 +153,7 @@ def test_every_test_claims_something() -> None:
             for function in source.functions(name)
             if not function.name.startswith("test_") and asserts(function, checking)
         }
-    source.held(
+    source.check_law(
         "no-assertion",
         {
             f"{name}:{function.name}": "claims nothing"
