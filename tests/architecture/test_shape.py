@@ -145,7 +145,7 @@ def each_test(name: str) -> Iterator[source.Function]:
 
 
 def test_every_test_claims_something() -> None:
-    checking = frozenset({"raises", "warns", "deprecated_call", "fail", "held"})
+    checking = frozenset({"raises", "warns", "deprecated_call", "fail", "check_law"})
     for _ in range(3):  # a helper may lean on a helper
         checking |= {
             function.name
