@@ -84,4 +84,3 @@ def test_every_api_package_is_in_the_import_contract() -> None:
     packages = {f"sixfold.{name}" for name in ("api", "ui", "mcp") if (source.PACKAGE / name).is_dir()}
     missing = sorted(packages - set(contract["source_modules"]))
     assert not missing, f"add {missing} to the contract 'API packages reach …'"
-    )
