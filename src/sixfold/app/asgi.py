@@ -32,6 +32,7 @@ from sixfold.app import memory as app_memory
 from sixfold.app import storage
 from sixfold.app.bootstrap import Application, account_deletion
 from sixfold.core.gateway.conversations.responses import CompactionSeal
+from sixfold.core.gateway.realtime.client_secrets import ClientSecretSeal
 from sixfold.core.predictions.admin_figures import DayFigures
 from sixfold.core.predictions.duration_estimates import DurationEstimator
 from sixfold.core.predictions.event_history import EventHistories
@@ -159,6 +160,7 @@ def build_services(product: Application, local_token: str | None = None) -> WebS
         files=product.files,
         conversations=product.gateway_runtime.conversations,
         compactions=CompactionSeal(master),
+        client_secrets=ClientSecretSeal(master),
         answers=product.gateway_runtime.answers,
         document_texts=product.document_texts,
         vector_stores=product.vector_stores,

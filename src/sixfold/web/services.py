@@ -28,6 +28,7 @@ from sixfold.core.gateway.conversations.response_tasks import AnswerTasks
 from sixfold.core.gateway.conversations.responses import CompactionSeal
 from sixfold.core.gateway.conversations.responses import ResponseStore as KeptResponses
 from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.realtime.client_secrets import ClientSecretSeal
 from sixfold.core.gateway.search.service import WebSearch
 from sixfold.core.gateway.tools.servers import ToolServers
 from sixfold.core.gpu.report import GpuReports
@@ -88,6 +89,7 @@ class WebServices:
     files: AccountFiles
     conversations: ConversationStore
     compactions: CompactionSeal
+    client_secrets: ClientSecretSeal
     answers: AnswerTasks
     document_texts: DocumentTexts
     vector_stores: VectorStoreParts

@@ -13,6 +13,7 @@ from sixfold.api.gateway.openai.conversations import routes as conversations
 from sixfold.api.gateway.openai.embeddings import routes as embeddings
 from sixfold.api.gateway.openai.embeddings import token_arrays
 from sixfold.api.gateway.openai.images import routes as images
+from sixfold.api.gateway.openai.realtime import routes as realtime
 from sixfold.api.gateway.openai.responses import stored
 from sixfold.api.gateway.openai.videos import routes as videos
 from sixfold.api.gateway.vector_stores import openapi as vector_stores
@@ -76,6 +77,7 @@ def document(catalog: Catalog) -> OpenApiDocument:
             **_chats(),
             **_stored(),
             **_conversations(),
+            **_realtime(),
             **_rerank(),
             **_videos(),
             **file_descriptions.operations(),
@@ -300,6 +302,18 @@ def _videos() -> dict[str, OperationSpec]:
             "Get the file of a video, or a still image of it", content, parameters=(variant,)
         ),
         **{f"POST {change}": _openai(refused, video_response) for change in changes},
+    }
+
+
+def _realtime() -> dict[str, OperationSpec]:
+    seconds: Node = {"type": "integer", "minimum": 10, "maximum": 7200}
+    expires: Node = {"type": "object", "properties": {"anchor": {"const": "created_at"}, "seconds": seconds}}
+    return {
+        f"POST {realtime.SECRETS_PATH}": _openai(
+            "Create a client secret for realtime sessions",
+            openapi.response("The secret", realtime.ClientSecretSchema),
+            bodies={openapi.JSON: _body({}, {"expires_after": expires, "session": {"type": "object"}})},
+        )
     }
 
 

@@ -139,6 +139,10 @@ class Connections:
                 self._any.clear()
             await asyncio.sleep(CHECK_SECONDS)
 
+    async def is_valid(self, credential: Credential) -> bool:
+        """Return whether a credential may open a connection."""
+        return credential in await self._database.read(_valid({credential}))
+
     async def check(self) -> int:
         """Close the connections of credentials that have ended; returns how many."""
         credentials = set(self._ends)

@@ -12,9 +12,9 @@ from sixfold.core.gateway.realtime.items import (
     CallItem,
     CallOutputItem,
     ContentPart,
-    ConversationItem,
     ImageContent,
     MessageItem,
+    RealtimeItem,
     TextContent,
 )
 
@@ -29,17 +29,17 @@ class RealtimeConversation:
     """The items of one connection."""
 
     def __init__(self) -> None:
-        self._items: list[ConversationItem] = []
+        self._items: list[RealtimeItem] = []
 
     def __len__(self) -> int:
         return len(self._items)
 
     @property
-    def items(self) -> Sequence[ConversationItem]:
+    def items(self) -> Sequence[RealtimeItem]:
         """The items in order."""
         return tuple(self._items)
 
-    def add(self, item: ConversationItem, previous_id: str | None = None) -> str | None:
+    def add(self, item: RealtimeItem, previous_id: str | None = None) -> str | None:
         """Insert an item after another one, by default at the end; return the id of the item before it.
 
         Raises `InvalidInput` if the id is in use, and `TooLarge` if the conversation is full.
@@ -56,7 +56,7 @@ class RealtimeConversation:
         self._items.insert(position, item)
         return self._items[position - 1].id if position else None
 
-    def find(self, item_id: str) -> ConversationItem:
+    def find(self, item_id: str) -> RealtimeItem:
         """Return an item; raises `InvalidInput`."""
         return self._items[self._position(item_id, "item_id")]
 
@@ -93,7 +93,7 @@ class RealtimeConversation:
         raise errors.InvalidInput.of(name, f"The conversation has no item {item_id[:64]!r}")
 
 
-def system_text(items: Iterable[ConversationItem], instructions: str) -> str:
+def system_text(items: Iterable[RealtimeItem], instructions: str) -> str:
     """Return the instructions and the system messages."""
     texts = [instructions]
     for item in items:
@@ -102,7 +102,7 @@ def system_text(items: Iterable[ConversationItem], instructions: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def chat_messages(items: Iterable[ConversationItem]) -> tuple[ChatMessage, ...]:
+def chat_messages(items: Iterable[RealtimeItem]) -> tuple[ChatMessage, ...]:
     """Return the items as messages; calls belong to the message of the model before them.
 
     Calls without a result are left out, and results without a call, because model servers reject them.
@@ -123,7 +123,7 @@ def chat_messages(items: Iterable[ConversationItem]) -> tuple[ChatMessage, ...]:
     return tuple(messages)
 
 
-def _parts(item: ConversationItem, answered: set[str]) -> tuple[Part, ...]:
+def _parts(item: RealtimeItem, answered: set[str]) -> tuple[Part, ...]:
     match item:
         case MessageItem(role="system"):
             return ()

@@ -113,4 +113,4 @@ class CallOutputItem:
         return len(self.output)
 
 
-ConversationItem = MessageItem | CallItem | CallOutputItem
+RealtimeItem = MessageItem | CallItem | CallOutputItem

@@ -14,10 +14,10 @@ from sixfold.core.gateway.realtime.items import (
     CallItem,
     CallOutputItem,
     ContentPart,
-    ConversationItem,
     ImageContent,
     MessageItem,
     MessageRole,
+    RealtimeItem,
     TextContent,
 )
 
@@ -34,7 +34,7 @@ def new_id() -> str:
     return ids.new("item")
 
 
-def parse(value: Any, name: str = "item") -> ConversationItem:
+def parse(value: Any, name: str = "item") -> RealtimeItem:
     """Return an item of a client; raises `InvalidRequest`."""
     item = parsing.mapping(value, name)
     item_id = _text(item, "id", name, default="") or new_id()
@@ -55,9 +55,9 @@ def parse(value: Any, name: str = "item") -> ConversationItem:
             )
 
 
-def parse_input(value: Any, conversation: RealtimeConversation) -> Sequence[ConversationItem]:
+def parse_input(value: Any, conversation: RealtimeConversation) -> Sequence[RealtimeItem]:
     """Return the items of `response.input`, which may refer to items of the conversation."""
-    parsed: list[ConversationItem] = []
+    parsed: list[RealtimeItem] = []
     for index, row in enumerate(parsing.items(value, "response.input")):
         name = f"response.input[{index}]"
         item = parsing.mapping(row, name)
@@ -109,7 +109,7 @@ def _text(item: Mapping[str, Any], field: str, name: str, default: str | None = 
     return value
 
 
-def render(item: ConversationItem) -> dict[str, Any]:
+def render(item: RealtimeItem) -> dict[str, Any]:
     """Return an item as server events contain it."""
     shared = {"id": item.id, "object": "realtime.item", "status": item.status}
     match item:

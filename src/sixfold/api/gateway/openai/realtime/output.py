@@ -12,8 +12,8 @@ from sixfold.core.gateway.realtime.conversation import RealtimeConversation
 from sixfold.core.gateway.realtime.items import (
     AudioContent,
     CallItem,
-    ConversationItem,
     MessageItem,
+    RealtimeItem,
     TextContent,
 )
 
@@ -33,7 +33,7 @@ class RealtimeOutput:
     def __init__(
         self, response_id: str, send: EventSender, conversation: RealtimeConversation | None, *, speaks: bool
     ) -> None:
-        self.items: list[ConversationItem] = []
+        self.items: list[RealtimeItem] = []
         self._response_id = response_id
         self._send = send
         self._conversation = conversation
@@ -128,23 +128,23 @@ class RealtimeOutput:
         await self._send("response.content_part.done", **place, part=_part(part))
         await self._end(message)
 
-    async def _begin(self, item: ConversationItem) -> None:
+    async def _begin(self, item: RealtimeItem) -> None:
         self.items.append(item)
         await self._send("response.output_item.added", **self._position(item), item=items.render(item))
         if self._conversation is not None:
             previous = self._conversation.add(item)
             await self._send("conversation.item.added", previous_item_id=previous, item=items.render(item))
 
-    async def _end(self, item: ConversationItem) -> None:
+    async def _end(self, item: RealtimeItem) -> None:
         if self._conversation is not None:
             previous = self._conversation.previous_of(item.id)
             await self._send("conversation.item.done", previous_item_id=previous, item=items.render(item))
         await self._send("response.output_item.done", **self._position(item), item=items.render(item))
 
-    def _position(self, item: ConversationItem) -> dict[str, Any]:
+    def _position(self, item: RealtimeItem) -> dict[str, Any]:
         return {"response_id": self._response_id, "output_index": self.items.index(item)}
 
-    def _place(self, item: ConversationItem) -> dict[str, Any]:
+    def _place(self, item: RealtimeItem) -> dict[str, Any]:
         return {**self._position(item), "item_id": item.id}
 
 

@@ -28,7 +28,7 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
 )
 from sixfold.core.gateway.realtime.conversation import RealtimeConversation, chat_messages, system_text
-from sixfold.core.gateway.realtime.items import ConversationItem
+from sixfold.core.gateway.realtime.items import RealtimeItem
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 CancelReason = Literal["client_cancelled", "turn_detected"]
@@ -48,7 +48,7 @@ class ResponseRequest:
     conversation: RealtimeConversation | None
     conversation_id: str | None
     transcriptions: InputTranscriptions
-    input: tuple[ConversationItem, ...] | None = None
+    input: tuple[RealtimeItem, ...] | None = None
     metadata: Mapping[str, str] | None = None
     event_id: str | None = None
 
@@ -152,7 +152,7 @@ class ResponseRun:
             await speech.feed(event.text)
 
     @property
-    def _history(self) -> Sequence[ConversationItem]:
+    def _history(self) -> Sequence[RealtimeItem]:
         request = self._request
         return request.history.items if request.input is None else request.input
 

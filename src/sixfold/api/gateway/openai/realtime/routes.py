@@ -5,60 +5,150 @@ Source: https://platform.openai.com/docs/api-reference/realtime.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple, NotRequired, TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from sixfold import errors
 from sixfold.api.gateway.openai import errors as openai_errors
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.realtime import configuration
+from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
 from sixfold.api.gateway.openai.realtime.connection import RealtimeSocket
 from sixfold.api.gateway.openai.realtime.services import DEFAULT, RealtimeParts, RealtimeServices
+from sixfold.core import ids
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.connections import CredentialEnded, current
+from sixfold.core.accounts.connections import Credential, CredentialEnded, current
 from sixfold.core.accounts.keys import Principal
-from sixfold.web import auth
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import now
+from sixfold.core.gateway.realtime import client_secrets
+from sixfold.web import auth, bodies, responses
 from sixfold.web.app import TRY_AGAIN_LATER
-from sixfold.web.routing import ApiGroup, SocketRoute
+from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
 from sixfold.web.services import WebServices
 
-PATH = "/v1/realtime"
+PATH, SECRETS_PATH = "/v1/realtime", "/v1/realtime/client_secrets"
 UNAUTHORIZED = 4401
 # The subprotocol that clients name, and the prefix of the one with the key of a browser.
 _PROTOCOL, _KEY_PROTOCOL = "realtime", "openai-insecure-api-key."
 _DENIAL = "websocket.http.response"
 _MAX_MODEL = 200
+# The validity of a client secret in seconds, as at OpenAI.
+_SHORTEST, _USUAL, _LONGEST = 10, 600, 7200
+
+
+class SecretSessionSchema(TypedDict):
+    """The configuration of the session that a client secret opens."""
+
+    id: str
+    object: str
+    type: str
+    model: str
+    output_modalities: NotRequired[list[str]]
+
+
+class ClientSecretSchema(TypedDict):
+    """A client secret, and the end of its validity in seconds since the epoch."""
+
+    value: str
+    expires_at: int
+    session: SecretSessionSchema
+
+
+class _Caller(NamedTuple):
+    """Who opens a session, and the configuration that a client secret has for it."""
+
+    principal: Principal
+    session: dict[str, Any]
 
 
 class RealtimeRoutes:
-    """`/v1/realtime`."""
+    """`/v1/realtime` and `/v1/realtime/client_secrets`."""
 
     def __init__(self, services: WebServices, parts: RealtimeParts) -> None:
         self._services = services
         self._parts = parts
 
+    def trusts(self, websocket: WebSocket) -> bool:
+        """Return whether a page may connect: one of this server, or any with a client secret."""
+        hosts = self._services.trusted_hosts
+        has_secret = (_key(websocket) or "").startswith(client_secrets.PREFIX)
+        return hosts.trusts_host(websocket) and (has_secret or hosts.trusts_origin(websocket))
+
+    async def create_secret(self, request: Request) -> Response:
+        """`POST /v1/realtime/client_secrets`."""
+        principal = await self._parts.auth.enter(request)
+        raw = await request.body()
+        body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
+        seconds = _validity(configuration.mapping(body, "expires_after"))
+        session = dict(configuration.mapping(body, "session"))
+        settings = _settings(session, DEFAULT)
+        if principal.key_id is None:
+            raise errors.BadRequest("A client secret needs an API key: send one that is not the server's own")
+        created_at = await self._services.database.read(now())
+        expires_at = created_at // SECOND_US + seconds
+        value = self._services.client_secrets.close(principal.key_id, expires_at * SECOND_US, session)
+        shared = {"id": ids.new("sess"), "object": "realtime.session"}
+        document = {**shared, **configuration.document(settings)}
+        return responses.json(
+            {"value": value, "expires_at": expires_at, "session": document},
+            headers={"Cache-Control": "no-store"},
+        )
+
     async def converse(self, websocket: WebSocket) -> None:
         """Serve a session until one side closes its websocket."""
         try:
-            principal = await self._services.authenticator.key(_key(websocket))
-            self._services.admission.websockets.hold(websocket.scope, principal.account_id)
-            model = self._model(websocket, principal)
+            caller = await self._enter(websocket)
+            self._services.admission.websockets.hold(websocket.scope, caller.principal.account_id)
+            settings = _settings(caller.session, websocket.query_params.get("model") or DEFAULT)
         except errors.SixfoldError as error:
             await _deny(websocket, error)
             return
         protocols: list[str] = websocket.scope.get("subprotocols") or []
         await websocket.accept(_PROTOCOL if _PROTOCOL in protocols else None)
-        services = RealtimeServices(self._services, self._parts, principal.key_id or "")
-        socket = RealtimeSocket(websocket, services, configuration.initial(model))
+        services = RealtimeServices(self._services, self._parts, caller.principal.key_id or "")
+        socket = RealtimeSocket(websocket, services, settings)
         try:
             with self._services.connections.during(current()):
                 await socket.serve()
         except CredentialEnded:
             await websocket.close(UNAUTHORIZED, "revoked")
 
-    def _model(self, websocket: WebSocket, principal: Principal) -> str:
-        name = websocket.query_params.get("model") or DEFAULT
-        if len(name) > _MAX_MODEL:
-            raise errors.UnknownModel
-        return name
+    async def _enter(self, websocket: WebSocket) -> _Caller:
+        """Authenticate by a key, or by a client secret of a key that is valid."""
+        key, authenticator = _key(websocket), self._services.authenticator
+        if key is None or not key.startswith(client_secrets.PREFIX):
+            return _Caller(await authenticator.key(key), {})
+        now_us = await self._services.database.read(now())
+        secret = self._services.client_secrets.open(key, now_us)
+        if not await self._services.connections.is_valid(Credential("key", secret.key_id)):
+            raise errors.Unauthenticated("The key of this client secret has ended")
+        return _Caller(await authenticator.key(authenticator.delegate(secret.key_id)), secret.session)
+
+
+def _settings(session: dict[str, Any], model: str) -> SessionConfiguration:
+    """Return the configuration of a session, whose model is that of a client secret if it names one."""
+    name = session.get("model") or model
+    if not isinstance(name, str) or len(name) > _MAX_MODEL:
+        raise InvalidRequest(f"model must be a string of up to {_MAX_MODEL} characters", param="model")
+    return configuration.updated(configuration.initial(name), session)
+
+
+def _validity(expires_after: Any) -> int:
+    fields = parsing.mapping(expires_after, "expires_after")
+    if fields.get("anchor", "created_at") != "created_at":
+        raise InvalidRequest("expires_after.anchor must be created_at", param="expires_after.anchor")
+    seconds = fields.get("seconds", _USUAL)
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not _SHORTEST <= seconds <= _LONGEST:
+        raise InvalidRequest(
+            f"expires_after.seconds must be an integer from {_SHORTEST} to {_LONGEST}",
+            param="expires_after.seconds",
+        )
+    return seconds
 
 
 def _key(websocket: WebSocket) -> str | None:
@@ -82,7 +172,9 @@ async def _deny(websocket: WebSocket, error: errors.SixfoldError) -> None:
 
 
 def build_api(services: WebServices, parts: RealtimeParts) -> ApiGroup:
-    """Return the route of realtime sessions."""
+    """Return the routes of realtime sessions."""
     realtime = RealtimeRoutes(services, parts)
-    socket = SocketRoute(PATH, realtime.converse, services.trusted_hosts.trusts, access=rights.RUN)
-    return ApiGroup("openai-realtime", openai_errors.dialect, (), sockets=(socket,))
+    small = services.settings.json_body_bytes
+    secrets = RouteEntry(SECRETS_PATH, {"POST": realtime.create_secret}, small, access=rights.RUN)
+    socket = SocketRoute(PATH, realtime.converse, realtime.trusts, access=rights.RUN)
+    return ApiGroup("openai-realtime", openai_errors.dialect, (secrets,), sockets=(socket,))

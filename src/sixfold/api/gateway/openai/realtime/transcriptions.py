@@ -12,7 +12,7 @@ from sixfold.api.gateway.openai.realtime.configuration import InputTranscription
 from sixfold.api.gateway.openai.realtime.output import EventSender
 from sixfold.api.gateway.openai.realtime.services import RealtimeServices
 from sixfold.core.gateway.realtime.input_audio import AudioMemory
-from sixfold.core.gateway.realtime.items import AudioContent, ConversationItem
+from sixfold.core.gateway.realtime.items import AudioContent, RealtimeItem
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class InputTranscriptions:
         if recording.settings is not None:
             self._start(recording)
 
-    async def complete(self, items: Iterable[ConversationItem]) -> None:
+    async def complete(self, items: Iterable[RealtimeItem]) -> None:
         """Wait for the transcripts of these items; raises the first error."""
         needed = [self._waiting[item.id] for item in items if item.id in self._waiting]
         tasks = [self._start(recording) for recording in needed]

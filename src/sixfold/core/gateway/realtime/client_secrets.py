@@ -1,0 +1,67 @@
+"""Client secrets: short-lived credentials for realtime sessions, which a browser may have."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.sealing import Seal
+
+PREFIX: Final = "ek_"
+# A browser sends the secret in a header.
+MAX_CHARS: Final = 16_000
+_MAX_DOCUMENT: Final = 2**20
+_INFO = b"sixfold realtime client secret"
+_NAME = "client_secret"
+_encode = msgspec.json.Encoder().encode
+
+
+class ClientSecret(msgspec.Struct, frozen=True):
+    """The key that created a secret, the end of its validity in epoch µs, and the session's configuration."""
+
+    key_id: str
+    expires_at: int
+    session: dict[str, Any] = {}
+
+
+_decode = msgspec.json.Decoder(ClientSecret).decode
+
+
+class ClientSecretSeal:
+    """Encrypts client secrets with the server's key `master`, so that no server has to store them."""
+
+    def __init__(self, master: bytes) -> None:
+        self._seal = Seal(master, _INFO)
+
+    def close(self, key_id: str, expires_at: int, session: Mapping[str, Any]) -> str:
+        """Return a new secret; raises `TooLarge` if its session is too large for a header."""
+        document = _encode(ClientSecret(key_id, expires_at, dict(session)))
+        packed = base64.b64encode(zlib.compress(document, 9)).decode()
+        sealed = base64.b64decode(self._seal.close(_NAME, packed))
+        value = PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+        if len(value) > MAX_CHARS:
+            raise errors.TooLarge(
+                f"The session of a client secret must fit into {MAX_CHARS:,} characters of a header (got "
+                f"{len(value):,}): send its instructions and tools by session.update"
+            )
+        return value
+
+    def open(self, value: str, now_us: int) -> ClientSecret:
+        """Return the content of a secret; raises `Unauthenticated` for an invalid or expired one."""
+        data = value.removeprefix(PREFIX)[:MAX_CHARS]
+        try:
+            sealed = base64.urlsafe_b64decode(data + "=" * (-len(data) % 4))
+            packed = self._seal.open(_NAME, base64.b64encode(sealed).decode())
+            unpacker = zlib.decompressobj()
+            secret = _decode(unpacker.decompress(base64.b64decode(packed), _MAX_DOCUMENT))
+        except (ValueError, binascii.Error, zlib.error, msgspec.MsgspecError) as error:
+            raise errors.Unauthenticated("Invalid client secret") from error
+        if secret.expires_at <= now_us:
+            raise errors.Unauthenticated("This client secret has expired: create another one")
+        return secret
