@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.operation import actions, customers
@@ -18,7 +18,7 @@ from sixfold.errors import TooManyRequests
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer
 from tests.api.test_memory_attachments import import_files, vault
 from tests.api.test_oauth import OAuthClient
-from tests.api.test_organizations import key_of, member
+from tests.api.test_organizations import acting, key_of, member
 from tests.api.test_pages import link
 from tests.api.test_revocations import PREDICTIONS, REVOKED, key_id, slow, until_ended, until_open
 from tests.api.test_workflow_changes import PATH as WORKFLOWS
@@ -229,3 +229,27 @@ async def test_a_limited_key_changes_no_share_of_the_account(any_database_app: A
     assert (await app.client.get(FOLDERS, headers=headers)).json()["folders"] == []
     (kept,) = (await app.client.get(FOLDERS, headers=app.bearer)).json()["folders"]
     assert (kept["id"], kept["access"]) == (own, "read")
+
+
+async def test_all_access_ends_at_once_but_members_stay(any_database_app: AppFixture) -> None:
+    app, write = any_database_app, any_database_app.product.database.write
+    await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
+    cleo = await member(app, "cleo@example.com", "admin")
+    page = await acting(app, "cleo@example.com", app.account.id)
+    secrets = [app.key, app.other, await key_of(app, cleo)]
+    secrets.append((await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"])
+    await shared_with_ben(app, app.key)
+    body = {"kind": "page", "id": "work/plan"}
+    shared = (await app.client.post("/api/shares", json=body, headers=app.bearer)).json()["url"]
+    counts = await write(credentials.end_everything())
+    assert min(counts[name] for name in ("keys", "programs", "sign_ins", "shares", "shared_folders")) > 0
+    for secret in secrets:
+        assert (await app.client.get("/api/pages", headers=bearer(secret))).status_code == 401
+    assert (await app.visitor().get(shared)).status_code == 404
+    assert (await page.client.get("/account/members")).headers["location"].startswith("/signin")
+    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
+    key = (await write(keys.create(ben.id))).api_key
+    received = (await app.client.get(FOLDERS, headers=bearer(key))).json()["received"]
+    assert received == []
+    again = await acting(app, "cleo@example.com", app.account.id)
+    assert (await again.client.get("/account/members")).status_code == 200

@@ -285,8 +285,19 @@ def _limits(key: dict[str, Any]) -> str:
 
 
 def revoke_key(arguments: argparse.Namespace) -> None:
-    """Run `key revoke`: revoke a key with immediate effect."""
-    database_access.write(database_access.settings_of(arguments), keys.revoke(arguments.id))
+    """Run `key revoke`: revoke a key with immediate effect, or end all access."""
+    if (arguments.id is None) != arguments.all:
+        raise CommandError("name the ID of one key, or --all")
+    configured = database_access.settings_of(arguments)
+    if arguments.all:
+        counts = database_access.write(configured, credentials.end_everything())
+        if arguments.json:
+            put_json(dict(counts))
+        else:
+            ended = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in counts.items())
+            TerminalStyle().line(f"  ended: {ended}")
+        return
+    database_access.write(configured, keys.revoke(arguments.id))
     if arguments.json:
         put_json({"id": arguments.id, "revoked": True})
     else:

@@ -336,7 +336,9 @@ def _key(commands: Group) -> None:
     )
     listing.add_argument("email", metavar="EMAIL")
     revoke = _report(group, "revoke", "accounts:revoke_key", "revoke a key at once")
-    revoke.add_argument("id", metavar="ID", help="the ID of the key, such as key_06g…")
+    revoke.add_argument("id", metavar="ID", nargs="?", help="the ID of the key, such as key_06g…")
+    every = "revoke all keys and programs, end all login sessions, invitations and shares, of all accounts"
+    revoke.add_argument("--all", action="store_true", help=every)
 
 
 def _provider(commands: Group) -> None:

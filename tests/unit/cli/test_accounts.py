@@ -234,6 +234,22 @@ def test_a_key_is_revoked_once(sixfold: Commands) -> None:
     assert "not found, or already revoked" in sixfold.refused("key", "revoke", key["id"])
 
 
+def test_all_access_is_ended_or_one_key_is_revoked(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    for wrong in ((), ("key_1", "--all")):
+        assert "the ID of one key, or --all" in sixfold.refused("key", "revoke", *wrong)
+    counts = sixfold.ok("key", "revoke", "--all")
+    assert counts == {
+        "keys": 1,
+        "programs": 0,
+        "sign_ins": 0,
+        "invitations": 0,
+        "shares": 0,
+        "shared_folders": 0,
+    }
+    assert sixfold.ok("key", "list", "a@b.c")["keys"][0]["revoked_at"]
+
+
 def test_the_ledger_is_whole_until_somebody_writes_into_it(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "3")
     assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}

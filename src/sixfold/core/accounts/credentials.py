@@ -6,6 +6,8 @@ connections are closed by `connections`, on every server.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sixfold.core.accounts import accounts, audit_log, idempotency, limits
 from sixfold.core.accounts.authentication import login_sessions, oauth
 from sixfold.core.accounts.organizations import invitations
@@ -26,6 +28,31 @@ def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Tra
         yield Query("person_keys_revoke", {"person_id": account_id})
         revoked = yield Query("keys_revoke", {"account_id": account_id})
         yield from audit_log.note(account_id, "key.revoke_all", str(len(revoked)))
+
+
+# What `end_everything` ends, and its query.
+_ENDS: Mapping[str, str] = {
+    "keys": "access_keys_revoke",
+    "programs": "access_grants_end",
+    "sign_ins": "access_sign_ins_end",
+    "invitations": "access_invitations_end",
+    "shares": "access_shares_end",
+    "shared_folders": "access_folders_end",
+}
+
+
+def end_everything() -> Transaction[Mapping[str, int]]:
+    """End every credential, invitation and share of all accounts; return how many of each.
+
+    Members, passwords and passkeys stay.
+    """
+    counts: dict[str, int] = {}
+    for name, query in _ENDS.items():
+        counts[name] = len((yield Query(query, {})))
+    operator = yield from accounts.operator()
+    if operator is not None:
+        yield from audit_log.note(operator.id, "access.end_all", str(sum(counts.values())))
+    return counts
 
 
 def change_password(

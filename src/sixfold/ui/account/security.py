@@ -62,6 +62,7 @@ _ACTIONS = {
     "key.roll": "Rolled a key",
     "key.revoke": "Revoked a key",
     "key.revoke_all": "Revoked all keys",
+    "access.end_all": "Ended all keys, programs, login sessions and shares of this server",
     "oauth.grant": "Granted access to a program",
     "oauth.end": "Revoked a program's access",
     "oauth.end_all": "Revoked all programs' access",

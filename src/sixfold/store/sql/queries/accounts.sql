@@ -131,6 +131,24 @@ UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETUR
 UPDATE api_key SET revoked_at = :now
 WHERE account_id = :account_id AND member_id IS NULL AND team_id IS NULL AND revoked_at IS NULL RETURNING id;
 
+-- name: access_keys_revoke | Revoke all keys of all accounts, except those that stand for a member and have no secret.
+UPDATE api_key SET revoked_at = :now WHERE revoked_at IS NULL AND hint <> '' RETURNING id;
+
+-- name: access_grants_end | End all OAuth grants.
+UPDATE oauth_grant SET ended_at = :now WHERE ended_at IS NULL RETURNING id;
+
+-- name: access_sign_ins_end | Delete all login sessions and links.
+DELETE FROM signin RETURNING account_id;
+
+-- name: access_invitations_end | Delete all invitations.
+DELETE FROM invitation RETURNING id;
+
+-- name: access_shares_end | Delete all shares.
+DELETE FROM share RETURNING id;
+
+-- name: access_folders_end | Delete all shares of folders.
+DELETE FROM shared_folder RETURNING id;
+
 -- name: login_session_insert | Insert a one-time login link or a login session; only the token's hash is stored.
 INSERT INTO signin (token_hash, account_id, kind, id, way, agent, created_at, expires_at)
 VALUES (:token_hash, :account_id, :kind, :id, :way, :agent, COALESCE(CAST(:authenticated_at AS BIGINT), :now), :expires_at);
