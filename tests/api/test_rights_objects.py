@@ -7,6 +7,7 @@ import asyncio
 import httpx
 import pytest
 
+from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Scope
@@ -253,3 +254,17 @@ async def test_all_access_ends_at_once_but_members_stay(any_database_app: AppFix
     assert received == []
     again = await acting(app, "cleo@example.com", app.account.id)
     assert (await again.client.get("/account/members")).status_code == 200
+
+
+@pytest.mark.parametrize("closing", ["ada", "ben"])
+async def test_shared_folders_of_a_closed_account_stay_ended(
+    any_database_app: AppFixture, closing: str
+) -> None:
+    app, write = any_database_app, any_database_app.product.database.write
+    await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
+    share_id = (await shared_with_ben(app, app.key)).json()["id"]
+    account = await app.product.database.read(accounts.by_email(f"{closing}@example.com"))
+    await write(deletion.close(account, 7))
+    await write(deletion.reopen(account.id))
+    assert await ben_reads(app, share_id) == 404
+    assert (await app.client.get(FOLDERS, headers=app.bearer)).json()["folders"] == []

@@ -113,7 +113,8 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     if not (yield Query("account_deletion_set", {"id": account.id, "closing_at": erased_at})):
         raise errors.NotFound("Account not found")
     yield from audit_log.note(account.id, "account.close")
-    yield Query("erase_shares", {"account_id": account.id})
+    for query in ("erase_shares", "erase_shared_folders"):
+        yield Query(query, {"account_id": account.id})
     if account.has_sign_in:
         yield from organizations.leave_all(account.id)
     yield Query("members_sessions_end", {"account_id": account.id, "but": keys.hash_of(token)})
