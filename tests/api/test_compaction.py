@@ -199,10 +199,16 @@ async def test_rights_credit_and_repetition_are_as_for_responses(gateway: Gatewa
     assert len(gateway.acme.seen) == before + 1
 
 
-async def test_an_empty_summary_is_an_error(gateway: Gateway) -> None:
+async def test_an_empty_summary_is_an_error_and_free(gateway: Gateway) -> None:
+    before = await gateway.app.balance()
     gateway.acme.answer = " "
     with pytest.raises(openai.InternalServerError, match="empty summary"):
         await gateway.openai().responses.compact(model="acme/small", input="Hello")
+    call = (await gateway.settled())[0]
+    assert (call["status"], call["cost_usd"]) == ("failed", "0.00")
+    assert "empty summary" in call["error"]
+    assert await gateway.app.balance() == before
+    assert await gateway.app.faults() == ()
 
 
 async def test_guardrails_read_the_summary_and_the_conversation(gateway: Gateway) -> None:

@@ -276,6 +276,9 @@ async def test_texts_become_vectors_of_a_model_server(gateway: Gateway) -> None:
     with pytest.raises(ollama.ResponseError) as caught:
         await client(gateway).embed("acme/small", "a")
     assert caught.value.status_code == 502
+    failed, *_ = await gateway.settled(3)
+    assert (failed["status"], failed["cost_usd"]) == ("failed", "0.00")
+    assert await gateway.app.faults() == ()
 
 
 # -- conversions -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
+from sixfold.core.gateway.request_log import refunded_on_failure
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.web import auth
 from sixfold.web.idempotency import IdempotentRequest
@@ -251,7 +252,8 @@ class ChatHandler:
             body = reply.raw or b""
         else:
             prepared = await _with_request_fields(chat_call, len(gateway_request.body))
-            body = self._dialect.render(reply.answer, prepared, gateway_request.request_id)
+            async with refunded_on_failure(self._services.database, gateway_request.request_id):
+                body = self._dialect.render(reply.answer, prepared, gateway_request.request_id)
         if chat_call.recorder is not None:
             body = await chat_call.recorder.record(body, reply.target if reply.answer is None else "")
         return Whole(body, [*reply_headers(reply), *self._request_id_header(gateway_request)])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 
 from sixfold.core.accounts import charges, idempotency, ledger
-from sixfold.core.accounts.ledger import LedgerEntry
 from sixfold.core.database import Query, Transaction, one
+from sixfold.core.gateway import request_log
 
 _PAID_STATES = frozenset({"succeeded", "left"})
 _LOST_ERROR = "The result of this call was lost"
@@ -51,9 +51,7 @@ def refund(once: str) -> Transaction[None]:
     previous = yield from one("gateway_call_once_get", id=once, life=idempotency.LIFE_US)
     if previous is None or previous["state"] not in _PAID_STATES:
         return
-    call_id = str(previous["call_id"])
-    yield Query("gateway_call_withdraw", {"id": call_id, "error": _LOST_ERROR, "charge": charges.NOTHING})
-    yield from ledger.refund(call_id, LedgerEntry("refund", _LOST_ERROR, call_id))
+    yield from request_log.refund(str(previous["call_id"]), _LOST_ERROR)
 
 
 def sweep() -> Transaction[None]:

@@ -6,7 +6,8 @@ contains what is needed to end it if its server dies. The id of a call is that o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -109,6 +110,22 @@ def finish(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[N
 def insert(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[None]:
     """Insert a call without a hold."""
     yield Query("gateway_call_insert", _row(call, outcome, holder))
+
+
+def refund(call_id: str, error: str) -> Transaction[None]:
+    """Refund an ended call whose response cannot be delivered; does nothing for a call without a charge."""
+    yield Query("gateway_call_withdraw", {"id": call_id, "error": error, "charge": charges.NOTHING})
+    yield from ledger.refund(call_id, ledger.LedgerEntry("refund", error, call_id))
+
+
+@asynccontextmanager
+async def refunded_on_failure(database: Database, call_id: str) -> AsyncGenerator[None]:
+    """Refund a call if the block, which reads its response, raises `EngineFailed`."""
+    try:
+        yield
+    except errors.EngineFailed as error:
+        await database.write(refund(call_id, error.message))
+        raise
 
 
 def write_batch(

@@ -21,7 +21,9 @@ from sixfold.api.gateway.ollama.models import OllamaModels
 from sixfold.api.gateway.openai.embeddings.routes import EmbeddingRoutes
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.core.accounts.keys import Principal
-from sixfold.web import bodies, responses
+from sixfold.core.database import Database
+from sixfold.core.gateway.request_log import refunded_on_failure
+from sixfold.web import bodies, requests, responses
 
 
 class _Embed(msgspec.Struct):
@@ -57,7 +59,10 @@ _Render = Callable[[Sequence[Sequence[float]], int], dict[str, Any]]
 class OllamaEmbeddings:
     """`POST /ollama/api/embed` and `/ollama/api/embeddings`."""
 
-    def __init__(self, models: OllamaModels, runner: MediaJobRunner, embeddings: EmbeddingRoutes) -> None:
+    def __init__(
+        self, database: Database, models: OllamaModels, runner: MediaJobRunner, embeddings: EmbeddingRoutes
+    ) -> None:
+        self._database = database
         self._models = models
         self._runner = runner
         self._embeddings = embeddings
@@ -106,7 +111,8 @@ class OllamaEmbeddings:
         answer = await self._embeddings.answer(
             request, principal, body, responses.encode(body), idempotency_id
         )
-        content = await bodies.parse(functools.partial(_convert, render=render), bytes(answer.body))
+        async with refunded_on_failure(self._database, requests.request_id(request)):
+            content = await bodies.parse(functools.partial(_convert, render=render), bytes(answer.body))
         headers = {name: text for name, text in answer.headers.items() if name.startswith("x-sixfold-")}
         return Response(content, 200, headers, "application/json")
 

@@ -149,7 +149,7 @@ def build_api(services: WebServices, parts: OllamaParts) -> ApiGroup:
     """Return the routes of Ollama's API, which has its own error format."""
     models = OllamaModels(services.gateway.router, parts.visible)
     routes = OllamaRoutes(services, parts, models)
-    embeddings = OllamaEmbeddings(models, parts.runner, parts.embeddings)
+    embeddings = OllamaEmbeddings(services.database, models, parts.runner, parts.embeddings)
     body, small = services.settings.inline_body_bytes, services.settings.json_body_bytes
     return ApiGroup(
         "ollama",

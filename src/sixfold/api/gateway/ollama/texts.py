@@ -18,6 +18,7 @@ from sixfold.api.gateway.ollama import responses as ollama_responses
 from sixfold.api.gateway.openai import text_completions
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import Stop
+from sixfold.core.gateway.request_log import refunded_on_failure
 from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import bodies, responses
 from sixfold.web.raw_asgi import RawRequest
@@ -50,6 +51,7 @@ class OllamaTexts:
 
     def __init__(self, services: WebServices) -> None:
         dialect = dataclasses.replace(text_completions.DIALECT, dialect=ollama_responses.error)
+        self._database = services.database
         self._handler = ChatHandler(services, services.gateway, dialect)
 
     async def answer(
@@ -59,7 +61,8 @@ class OllamaTexts:
         raw = responses.encode({**fields, "model": call.model})
         forwarded = await bodies.parse(text_completions.parse_call, raw)
         reply = await self._handler.answer(request, principal, forwarded, raw)
-        body = await bodies.parse(functools.partial(_convert, call=call), bytes(reply.body))
+        async with refunded_on_failure(self._database, request.request_id):
+            body = await bodies.parse(functools.partial(_convert, call=call), bytes(reply.body))
         kind = ollama_responses.LINES if call.stream else "application/json"
         response = Response(body, 200, media_type=kind)
         response.raw_headers += [pair for pair in reply.raw_headers if pair[0] not in _HEADERS]
