@@ -11,7 +11,7 @@ from sixfold.net.fetch import Fetcher
 from tests.unit.net.servers import head, raw, reply, serving
 
 
-async def test_the_guarded_client_speaks_httpx() -> None:
+async def test_guarded_client_is_an_httpx_client() -> None:
     clients = HttpClients(Fetcher(AllowList.parse("127.0.0.0/8")))
     async with serving(routes={"/": reply(b"{}"), "/cut": raw(head("Content-Length: 9") + b"x")}) as server:
         assert (await clients.guarded.post(server.url(), json={"a": 1})).json() == {}

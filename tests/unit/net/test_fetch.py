@@ -228,7 +228,7 @@ async def test_any_other_status_is_a_failure_that_names_it(status: str) -> None:
         await get(raw(head(status=status)))
 
 
-async def test_nobody_listening_is_a_failure_without_an_address() -> None:
+async def test_refused_connection_is_a_failure_without_an_address() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
