@@ -86,7 +86,7 @@ async def test_hold_canceled_before_the_batch_is_written_is_dropped(database: Da
     assert await _account(database, account_id) == (100, 0)
 
 
-async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: Database) -> None:
+async def test_ended_call_is_charged_once_without_a_waiting_caller(database: Database) -> None:
     batcher, account_id = await _batcher(database, credit=100)
     calls = [_call(account_id), _call(account_id)]
     for call in calls:

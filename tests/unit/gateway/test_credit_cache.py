@@ -81,5 +81,5 @@ async def test_tighter_key_budget_counts_and_refusal_takes_nothing(database: Dat
     assert not await _covers(trust, account_id, None, 1)
 
 
-async def test_whom_nobody_knows_is_not_trusted(database: Database) -> None:
+async def test_unknown_account_is_not_trusted(database: Database) -> None:
     assert not await _covers(_trust(database), "acc_nobody", None, 1)

@@ -28,7 +28,7 @@ async def test_deadline_ends_only_calls_that_exceed_it() -> None:
     assert await quick() == "done"
 
 
-async def test_whoever_is_cancelled_by_somebody_else_is_cancelled() -> None:
+async def test_task_canceled_by_another_is_canceled() -> None:
     deadlines, begun = Deadlines(60), asyncio.Event()
 
     async def waiting() -> None:

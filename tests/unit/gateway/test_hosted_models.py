@@ -35,7 +35,7 @@ def test_unstated_model_gets_the_facts_of_its_family() -> None:
     assert (ada.dimensions, ada.fixed_dimensions, ada.chat) == (1536, True, False)
 
 
-def test_statement_of_the_provider_goes_before_the_table() -> None:
+def test_limit_stated_by_the_provider_precedes_the_table() -> None:
     stated = ServedModel("mistral-large-latest", frozenset({CHAT}), stated=True, context=1000)
     model = hosted_models.completed(stated, "mistral")
     assert (model.capabilities, model.lacks, model.context) == (frozenset({CHAT}), frozenset(), 1000)

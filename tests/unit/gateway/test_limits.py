@@ -176,7 +176,7 @@ async def test_lease_expires_after_a_failed_write(either: Path) -> None:
         assert row[0]["ahead"] == 30 * 10_000
 
 
-async def test_rates_that_nobody_used_of_late_are_forgotten(tmp_path: Path) -> None:
+async def test_unused_rates_are_removed(tmp_path: Path) -> None:
     clock = Clock(1000.0)
     async with databases.running_database(
         "sqlite", tmp_path, lambda: round(clock.now * 1_000_000)

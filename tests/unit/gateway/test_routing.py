@@ -79,7 +79,7 @@ def test_a_model_is_found_by_its_server_and_by_itself() -> None:
     assert names(result, "m") == ["a/m", "b/m"]
 
 
-def test_local_server_goes_before_a_faster_provider() -> None:
+def test_local_server_precedes_a_faster_provider() -> None:
     paid, own = FakeServer("paid", "m"), FakeServer("own", "m")
     own.local = True
     health = HealthTracker(Clock())
