@@ -109,7 +109,7 @@ async def _ask(
     ("path", "shape"),
     [("/v1/models", {"error"}), ("/image/x", {"detail"}), ("/x", {"error", "code", "status", "request_id"})],
 )
-async def test_refusal_over_the_limit_speaks_the_dialect_of_its_path(
+async def test_refusal_over_the_limit_has_the_format_of_its_path(
     capacity: ConnectionCapacity, path: str, shape: set[str]
 ) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):

@@ -35,7 +35,7 @@ def test_ten_seconds_come_at_once_and_then_the_rate_holds() -> None:
     assert refused.value.retry_after == 1
 
 
-def test_rate_of_zero_limits_nobody() -> None:
+def test_rate_of_zero_is_no_limit() -> None:
     assert _read_spent(RequestRates(0, "A test"), "x", 10_000) == 10_000
 
 
