@@ -119,7 +119,7 @@ def test_a_portrait_is_a_face_with_the_hair_that_was_asked_for(hair: str, low: f
     assert share(middle, low, high) > 0.12 + share(bald, low, high) * 0.5
 
 
-def test_a_portrait_of_an_animal_shows_it_large_and_nobody_else() -> None:
+def test_portrait_of_an_animal_shows_only_the_animal() -> None:
     scene = prompt_parser.parse("close-up portrait of a cat")
     assert [subject.name for subject in scene.subjects] == ["cat"]
     near, far = paint("portrait of a ginger cat"), paint("a ginger cat, studio")

@@ -350,7 +350,7 @@ def test_a_canceled_one_leaves_the_others_running(engine: Any) -> None:
         assert max_difference(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
 
 
-def test_a_loop_that_nobody_wants_ends_between_two_steps(engine: Any) -> None:
+def test_canceled_loop_ends_between_two_steps(engine: Any) -> None:
     listener = Listener(cancel_at=0.2)
     with pytest.raises(Canceled):
         engine.run(task(steps=50), listener)

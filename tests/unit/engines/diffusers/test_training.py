@@ -94,7 +94,7 @@ def test_the_same_lesson_gives_the_same_adapter(weights: Weights, tmp_path: Path
     assert first == second
 
 
-def test_a_lesson_that_nobody_wants_any_more_ends(weights: Weights, tmp_path: Path) -> None:
+def test_canceled_training_ends(weights: Weights, tmp_path: Path) -> None:
     with pytest.raises(Canceled):
         trainer(weights).run(lesson(tmp_path), Listener(tmp_path, cancel_at=0.3))
 

@@ -329,7 +329,7 @@ async def test_queue_outage_is_survived_without_a_second_submission(
     assert len(fake.jobs) == 1
 
 
-async def test_a_queue_that_stays_away_is_said_to_be(outside: ServerServices, record: Record) -> None:
+async def test_unreachable_queue_is_named_in_the_error(outside: ServerServices, record: Record) -> None:
     async with fakes.running() as fake:
         pass
     assert "fal could not be reached" in await fails(engine(fake, outside), parts.drawing(), record)

@@ -144,7 +144,7 @@ def test_speech_without_pauses_is_split_at_the_quietest_point() -> None:
     assert 19 < result[0][1] / RATE < 19.2
 
 
-def test_talking_speaks_transcribes_and_says_again(tmp_path: Path) -> None:
+def test_speech_to_speech_synthesizes_and_transcribes(tmp_path: Path) -> None:
     engine = SpeechToSpeechEngine()
     spoken = engine.run(
         Task("t", "speech-to-speech", {"task": "speak", "text": "Hello there."}),

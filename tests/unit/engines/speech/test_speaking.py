@@ -99,7 +99,7 @@ def test_every_voice_is_as_loud_and_none_clips(tmp_path: Path) -> None:
         assert np.abs(wave[:200]).max() < 0.02
 
 
-def test_a_language_changes_how_the_same_letters_are_said(tmp_path: Path) -> None:
+def test_language_changes_the_pronunciation(tmp_path: Path) -> None:
     text = {
         code: espeak.phonemes("nation", voices.accent(voices.find("ava"), code))
         for code in ("en", "fr", "de")

@@ -22,7 +22,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("language", "written", "message"), PAIRS)
-def test_written_forms_are_said_in_words(language: str, written: str, message: str) -> None:
+def test_written_forms_are_spoken_as_words(language: str, written: str, message: str) -> None:
     assert spoken_forms.spoken(written, language) == message
 
 
@@ -47,7 +47,7 @@ def test_other_languages_stay() -> None:
     assert spoken_forms.spoken("50 % za 3 €", "cs") == "50 % za 3 €"
 
 
-def test_sentences_are_said_in_the_language_of_the_request(tmp_path: Path) -> None:
+def test_sentences_are_spoken_in_the_requested_language(tmp_path: Path) -> None:
     sentences: list[str] = []
 
     def speak(text: str) -> np.ndarray:

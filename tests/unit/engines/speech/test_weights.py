@@ -166,7 +166,7 @@ def test_kokoro_speaks_at_any_speed_with_a_fitting_voice(tmp_path: Path) -> None
         engine.speaker(voices.find("anna"), "de")
 
 
-def test_a_folder_that_is_no_kokoro_is_said_so(tmp_path: Path) -> None:
+def test_folder_without_kokoro_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"contains no \*\.onnx"):
         KokoroEngine(source=str(tmp_path))
     folder = kokoro_folder(tmp_path)

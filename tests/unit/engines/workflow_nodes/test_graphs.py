@@ -179,7 +179,7 @@ async def test_pixels_outside_of_a_mask_are_unchanged(graph_fixture: GraphFixtur
     assert np.abs(decoded_image(graph_fixture).astype(int) - source).max() <= 1
 
 
-async def test_an_encoded_picture_that_nobody_sampled_is_itself(graph_fixture: GraphFixture) -> None:
+async def test_encoded_image_without_sampling_is_unchanged(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
     graph = {
         "1": PAINT["1"],
