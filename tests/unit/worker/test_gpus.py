@@ -38,7 +38,7 @@ def test_every_card_that_answers_is_known(library: str) -> None:
     assert nvml.list_gpus("no-such-library.so") == ()
 
 
-async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
+async def test_fullest_gpu_with_enough_free_memory_is_used(library: str) -> None:
     cards = GpuSlots(lambda: nvml.list_gpus(library))
     first, small = await cards.take(6 * GIB)
     assert small == "GPU-0"

@@ -104,7 +104,7 @@ def test_a_canceled_run_halts_and_leaves_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_canceled_that_nobody_asked_for_is_the_engines_failure(tmp_path: Path) -> None:
+def test_unrequested_cancellation_is_a_failure_of_the_engine(tmp_path: Path) -> None:
     def act(context: Context) -> Result:
         raise Canceled
 
