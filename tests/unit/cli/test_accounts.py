@@ -250,7 +250,7 @@ def test_all_access_is_ended_or_one_key_is_revoked(sixfold: Commands) -> None:
     assert sixfold.ok("key", "list", "a@b.c")["keys"][0]["revoked_at"]
 
 
-def test_the_ledger_is_whole_until_somebody_writes_into_it(sixfold: Commands) -> None:
+def test_verify_detects_a_changed_ledger(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "3")
     assert sixfold.ok("ledger", "verify") == {"ok": True, "faults": [], "archived": 0}
     with sqlite3.connect(sixfold.folder / "sixfold.db") as connection:

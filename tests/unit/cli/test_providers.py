@@ -64,7 +64,7 @@ def test_a_key_is_never_taken_from_the_command_line(sixfold: Commands) -> None:
     assert sixfold("provider", "set", "someone").status == 2
 
 
-def test_a_variable_goes_before_a_stored_key_and_is_said_to(
+def test_variable_precedes_a_stored_key_with_a_notice(
     sixfold: Commands, key_input: pytest.MonkeyPatch
 ) -> None:
     key_input.setenv("OPENAI_API_KEY", "sk-from-the-environment-9999")

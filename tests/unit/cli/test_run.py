@@ -102,7 +102,7 @@ def test_failed_run_prints_one_sentence(server: Server, words: tuple[str, ...], 
     assert done.out == ""
 
 
-def test_a_wrong_key_is_said_to_be_one(server: Server) -> None:
+def test_wrong_key_is_named_in_the_error(server: Server) -> None:
     done = run(server, "ra1", "prompt=x", SIXFOLD_API_KEY="sf_wrong")
     assert done.status == 1
     assert "does not accept this key" in done.err

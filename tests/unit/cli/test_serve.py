@@ -102,7 +102,7 @@ def test_public_server_needs_an_origin_and_an_account(
     assert not (tmp_path / "local.key").exists()
 
 
-def test_the_local_account_is_nobody_that_others_could_be(start: Starter, tmp_path: Path) -> None:
+def test_public_server_with_only_the_local_account_is_refused(start: Starter, tmp_path: Path) -> None:
     start(tmp_path / "data").stop()
     done = program(tmp_path / "data", "serve", "--host", "0.0.0.0", "--port", "0", *PUBLIC)
     assert done.status == 1

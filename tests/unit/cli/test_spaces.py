@@ -38,7 +38,7 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
 
 
 @pytest.mark.parametrize("named", ["./nowhere", "/nowhere/at/all"])
-def test_a_folder_that_is_not_there_is_said_to_be_missing(sixfold: Commands, named: str) -> None:
+def test_missing_folder_is_named_in_the_error(sixfold: Commands, named: str) -> None:
     assert sixfold.refused("space", "import", named) == f"Folder {Path(named)} does not exist."
 
 

@@ -27,7 +27,7 @@ def test_a_bar_grows_with_what_is_read_and_is_gone_at_the_end(monkeypatch: pytes
     assert stream.getvalue().endswith("\r\x1b[2K")
 
 
-def test_where_nobody_watches_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_not_drawn_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     with Spinner("backup") as waiting:
