@@ -84,9 +84,7 @@ async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: async
 
 
 @pytest.mark.parametrize("stray", [b"x", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"])
-async def test_an_answer_that_nobody_asked_for_reaches_nobody(
-    client: asyncio_http.Client, stray: bytes
-) -> None:
+async def test_unrequested_response_is_discarded(client: asyncio_http.Client, stray: bytes) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readuntil(b"{}"):
             writer.write(_WHOLE % number + (stray if number == 0 else b""))

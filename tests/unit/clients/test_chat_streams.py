@@ -57,7 +57,7 @@ def test_a_stream_is_read_the_same_however_it_is_cut(cuts: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
-def test_usage_that_nobody_asked_for_is_left_out(cuts: list[int]) -> None:
+def test_unrequested_usage_is_left_out(cuts: list[int]) -> None:
     scan = CompletionsParser()
     passed = b"".join(scan.forward(piece, keep_usage=False) for piece in pieces(WHOLE, cuts))
     passed += scan.forward(b"", keep_usage=False)

@@ -301,7 +301,7 @@ async def test_failure_is_read_from_history_after_socket_loss(place: Place) -> N
         await place.run(graph())
 
 
-async def test_too_little_memory_is_said_with_what_helps(place: Place) -> None:
+async def test_out_of_memory_error_names_a_remedy(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
     with pytest.raises(comfyui_errors.ComfyNodeFailed, match=r"out of memory in KSampler: a smaller image"):
         await place.run(graph())
@@ -351,7 +351,7 @@ async def test_a_server_that_dies_in_the_middle_is_given_up(place: Place) -> Non
         await run
 
 
-async def test_no_server_is_said_so(place: Place) -> None:
+async def test_missing_server_is_named_in_the_error(place: Place) -> None:
     await place.comfy.stop()
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="cannot be reached"):
         await place.run(graph())
@@ -420,7 +420,7 @@ async def test_a_file_that_breaks_off_is_no_file(place: Place) -> None:
         await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
 
 
-async def test_a_file_that_is_gone_is_said_so(place: Place) -> None:
+async def test_missing_file_is_named_in_the_error(place: Place) -> None:
     with pytest.raises(comfyui_errors.ComfyError, match=r"did not return the result file \(404\)"):
         await place.server.view(ComfyFile("gone.png"), io.BytesIO(), 2**20)
 

@@ -91,7 +91,7 @@ def test_a_server_that_knows_no_ranges_sends_it_from_the_start(hub: LoopbackHub,
     assert fetching() == DATA
 
 
-def test_a_busy_hub_is_asked_again_when_it_said(hub: LoopbackHub, fetching: Fetching) -> None:
+def test_busy_hub_is_retried_after_the_stated_time(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.faults[BIG] = ["429", "503"]
     hub.faults["api/tree"] = ["429"]
     assert fetching() == DATA
@@ -112,7 +112,7 @@ def test_a_file_with_another_hash_is_thrown_away(hub: LoopbackHub, fetching: Fet
     assert [path for path in fetching.target.rglob("*") if path.is_file()] == []
 
 
-def test_a_file_that_is_longer_than_said_is_stopped(hub: LoopbackHub, fetching: Fetching) -> None:
+def test_download_longer_than_stated_is_aborted(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.claims["3.json"] = {"size": 4}
     with pytest.raises(HubError, match="larger than the"):
         fetching("3.json")
