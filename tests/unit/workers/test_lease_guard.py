@@ -8,7 +8,7 @@ from sixfold.core.workers import lease_guard
 from sixfold.core.workers.lease_guard import LeaseGuard
 
 
-def test_after_a_gap_nobody_is_given_up_for_a_leases_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_check_is_unreliable_for_a_lease_after_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = [100.0]
     monkeypatch.setattr(lease_guard.time, "monotonic", lambda: moment[0])
     looking = LeaseGuard(1.0, 6.0)

@@ -97,7 +97,9 @@ async def test_run_that_waits_longest_for_memory_starts_first(
         assert driver.beside == [["slow"], ["echo"], ["echo", "other"]]
 
 
-async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_does_not_wait_for_a_canceled_larger_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
     async with running_pipeline(tmp_path, size_of(Counting(), slow=12, echo=12, other=1)) as built:
         await running(built, "slow")

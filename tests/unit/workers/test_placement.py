@@ -45,7 +45,7 @@ async def test_elsewhere_all_hardware_is_this_machine(tmp_path: Path) -> None:
         assert driver.started == [""]
 
 
-async def test_a_run_does_not_wait_for_a_worker_that_finds_no_room(tmp_path: Path) -> None:
+async def test_runs_succeed_if_a_worker_cannot_be_placed(tmp_path: Path) -> None:
     driver = Placing(capacity=1)
     async with running_pipeline(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
         ended = await asyncio.gather(*(built.run(extras={"n": number}) for number in range(9)))
