@@ -121,7 +121,7 @@ def test_checking_needs_only_the_public_key() -> None:
     assert not signing.verify(text, []).valid
 
 
-def test_an_unsigned_manifest_reads_as_nobodys() -> None:
+def test_manifest_without_a_signature_has_no_signer() -> None:
     signed = SIGNER.read(provenance_manifest.canonical(provenance_manifest.document(MANIFEST)))
     assert (signed.manifest, signed.signed_by, signed.valid) == (MANIFEST, "", False)
 
