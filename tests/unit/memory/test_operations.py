@@ -76,7 +76,7 @@ async def test_an_argument_is_of_its_kind(kind: Any, good: list[Any], bad: list[
             operation.read({"it": value})
 
 
-async def test_everything_that_is_wrong_is_said_at_once(place: MemoryFixture) -> None:
+async def test_all_problems_are_reported_at_once(place: MemoryFixture) -> None:
     with pytest.raises(errors.InvalidInput) as refused:
         await do(place, "search", limit=0, mode="magic", tags=[1])
     assert {problem.input for problem in refused.value.problems} == {"query", "limit", "mode", "tags"}

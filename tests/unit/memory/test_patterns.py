@@ -222,7 +222,7 @@ def test_lists_give_each_of_their_names_and_no_neighbour() -> None:
     }
 
 
-def test_a_pronoun_means_the_one_it_can_mean_or_nobody() -> None:
+def test_pronoun_refers_to_the_only_possible_person() -> None:
     assert ("alan turing", "works_at", "hooli") in stated_relations("Alan Turing came. He works at Hooli.")
     assert stated_relations("Alan Turing met Grace Hopper. She works at Hooli.") == {
         ("alan turing", "met", "grace hopper")
@@ -257,7 +257,7 @@ def test_on_the_page_of_a_thing_it_is_that_thing() -> None:
     assert stated_relations("Ada Byron leads it.") == set()
 
 
-def test_a_row_of_a_table_speaks_of_its_first_cell() -> None:
+def test_table_row_describes_its_first_cell() -> None:
     text = (
         "| Name | Employer | Shoes | Based in |\n|---|:-:|---|---|\n| Ada Byron | Bell Labs | 38 | Oslo |\n"
         "| [[people/alan]] | TBD | | Paris, London |\n\nno | table\n"
@@ -283,7 +283,7 @@ def test_pronoun_resolves_to_the_only_possible_subject() -> None:
     }
 
 
-def test_a_value_is_its_name_without_what_is_said_of_it() -> None:
+def test_attendee_is_a_name_without_its_description() -> None:
     text = "## Attendees\n- Ada Byron, lead engineer\n- Alan Turing showed the new parts to us\n- lunch\n"
     assert stated_relations(text, kind="meeting", slug="meetings/x") >= {
         ("ada byron", "attended", "/meetings/x"),

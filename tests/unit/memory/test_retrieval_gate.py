@@ -68,7 +68,7 @@ async def test_search_follows_links_from_a_named_page() -> None:
     assert kinds["multi-hop"] >= 0.72, kinds
 
 
-async def test_search_finds_what_people_said() -> None:
+async def test_search_quality_on_conversations_does_not_fall() -> None:
     corpora = quality.locomo(quality.TUNING)
     if not corpora:
         pytest.skip("LoCoMo is not on this machine (shared/data/locomo)")

@@ -252,7 +252,7 @@ async def test_searches_and_writes_at_once_agree_in_the_end(place: MemoryFixture
     assert len(await slugs(place, "common", limit=100)) == 30
 
 
-async def test_an_index_is_read_anew_after_it_had_to_make_room(place: MemoryFixture) -> None:
+async def test_evicted_index_is_read_again(place: MemoryFixture) -> None:
     database = place.memory.database
     indexes: list[PageIndex] = []
 
