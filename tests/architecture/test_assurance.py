@@ -40,7 +40,7 @@ def test_each_promise_names_tests_that_are_there() -> None:
             assert function or any(each.startswith("test_") for each in results), test
 
 
-def test_each_promise_stands_on_the_page() -> None:
+def test_each_promise_is_on_the_page() -> None:
     text = source.text("docs/reference/assurance.md")
     missing = [promise.about for promise in assurance.promises() if f"| {promise.about} |" not in text]
     assert not missing, f"`make assurance` writes the page anew: it lacks {missing}"

@@ -144,9 +144,9 @@ def each_test(name: str) -> Iterator[source.Function]:
     return (function for function in source.functions(name) if function.name.startswith("test_"))
 
 
-def test_every_test_claims_something() -> None:
+def test_every_test_asserts_something() -> None:
     checking = frozenset({"raises", "warns", "deprecated_call", "fail", "check_law"})
-    for _ in range(3):  # a helper may lean on a helper
+    for _ in range(3):  # a helper may call another helper
         checking |= {
             function.name
             for name in source.python("tests")
@@ -156,7 +156,7 @@ def test_every_test_claims_something() -> None:
     source.check_law(
         "no-assertion",
         {
-            f"{name}:{function.name}": "claims nothing"
+            f"{name}:{function.name}": "has no assertion"
             for name in source.python("tests")
             for function in each_test(name)
             if not asserts(function, checking)
