@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -40,6 +43,29 @@ async def test_error_of_a_function_is_its_callers() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         await thread.run(int, "x")
     assert await thread.run(int, "7") == 7
+
+
+async def test_arguments_of_a_failed_function_are_freed_at_once() -> None:
+    class Document:
+        """An argument that can be referred to weakly."""
+
+    def fail(_document: Document) -> None:
+        raise ValueError
+
+    thread = SingleThread("test")
+    document = Document()
+    reference = weakref.ref(document)
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            await thread.run(fail, document)
+        del document
+        # When the next function runs, the thread has ended the first one.
+        await thread.run(int, "7")
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 async def test_owners_take_turns() -> None:
