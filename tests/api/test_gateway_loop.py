@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sixfold.clients.chat.completions import Completions
+from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.input_limits import json_decoding
 from tests.api.gateway import running_gateway
@@ -53,3 +55,29 @@ async def test_large_body_is_not_read_in_the_event_loop(
         sent = {"model": "acme/small", **body}
         answer = await gateway.app.client.post(path, json=sent, headers=gateway.headers)
     assert (answer.status_code, held) == (200, [])
+
+
+async def test_many_messages_of_a_service_are_handled_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, held = threading.get_ident(), list[str]()
+
+    def record(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            if threading.get_ident() == loop:
+                held.append(name)
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    record(chats, "estimate")
+    record(Completions, "build_request")
+    record(Completions, "parse_response")
+    messages = [{"role": "user", "content": "x"}] * 2_000
+    async with running_gateway(tmp_path, prices={"acme/small": PRICE}) as gateway:
+        sent = {"service": "chat", "model": "acme/small", "messages": messages}
+        answer = await gateway.app.client.post("/api/service", json=sent, headers=gateway.headers)
+    # The response is short.
+    assert (answer.status_code, held) == (200, ["parse_response"])

@@ -21,6 +21,7 @@ from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
@@ -252,8 +253,10 @@ class ChatHandler:
             body = reply.raw or b""
         else:
             prepared = await _with_request_fields(chat_call, len(gateway_request.body))
+            render, answer = self._dialect.render, reply.answer
+            size = chats.response_chars(answer)
             async with refunded_on_failure(self._services.database, gateway_request.request_id):
-                body = self._dialect.render(reply.answer, prepared, gateway_request.request_id)
+                body = await PARSER.run_large(size, render, answer, prepared, gateway_request.request_id)
         if chat_call.recorder is not None:
             body = await chat_call.recorder.record(body, reply.target if reply.answer is None else "")
         return Whole(body, [*reply_headers(reply), *self._request_id_header(gateway_request)])

@@ -258,7 +258,7 @@ class FailoverClient:
         request, name = active.request, target.name
         wire = target.upstream.wire(request.wire)
         try:
-            size = len(request.body)
+            size = request.size
             if wire.name in _WITHOUT_URLS:
                 chat = await PARSER.run_large(size, active.conversation)
                 active.chat = await self._media.inline_chat(request.tenant, chat)

@@ -21,6 +21,8 @@ _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.MIN_CHARS)
 _MESSAGE_TOKENS = 4
+# The objects of a message, and of one of its parts.
+_PART_BYTES = 256
 # Fields of chat completions; `ReasoningPart.signature` is the name of the field.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 # The beginning of a signature of Gemini, which only Gemini accepts.
@@ -206,6 +208,16 @@ def estimate(chat: ChatRequest) -> int:
         + _MESSAGE_TOKENS * (len(chat.messages) + 1)
         + _TOKENS_PER_IMAGE * images
     )
+
+
+def approximate_bytes(chat: ChatRequest) -> int:
+    """Return the bytes of the objects of a request and of its instructions, without those of its messages."""
+    return len(chat.system) + _PART_BYTES * sum(1 + len(message.parts) for message in chat.messages)
+
+
+def response_chars(response: ChatResponse) -> int:
+    """Return the characters of a response."""
+    return sum(_size(part)[0] for part in response.parts)
 
 
 def _size(part: Part) -> tuple[int, int]:

@@ -250,6 +250,7 @@ class Gateway:
             credential_id=principal.credential_id,
             guardrail=principal.guardrail,
             content_days=0 if principal.keyless else principal.content_days,
+            chat_bytes=chats.approximate_bytes(chat),
         )
 
     async def count_tokens(self, request: GatewayRequest) -> int:
@@ -261,9 +262,7 @@ class Gateway:
             wire = target.upstream.wire(request.wire)
             if wire.name != request.wire or request.wire not in _COUNT_PATHS:
                 continue
-            payload = await PARSER.run_large(
-                len(request.body), wire.rewrite_request, request.body, target.model
-            )
+            payload = await PARSER.run_large(request.size, wire.rewrite_request, request.body, target.model)
             payload = await self._attempts.inline_media(request, target, wire, payload)
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
@@ -279,7 +278,7 @@ class Gateway:
             match = _INPUT_TOKENS.search(body)
             if response.status == 200 and match is not None:
                 return int(match[1])
-        return await PARSER.run_large(len(request.body), lambda: chats.estimate(request.parse()))
+        return await PARSER.run_large(request.size, lambda: chats.estimate(request.parse()))
 
     async def delete_stored(self, server: str, path: str) -> None:
         """Delete what a server stores; raises `EngineFailed`. A server that is gone is skipped."""
@@ -316,7 +315,7 @@ class Gateway:
     async def _begin(self, request: GatewayRequest, payer: Payer | None) -> ActiveCall:
         if not 0 <= (request.max_tokens or 0) * request.answers <= _MAX_OUTPUT_TOKENS:
             raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MAX_OUTPUT_TOKENS}")
-        if len(request.body) > LOOP_BYTES:
+        if request.size > LOOP_BYTES:
             needs = await PARSER.run(RequestNeeds.determined, request)
         else:
             needs = RequestNeeds(request)

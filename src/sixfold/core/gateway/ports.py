@@ -229,6 +229,13 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     content_days: int = 0
     # Parses another body of the same protocol, for a guardrail that changes it.
     reparse: Callable[[bytes], ChatRequest] | None = None
+    # The approximate bytes of a chat without a `body`.
+    chat_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """The approximate bytes, by which a large request is handled in a thread."""
+        return len(self.body) or self.chat_bytes
 
     @property
     def is_forwarded(self) -> bool:

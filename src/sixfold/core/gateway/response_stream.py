@@ -29,6 +29,8 @@ _END_SECONDS = 0.5
 _MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The response was not read in time; the part that was delivered is charged"
+# Events that are converted in one turn of the event loop, about 5 ms.
+_TURN_EVENTS = 200
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
 
 
@@ -88,9 +90,14 @@ class ResponseStream:
         parser = self._response.wire.stream_parser(self._active.conversation())
         outcome = ("left", "")
         try:
+            count = 0
             async for block in self._read():
                 for event in parser.events(block):
                     yield event
+                    count += 1
+                    if not count % _TURN_EVENTS:
+                        # A block may have thousands of small events, for which neither side waits.
+                        await asyncio.sleep(0)
             for event in parser.events(b""):
                 yield event
             outcome = _outcome(parser)
