@@ -86,6 +86,7 @@ async def running_realtime(folder: Path, **options: Any) -> AsyncIterator[Realti
                 lifespan="off",
                 log_config=None,
                 ws=WebSocketProtocol,
+                ws_max_size=256 * 1024,
                 timeout_graceful_shutdown=2,
             )
             server = EmbeddedServer(config)

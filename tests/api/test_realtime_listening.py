@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import pytest_asyncio
+import websockets
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.gateway.realtime import audio, input_audio
@@ -183,6 +184,19 @@ async def test_a_failed_transcription_costs_nothing(server: RealtimeServer) -> N
         assert events[-1].error.message
     await server.gateway.settled()
     assert await server.gateway.app.balance() == before
+
+
+async def test_an_event_has_at_most_1_mib(server: RealtimeServer) -> None:
+    async with server.connect(listening()) as connection:
+        await connection.input_audio_buffer.append(audio=base64.b64encode(bytes(780_000)).decode())
+        await connection.input_audio_buffer.clear()
+        assert (await event(connection)).type == "input_audio_buffer.cleared"
+        await connection.input_audio_buffer.append(audio=base64.b64encode(bytes(2**20)).decode())
+        with pytest.raises(websockets.ConnectionClosed) as caught:
+            await event(connection)
+    closed = caught.value.rcvd or caught.value.sent
+    assert closed is not None
+    assert closed.code == 1009
 
 
 async def test_audio_beyond_the_memory_is_refused(

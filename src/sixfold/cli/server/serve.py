@@ -52,7 +52,7 @@ _OPTIONS = ("data_dir", "host", "port", "public_url", "comfyui_port", "workers",
 # Time for open connections to close after all runs have ended.
 _CLOSE_SECONDS = 5
 _KEEP_ALIVE_SECONDS = 30
-# The clients of all routes send messages of at most 64 KiB characters.
+# The clients of all routes but one, which sets its own limit, send messages of at most 64 KiB characters.
 _MAX_SOCKET_MESSAGE = 256 * 1024
 # Ticks of uvicorn per second.
 _TICKS = 10

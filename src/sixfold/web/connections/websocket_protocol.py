@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request
 
 # A read of 256 KiB may have 40,000 frames, which take 100 ms to parse.
 _SLICE_BYTES = 16 * 1024
 _MAX_FRAMES = 16_384
+# The scope key of a function that sets the largest message of a connection in bytes, for a route that needs
+# larger ones than all others; call it once the client is authenticated.
+SET_MESSAGE_BYTES = "sixfold.set_message_bytes"
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -51,6 +55,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._data, self._at = b"", 0
         if had_slices and not self.read_paused:
             self.transport.resume_reading()
+
+    def handle_connect(self, event: Request) -> None:
+        """Start the application, which may change the largest message."""
+        super().handle_connect(event)
+        if self.response.status_code == 101:
+            cast("dict[str, Any]", self.scope)[SET_MESSAGE_BYTES] = self._set_message_bytes
+
+    def _set_message_bytes(self, size: int) -> None:
+        self.conn.max_message_size = size
 
     async def receive(self) -> Any:
         """Return the next event; reading continues when all data has been parsed."""

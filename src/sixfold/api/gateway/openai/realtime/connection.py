@@ -21,6 +21,8 @@ from sixfold.core.input_limits.json_limits import JsonLimits
 from sixfold.web import bodies
 
 SESSION_SECONDS = 60 * 60
+# 16 s of PCM in base64; a larger event closes the websocket with 1009.
+MAX_EVENT_BYTES = 2**20
 # Client events beyond this rate wait, after a burst.
 EVENTS_PER_SECOND, _BURST = 200, 400
 GOING_AWAY, NORMAL = 1001, 1000

@@ -5,11 +5,13 @@ Source: https://platform.openai.com/docs/api-reference/realtime.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold import errors
 from sixfold.api.gateway.openai import errors as openai_errors
@@ -17,7 +19,7 @@ from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.realtime import configuration
 from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
-from sixfold.api.gateway.openai.realtime.connection import RealtimeSocket
+from sixfold.api.gateway.openai.realtime.connection import MAX_EVENT_BYTES, RealtimeSocket
 from sixfold.api.gateway.openai.realtime.services import DEFAULT, RealtimeParts, RealtimeServices
 from sixfold.core import ids
 from sixfold.core.accounts import rights
@@ -28,6 +30,7 @@ from sixfold.core.database import now
 from sixfold.core.gateway.realtime import client_secrets
 from sixfold.web import auth, bodies, responses
 from sixfold.web.app import TRY_AGAIN_LATER
+from sixfold.web.connections.websocket_protocol import SET_MESSAGE_BYTES
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
 from sixfold.web.services import WebServices
 
@@ -37,6 +40,7 @@ UNAUTHORIZED = 4401
 _PROTOCOL, _KEY_PROTOCOL = "realtime", "openai-insecure-api-key."
 _DENIAL = "websocket.http.response"
 _MAX_MODEL = 200
+_CLOSE_SECONDS = 2.0
 # The validity of a client secret in seconds, as at OpenAI.
 _SHORTEST, _USUAL, _LONGEST = 10, 600, 7200
 
@@ -110,13 +114,19 @@ class RealtimeRoutes:
             return
         protocols: list[str] = websocket.scope.get("subprotocols") or []
         await websocket.accept(_PROTOCOL if _PROTOCOL in protocols else None)
+        set_message_bytes = websocket.scope.get(SET_MESSAGE_BYTES)
+        if set_message_bytes is not None:
+            set_message_bytes(MAX_EVENT_BYTES)
         services = RealtimeServices(self._services, self._parts, caller.principal.key_id or "")
         socket = RealtimeSocket(websocket, services, settings)
         try:
             with self._services.connections.during(current()):
                 await socket.serve()
         except CredentialEnded:
-            await websocket.close(UNAUTHORIZED, "revoked")
+            # A client that does not read cannot be closed in order.
+            with contextlib.suppress(TimeoutError, WebSocketDisconnect, RuntimeError, OSError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await websocket.close(UNAUTHORIZED, "revoked")
 
     async def _enter(self, websocket: WebSocket) -> _Caller:
         """Authenticate by a key, or by a client secret of a key that is valid."""
