@@ -293,6 +293,27 @@ async def test_a_failed_model_server_costs_nothing(server: RealtimeServer) -> No
     assert await server.gateway.app.balance() == before
 
 
+async def test_guardrails_and_the_content_log_apply(tmp_path: Path) -> None:
+    async with running_realtime(tmp_path, settings=FILES) as server:
+        app = server.gateway.app
+        fields = {"mask": ["emails"], "mask_responses": True}
+        answer = await app.client.put("/api/account/guardrails", json=fields, headers=app.bearer)
+        assert answer.status_code == 200
+        await app.client.put("/api/account/logging", json={"days": 3}, headers=app.bearer)
+        server.gateway.acme.answer = "Write to bob@example.com today"
+        async with server.connect(TEXT) as connection:
+            events = await say(connection, "I am ann@example.com")
+        done = events[-1].response
+        deltas = [each.delta for each in events if each.type == "response.output_text.delta"]
+        assert "".join(deltas) == done.output[0].content[0].text == "Write to [EMAIL] today"
+        assert server.gateway.acme.seen[-1].document["messages"][0]["content"] == "I am [EMAIL]"
+        await app.product.gateway_runtime.gateway.drain()
+        path = f"/api/account/logging/calls/req_{done.id[5:]}"
+        logged = (await app.client.get(path, headers=app.bearer)).text
+        assert "I am [EMAIL]" in logged
+        assert "Write to [EMAIL] today" in logged
+
+
 async def test_an_unknown_model_and_names_of_openai(server: RealtimeServer) -> None:
     async with server.connect(TEXT, model="nothing/here") as connection:
         events = await say(connection, "say 1 words")
