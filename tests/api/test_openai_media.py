@@ -416,9 +416,10 @@ async def test_what_is_wrong_is_named_in_the_error_object_and_free(
 
 
 async def test_a_file_that_is_no_recording_is_refused_by_its_name(real: AppFixture) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        await client(real).audio.transcriptions.create(model="stt", file=("a.wav", b"no sound at all"))
-    assert caught.value.param == "file"
+    for recording in (b"no sound at all", b"RIFF....WAVE"):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client(real).audio.transcriptions.create(model="stt", file=("a.wav", recording))
+        assert caught.value.param == "file"
     with pytest.raises(openai.BadRequestError) as caught:
         await client(real).images.edit(model="ra2", image=("a.png", b"no picture"), prompt="x")
     assert caught.value.param == "image"

@@ -136,7 +136,7 @@ class MediaJobRunner:
         submitted: list[Prediction] = []
         try:
             submitted = await self._submit(job)
-            reason = await self._wait_all(submitted)
+            reason = await self._wait_all(submitted, job.input_names)
             if job.idempotency_id is not None and isinstance(reason, errors.ShuttingDown):
                 # The repeated request finds the predictions on the next server.
                 raise reason
@@ -151,7 +151,9 @@ class MediaJobRunner:
             raise reason or errors.EngineFailed
         return Successes(succeeded, reason)
 
-    async def _wait_all(self, submitted: Sequence[Prediction]) -> errors.SixfoldError | None:
+    async def _wait_all(
+        self, submitted: Sequence[Prediction], input_names: Mapping[str, str]
+    ) -> errors.SixfoldError | None:
         """Wait for all predictions and return the reason if not all succeeded."""
         seconds = self._services.settings.inline_seconds
         waits = (
@@ -162,7 +164,7 @@ class MediaJobRunner:
         except errors.SixfoldError as error:
             return error
         worst = min(predictions, key=lambda each: (each.is_terminal, each.state is PredictionState.SUCCEEDED))
-        return self._reason(worst)
+        return self._reason(worst, input_names)
 
     async def _submit(self, job: MediaJobRequest) -> list[Prediction]:
         request = PredictionRequest(
@@ -189,7 +191,7 @@ class MediaJobRunner:
         except errors.NotFound as error:
             raise UnknownModel(f"The model {job.model[:100]!r} was not found") from error
 
-    def _reason(self, prediction: Prediction) -> errors.SixfoldError | None:
+    def _reason(self, prediction: Prediction, input_names: Mapping[str, str]) -> errors.SixfoldError | None:
         """Return why a prediction has no result, or None if it succeeded."""
         if prediction.state is PredictionState.SUCCEEDED:
             return None
@@ -207,6 +209,7 @@ class MediaJobRunner:
             return RunCanceled(prediction.error or "")
         if prediction.error_kind == work.UNUSABLE:
             name = next(iter(prediction.task.files), "input")
+            name = input_names.get(name, name)
             return InvalidRequest(prediction.error or f"{name} cannot be used", param=name)
         return errors.EngineFailed(prediction.error or "")
 

@@ -111,7 +111,11 @@ class AudioRoutes:
             inputs = {"audio_url": source.blob, "language": media_jobs.text(values, "language", "")}
             if translate:
                 inputs = {"audio_url": source.blob, "translate": True}
-            options: dict[str, Any] = {"sources": {"audio_url": source}, "idempotency_id": idempotency_id}
+            options: dict[str, Any] = {
+                "sources": {"audio_url": source},
+                "idempotency_id": idempotency_id,
+                "input_names": {"audio_url": "file"},
+            }
             result = await self._runner.run(
                 media_jobs.job_request(request, principal, model, inputs, **options)
             )
