@@ -80,6 +80,7 @@ SECRET = frozenset(
         "/api/shares",
         "/oauth/register",
         "/oauth/token",
+        "/v1/realtime/client_secrets",
     }
 )
 # They refuse every request.
