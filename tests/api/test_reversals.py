@@ -14,6 +14,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.gallery import Gallery
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.refunds import REFUNDED
@@ -90,6 +91,31 @@ async def test_what_was_published_of_a_refunded_result_is_withdrawn(any_database
     assert [post["text"] for post in tagged] == [remaining["id"]]
     (character,) = (await app.client.get("/api/characters")).json()["characters"]
     assert (character["name"], character["avatar_url"]) == ("Luna", None)
+
+
+@pytest.mark.parametrize("kind", ["post", "character"])
+async def test_nothing_is_published_of_a_run_refunded_meanwhile(
+    any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    app = any_database_app
+    result = await run(app)
+    publish = getattr(Gallery, f"add_{kind}")
+
+    async def refunded_before(gallery: Gallery, *arguments: Any) -> Any:
+        # The file was found, and its run is refunded before the transaction of the publication.
+        await refund(app, result["id"])
+        return await publish(gallery, *arguments)
+
+    monkeypatch.setattr(Gallery, f"add_{kind}", refunded_before)
+    url = result["output"]["url"]
+    path, fields = {
+        "post": ("/api/create-post", {"text": "a fox", "media_url": url}),
+        "character": ("/api/create-ai", {"name": "Luna", "avatar_url": url}),
+    }[kind]
+    answer = await app.client.post(path, json={"api_key": app.key, **fields})
+    assert (answer.status_code, "refunded" in answer.json()["error"]) == (409, True), answer.text
+    assert (await app.client.get("/api/posts")).json()["posts"] == []
+    assert (await app.client.get("/api/characters")).json()["characters"] == []
 
 
 async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database_app: AppFixture) -> None:

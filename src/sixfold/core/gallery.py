@@ -15,6 +15,7 @@ from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.database import Database, Query, Row, Transaction, one
 from sixfold.core.media.media import MediaService, MediaSource
+from sixfold.core.predictions import refunds
 
 MAX_CHARACTERS = MAX_POSTS = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
@@ -253,22 +254,29 @@ class Gallery:
         self._media = media
 
     async def add_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Character:
-        """Publish a character; its avatar counts as an upload. Raises `TooLarge` or `Forbidden`."""
+        """Publish a character; its avatar counts as an upload. Raises as `add_post`."""
         return await self._database.write(self._create_character(draft, avatar))
 
     def _create_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Transaction[Character]:
         if avatar is None:
             return (yield from create_character(draft))
-        name = yield from self._media.name_blob(draft.account_id, avatar)
+        name = yield from self._name(draft.account_id, avatar)
         return (yield from create_character(replace(draft, avatar=name)))
 
     async def add_post(self, draft: PostDraft, media: MediaSource) -> Post:
-        """Publish a post; its file counts as an upload. Raises `TooLarge` or `Forbidden`."""
+        """Publish a post; its file counts as an upload. Raises `TooLarge`, `Forbidden` or `Conflict`."""
         return await self._database.write(self._create_post(draft, media))
 
     def _create_post(self, draft: PostDraft, media: MediaSource) -> Transaction[Post]:
-        name = yield from self._media.name_blob(draft.account_id, media)
+        name = yield from self._name(draft.account_id, media)
         return (yield from create_post(replace(draft, media=name)))
+
+    def _name(self, account_id: str, source: MediaSource) -> Transaction[str]:
+        """Name a file; raises `Conflict` if its run was refunded since the file was found."""
+        withdrawn = {"blob": source.blob, "account_id": account_id, "error_kind": refunds.REFUNDED}
+        if (yield from one("media_withdrawn", **withdrawn)) is not None:
+            raise errors.Conflict("The file cannot be published: its run was refunded")
+        return (yield from self._media.name_blob(account_id, source))
 
     async def characters(self, limit: int, cursor: str | None) -> GalleryPage[Character]:
         """Return a page of all characters, newest first."""

@@ -71,6 +71,15 @@ WHERE account_id = :account_id
       WHERE o.blob = media.blob AND o.account_id = :account_id AND o.kind = 'output'
         AND (o.expires_at IS NULL OR o.expires_at > :now));
 
+-- name: media_withdrawn | Return a row if bytes are the output of a refunded run of an account, and of no other that it can read.
+SELECT p.id FROM media m JOIN prediction p ON p.id = m.prediction_id
+WHERE m.blob = :blob AND m.account_id = :account_id AND m.kind = 'output' AND p.error_kind = :error_kind
+  AND NOT EXISTS (
+      SELECT 1 FROM media o
+      WHERE o.blob = m.blob AND o.account_id = :account_id AND o.kind = 'output'
+        AND (o.expires_at IS NULL OR o.expires_at > :now))
+LIMIT 1;
+
 -- name: gallery_withdraw_tags | Delete the tags of posts that show a withdrawn file.
 DELETE FROM gallery_tag WHERE post_id IN (
     SELECT p.id FROM gallery_post p JOIN media m ON m.name = p.media
