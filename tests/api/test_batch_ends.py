@@ -15,7 +15,7 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.batches import lines
 from sixfold.core.batches.models import BatchOutcome
-from sixfold.core.database import Query, Transaction
+from sixfold.core.database import Query, Transaction, many
 from sixfold.core.failpoints import FailpointHit
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_batches import chat_line, content, create_batch, finished_batch
@@ -131,6 +131,20 @@ async def test_a_charged_line_without_a_result_is_refunded(
     assert money.parse_usd((await dying.app.balance())[0]) == before
     assert {call["cost_usd"] for call in await dying.calls()} == {"0.00"}
     assert await dying.app.faults() == ()
+
+
+async def test_a_batch_without_its_input_ends(dying: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_scope: str, _reply: object) -> Transaction[None]:
+        raise FailpointHit("the response is not stored")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(idempotency, "finish", failing)
+        batch = await create_batch(dying, [chat_line("a")])
+        await line_is_charged(dying)
+    rows = await dying.app.product.database.read(many("batches_open", limit=1))
+    await dying.app.product.files.blobs.delete(str(rows[0]["input_blob"]))
+    await end_without_another_try(dying, batch.id, "expired")
+    assert (await finished_batch(dying, batch)).status == "expired"
 
 
 async def test_the_key_of_a_line_makes_no_other_call_free(either: Path) -> None:

@@ -346,7 +346,11 @@ class BatchProcessor:
         """
         assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
         key_id = await self._database.read(lines.credential_of(batch), snapshot=False)
-        body = await self._body(batch, line)
+        try:
+            body = await self._body(batch, line)
+        except KeyError:
+            _LOG.exception("the input of the batch %s is missing", batch.id)
+            return
         if key_id is not None:
             reply = await self._call(batch, line, key_id, body)
             if lines.judge(reply, lines.MAX_TRIES).answer == "keep":
