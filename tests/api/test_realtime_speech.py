@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.keys import Scope
 from sixfold.core.gateway.realtime import audio
 from sixfold.core.predictions.service import PredictionService
 from sixfold.errors import EngineUnavailable
@@ -139,6 +140,15 @@ async def test_without_an_engine_nothing_is_charged(
     assert (error.code, error.message) == ("engine_unavailable", "No engine can speak: run this")
     assert events[-1].response.status == "failed"
     assert await server.gateway.app.balance() == before
+    assert not server.gateway.acme.seen
+
+
+async def test_a_key_that_may_not_speak_pays_for_no_chat(server: RealtimeServer) -> None:
+    key = await server.gateway.app.limited_key(Scope(services=("chat",)))
+    async with server.connect(AUDIO, key=key) as connection:
+        events = await say(connection, "Hi")
+    (error,) = [each.error for each in events if each.type == "error"]
+    assert (error.code, events[-1].response.status) == ("forbidden", "failed")
     assert not server.gateway.acme.seen
 
 

@@ -40,6 +40,14 @@ def test_a_tone_of_speech_survives(encoding: audio.Encoding) -> None:
     assert np.sum((result - expected) ** 2) < np.sum(expected**2) / 1000
 
 
+@pytest.mark.parametrize("encoding", LEVELS)
+def test_slices_together_are_the_whole(encoding: audio.Encoding) -> None:
+    pcm = np.random.default_rng(3).integers(-20_000, 20_000, 3_001).astype("<i2").tobytes()
+    slices = [audio.encode(pcm, encoding, start, 300) for start in range(0, 1_000, 300)]
+    assert [len(each) for each in slices] == [300, 300, 300, 100]
+    assert b"".join(slices) == audio.encode(pcm, encoding)
+
+
 def test_tones_that_8_khz_cannot_carry_are_removed() -> None:
     data = audio.encode(tone(8_000, 24_000).astype("<i2").tobytes(), "audio/pcmu")
     assert np.sqrt(np.mean(samples(audio.decode(data, "audio/pcmu")) ** 2)) < 100

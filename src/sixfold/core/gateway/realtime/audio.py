@@ -52,15 +52,23 @@ def decode(data: bytes, encoding: Encoding) -> bytes:
     return bytes(samples)
 
 
-def encode(pcm: bytes, encoding: Encoding) -> bytes:
-    """Return PCM with 24 kHz in an encoding; G.711 takes 7 ms of processor time for each second."""
+def encode(pcm: bytes, encoding: Encoding, start: int = 0, count: int | None = None) -> bytes:
+    """Return PCM with 24 kHz in an encoding.
+
+    G.711 takes 7 ms of processor time for each second: for long audio, request `count` samples of 8 kHz from
+    `start` on at a time.
+    """
     if encoding == "audio/pcm":
         return pcm
-    # Silence of half the filter's length before and after the audio, so that the duration stays the same.
-    padding = bytes((len(_TAPS) - 1) * _SAMPLE_BYTES)
-    samples = _samples(padding + pcm[: len(pcm) // _SAMPLE_BYTES * _SAMPLE_BYTES] + padding)
-    count = len(pcm) // _SAMPLE_BYTES // _STEP
-    rows = [samples[start : start + count * _STEP : _STEP] for start in range(2 * len(_TAPS) - 1)]
+    last = len(pcm) // _SAMPLE_BYTES // _STEP
+    end = last if count is None else min(last, start + count)
+    # The filter reads samples before and after, which are silent beyond the audio.
+    margin = len(_TAPS) - 1
+    first_byte = (start * _STEP - margin) * _SAMPLE_BYTES
+    piece = bytes(max(0, -first_byte)) + pcm[max(0, first_byte) : (end * _STEP + margin) * _SAMPLE_BYTES]
+    count = end - start
+    samples = _samples(piece.ljust((count * _STEP + 2 * margin) * _SAMPLE_BYTES, b"\0"))
+    rows = [samples[at : at + count * _STEP : _STEP] for at in range(2 * len(_TAPS) - 1)]
     table = _encoding_table(encoding)
     t0, t1, t2, t3, t4, t5, t6, t7 = _TAPS
     return bytes(

@@ -24,12 +24,9 @@ _OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"
 _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("prompt",), "prompt must be null", "this server stores no prompts; send instructions"),
     (("audio", "input", "noise_reduction"), "noise_reduction must be null", "this server filters no audio"),
-    (
-        ("audio", "input", "turn_detection", "eagerness"),
-        "turn_detection.type must be server_vad or null",
-        "semantic_vad needs a model that this server does not have",
-    ),
 )
+
+_TURN_TYPE = ("audio", "input", "turn_detection", "type")
 
 
 class RealtimeAudioFormat(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -210,6 +207,12 @@ def _converted(
     for path, problem, reason in _REFUSED:
         if _value_at(changes, path) is not None:
             raise InvalidRequest(f"{root}.{problem}: {reason}", param=".".join((root, *path)))
+    if _value_at(changes, _TURN_TYPE) == "semantic_vad":
+        raise InvalidRequest(
+            f"{root}.audio.input.turn_detection.type must be server_vad, or turn_detection null: "
+            "semantic_vad needs a model that this server does not have",
+            param=".".join((root, *_TURN_TYPE)),
+        )
     merged = _merged(document(configuration), changes)
     try:
         return msgspec.convert(merged, SessionConfiguration)

@@ -124,8 +124,9 @@ class ResponseRun:
             # A missing engine must not cost a chat.
             self._services.check_speech(self._request.configuration.audio.output)
         await self._request.transcriptions.complete(self._history)
+        settings = self._request.configuration
         async with self._services.stream_chat(
-            self.request_id, self._chat_request(), self._request.configuration.model
+            self.request_id, self._chat_request(), settings.model, speaks=settings.speaks
         ) as stream:
             try:
                 async with contextlib.aclosing(stream.events()) as events:

@@ -72,15 +72,18 @@ class RealtimeServices:
 
     @asynccontextmanager
     async def stream_chat(
-        self, request_id: str, chat: ChatRequest, model: str
+        self, request_id: str, chat: ChatRequest, model: str, *, speaks: bool = False
     ) -> AsyncGenerator[ResponseStream]:
         """Open the stream of a chat, which counts as a streamed chat of the account.
 
-        Raises what `Gateway.stream_chat` raises, and `TooManyRequests`.
+        If the response `speaks`, the key must be allowed to. Raises what `Gateway.stream_chat` raises, and
+        `TooManyRequests`.
         """
         if self._services.predictions.draining:
             raise errors.ShuttingDown
         principal = await self._principal()
+        if speaks:
+            principal.permit(SPEECH)
         slot: dict[str, Any] = {}
         self._services.admission.chat_streams.hold(slot, principal.account_id)
         try:

@@ -20,6 +20,8 @@ _BATCH_CHARS = 600
 # Sentences that wait to be spoken, before the model's text is no longer read.
 _MAX_WAITING = 64
 _DELTA_MS = 250
+# Deltas that are encoded at once: 14 ms of processor time.
+_SLICE_DELTAS = 8
 
 
 class SpeechWriter:
@@ -105,13 +107,25 @@ class SpeechWriter:
         if not any(char.isalnum() for char in text):
             return
         pcm = await self._services.speak(text.strip(), self._settings)
-        data = pcm
-        if self._encoding != "audio/pcm":
-            data = await PARSER.run(audio.encode, pcm, self._encoding)
-        step = self._format.rate * self._format.sample_bytes * _DELTA_MS // 1000
-        for at in range(0, len(data), step):
-            piece = data[at : at + step]
-            self._samples += len(piece) // self._format.sample_bytes
-            end_ms = self._samples * 1000 // self._format.rate
-            chars = start + round(len(text) * min(1, (at + step) / len(data)))
-            await self._output.write_audio(base64.b64encode(piece).decode(), end_ms, chars)
+        total = len(pcm) // 2 * self._format.rate // audio.PCM_RATE
+        step = self._format.rate * _DELTA_MS // 1000
+        for at in range(0, total, _SLICE_DELTAS * step):
+            count = min(_SLICE_DELTAS * step, total - at)
+            data = await self._encoded(pcm, at, count)
+            size = self._format.sample_bytes
+            for first in range(0, count, step):
+                piece = data[first * size : (first + step) * size]
+                chars = start + round(len(text) * min(1, (at + first + step) / total))
+                await self._write(piece, chars)
+
+    async def _encoded(self, pcm: bytes, start: int, count: int) -> bytes:
+        """Return samples of a recording in the format of the session."""
+        if self._encoding == "audio/pcm":
+            size = self._format.sample_bytes
+            return pcm[start * size : (start + count) * size]
+        return await PARSER.run(audio.encode, pcm, self._encoding, start, count)
+
+    async def _write(self, piece: bytes, chars: int) -> None:
+        self._samples += len(piece) // self._format.sample_bytes
+        end_ms = self._samples * 1000 // self._format.rate
+        await self._output.write_audio(base64.b64encode(piece).decode(), end_ms, chars)
