@@ -9,17 +9,19 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from sixfold.clients.chat import listing, sse
 from sixfold.clients.chat.aws_events import AwsEventSplitter
 from sixfold.clients.chat.completions import Completions, CompletionsParser
 from sixfold.clients.chat.forwarded.media import MEDIA_PROTOCOLS
+from sixfold.clients.chat.messages import Messages
 from sixfold.clients.chat.rejections import parse_rejection
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.searxng import SearxngClient
 from sixfold.core.gateway import attempts
-from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, ToolCall, as_json
 from sixfold.core.gateway.ports import UpstreamFailure, WireProtocol
 from sixfold.net.fetch import Fetcher, FetchResponse
 from tests import loop_time
@@ -192,3 +194,15 @@ async def test_many_results_of_a_web_search_do_not_block_the_loop() -> None:
         results = await client.search("quagga")
     assert results[0].url == "http://a.b/0"
     assert seen.longest < 0.03
+
+
+def test_arguments_of_calls_are_passed_on_without_decoding() -> None:
+    arguments = f'{{"a": [{EMPTY.decode()}]}}'
+    chat = ChatRequest((ChatMessage("assistant", (ToolCall("c", "f", arguments),)),))
+
+    def build() -> None:
+        assert len(Messages().build_request(chat, "m", stream=False)) > len(EMPTY)
+
+    assert peak_bytes(build) < 6 * len(EMPTY)
+    assert as_json('{"a":\n [1, "b\\n c"]}') == msgspec.Raw(b'{"a":[1,"b\\n c"]}')
+    assert [as_json(text) for text in ("", "{", "[" * 10_000, "\udc80")] == [None] * 4

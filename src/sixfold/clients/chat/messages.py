@@ -35,16 +35,15 @@ from sixfold.core.gateway.chat import (
     ToolCallDelta,
     ToolCallStart,
     ToolResult,
+    as_json,
 )
 from sixfold.core.gateway.ports import UpstreamRejection, WireProtocol
 from sixfold.core.gateway.requirements import provider_tools
 from sixfold.core.gateway.routing import remove_routing_fields
 from sixfold.core.gateway.usage import NOTHING, TokenUsage, Units, uncounted
-from sixfold.core.input_limits import json_decoding
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_any = json_decoding.decode_whole
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
@@ -464,8 +463,5 @@ def _source(image: ImagePart) -> dict[str, str]:
 
 def parse_arguments(text: str) -> Any:
     """Return the arguments of a tool call, or an empty object if they are invalid."""
-    try:
-        value = _any(text.encode())
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    value = as_json(text)
+    return value if value is not None and bytes(value).startswith(b"{") else {}

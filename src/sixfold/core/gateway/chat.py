@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from sixfold.core.gateway import media_sizes
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
 from sixfold.core.input_limits import byte_search
@@ -20,6 +22,7 @@ _TOKENS_PER_IMAGE = 1500
 _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.MIN_CHARS)
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _MESSAGE_TOKENS = 4
 # The objects of a message, and of one of its parts.
 _PART_BYTES = 256
@@ -208,6 +211,18 @@ def estimate(chat: ChatRequest) -> int:
         + _MESSAGE_TOKENS * (len(chat.messages) + 1)
         + _TOKENS_PER_IMAGE * images
     )
+
+
+def as_json(text: str) -> msgspec.Raw | None:
+    """Return the arguments of a call as JSON on one line, or None if they are invalid.
+
+    They are not decoded: a string may have millions of values.
+    """
+    try:
+        _check_json(text.encode())
+        return msgspec.Raw(msgspec.json.format(text, indent=-1).encode())
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
 
 
 def approximate_bytes(chat: ChatRequest) -> int:

@@ -33,9 +33,9 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
     ToolResult,
     ToolSpec,
+    as_json,
 )
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
-from sixfold.core.input_limits import json_decoding
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {
@@ -48,7 +48,8 @@ _STOPS: Mapping[Stop, str] = {
 _CHOICES = {"any": "required", "none": "none"}
 _EFFORTS = ((2048, "low"), (8192, "medium"))
 _encode = msgspec.json.Encoder().encode
-_decode = json_decoding.decode_whole
+# Longer arguments of a call are not searched for their end, before which the next call waits.
+_MAX_CHECKED_CHARS = 64 * 1024
 
 
 class _MessagesHead(msgspec.Struct):
@@ -262,10 +263,8 @@ def _render_part(part: TextPart | ToolCall | ReasoningPart) -> dict[str, Any]:
 
 
 def _object(text: str) -> Any:
-    try:
-        return _decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeError):
-        return {"arguments": text}
+    value = as_json(text)
+    return {"arguments": text} if value is None else value
 
 
 def _document(
@@ -322,7 +321,8 @@ class _Blocks:
             return b""
         if number != self._number or not text:
             return b""
-        self._arguments += text
+        if len(self._arguments) <= _MAX_CHECKED_CHARS:
+            self._arguments += text
         output = self.delta({"type": "input_json_delta", "partial_json": text})
         while self._queued and _is_object(self._arguments):
             output += self._next()
@@ -353,14 +353,9 @@ class _Blocks:
 
 
 def _is_object(arguments: str) -> bool:
-    """Return whether the arguments are a complete JSON document."""
-    if not arguments.rstrip().endswith("}"):
-        return False
-    try:
-        _decode(arguments.encode())
-    except (msgspec.MsgspecError, UnicodeError):
-        return False
-    return True
+    """Return whether the arguments are a complete JSON document; long ones never are, until the end."""
+    is_checked = len(arguments) <= _MAX_CHECKED_CHARS and arguments.rstrip().endswith("}")
+    return is_checked and as_json(arguments) is not None
 
 
 def _event(kind: str, **fields: Any) -> bytes:

@@ -27,9 +27,9 @@ from sixfold.core.gateway.chat import (
     ToolCall,
     ToolCallDelta,
     ToolCallStart,
+    as_json,
 )
 from sixfold.core.gateway.usage import TokenUsage
-from sixfold.core.input_limits import json_decoding
 from sixfold.errors import SixfoldError
 from sixfold.web import responses
 
@@ -87,10 +87,8 @@ def generate_fields(text: str, thinking: str, _calls: Sequence[ToolCall]) -> Map
 
 
 def _object(text: str) -> Any:
-    try:
-        return json_decoding.decode_whole(text.encode() or b"{}")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return {"arguments": text}
+    value = as_json(text or "{}")
+    return {"arguments": text} if value is None else value
 
 
 def _head(call: ChatCall) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from sixfold import errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.core.gateway.chat import ToolCall, ToolSpec
+from sixfold.core.input_limits import json_limits
 
 _FIELD = "input"
 _TEXT: Mapping[str, Any] = {
@@ -135,8 +137,9 @@ class PlainTool:
 def text_of(arguments: str) -> str:
     """Return the plain text in complete arguments; arguments in another form are returned unchanged."""
     try:
+        json_limits.DEFAULT.check(arguments.encode("utf-8", "surrogatepass"))
         value: Any = json.loads(arguments or '""', strict=False)
-    except ValueError:
+    except (ValueError, RecursionError, errors.InputTooLarge):
         return arguments
     if isinstance(value, dict):
         values = list(cast("dict[str, Any]", value).values())
