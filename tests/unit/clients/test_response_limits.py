@@ -30,7 +30,7 @@ MIB = 2**20
 EMPTY = b"[]," * 700_000 + b"[]"
 CHAT = b'{"choices":[{"message":{"content":[%s]}}]}' % EMPTY
 EVENT = b'data: {"choices":[{"delta":{"content":[%s]}}]}\n\n' % EMPTY
-EMBEDDINGS = MEDIA_PROTOCOLS[0]
+EMBEDDINGS, MODERATIONS = MEDIA_PROTOCOLS[0], MEDIA_PROTOCOLS[-1]
 
 
 class WholeBody:
@@ -68,8 +68,9 @@ def peak_bytes(work: Callable[[], object]) -> int:
         (Completions(), CHAT),
         (EMBEDDINGS, b'{"data":[[1]],"usage":[%s]}' % EMPTY),
         (EMBEDDINGS, b'{"data":[%s]}' % EMPTY),
+        (MODERATIONS, b'{"results":[%s1]}' % (b"1," * 3_100_000)),
     ],
-    ids=["chat", "usage", "embeddings"],
+    ids=["chat", "usage", "embeddings", "moderations"],
 )
 async def test_a_response_with_too_many_values_fails(wire: WireProtocol, body: bytes) -> None:
     with pytest.raises(UpstreamFailure, match="too many values"):

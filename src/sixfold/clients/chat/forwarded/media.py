@@ -30,7 +30,7 @@ _MAX_SECONDS = 30 * 24 * 3600.0
 _MAX_USAGE_BYTES = 16 * 1024
 _NULL = msgspec.Raw(b"null")
 # Embeddings of 2,048 texts may have 8 million numbers, which are not decoded here.
-_LIMITS = json_limits.RESPONSE._replace(values=32_000_000)
+_EMBEDDINGS = json_limits.RESPONSE._replace(values=10_000_000)
 
 
 class _MediaDetails(msgspec.Struct):
@@ -68,13 +68,12 @@ _read_usage = msgspec.json.Decoder(_MediaUsage | None).decode
 class MediaGeneration(WireProtocol):
     """One of these protocols; `results` is the field of those that respond with a list."""
 
-    response_limits = _LIMITS
-
     def __init__(
         self, name: str, path: str, *, results: Literal["", "data", "results"] = "", output: str = ""
     ) -> None:
         self.name = name
         self.path = path
+        self.response_limits = _EMBEDDINGS if name == "embeddings" else json_limits.RESPONSE
         self._results = results
         self._output = output
 

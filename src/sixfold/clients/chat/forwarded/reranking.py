@@ -14,7 +14,6 @@ import msgspec
 from sixfold.clients.chat.forwarded.media import MediaGeneration
 from sixfold.core.gateway.reranking import parse_ranking
 from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
-from sixfold.core.input_limits import json_limits
 
 RERANK = "rerank"
 _encode = msgspec.json.Encoder().encode
@@ -46,8 +45,6 @@ _read = msgspec.json.Decoder(_RerankReply).decode
 
 class Reranking(MediaGeneration):
     """`POST /rerank`; `documents` is the server's field for the documents, `options` are further fields."""
-
-    response_limits = json_limits.RESPONSE
 
     def __init__(self, documents: str = "documents", **options: Any) -> None:
         super().__init__(RERANK, "/rerank")
