@@ -24,12 +24,6 @@ from tests.unit.store import plans
 
 # Every statement that a timer, a start, a heartbeat, the outbox or a scrape of /metrics runs.
 UNATTENDED = {
-    "access_folders_end": "sixfold key revoke --all",
-    "access_grants_end": "sixfold key revoke --all",
-    "access_invitations_end": "sixfold key revoke --all",
-    "access_keys_revoke": "sixfold key revoke --all",
-    "access_shares_end": "sixfold key revoke --all",
-    "access_sign_ins_end": "sixfold key revoke --all",
     "the configuration reloader, once a second": ("configuration_entries",),
     "assembly: media": ("media_expired", "media_delete", "media_blob_names", "graph_files_of_media"),
     "uploads and inputs": ("media_leaving",),
@@ -193,6 +187,12 @@ WHOLE = {
 
 # Statements that read a whole table and run only when a person asks.
 ATTENDED = {
+    "access_folders_end": "sixfold key revoke --all",
+    "access_grants_end": "sixfold key revoke --all",
+    "access_invitations_end": "sixfold key revoke --all",
+    "access_keys_revoke": "sixfold key revoke --all",
+    "access_shares_end": "sixfold key revoke --all",
+    "access_sign_ins_end": "sixfold key revoke --all",
     "account_people": "sixfold account list",
     "ledger_drift_held": "sixfold ledger verify",
     "ledger_drift_posted": "sixfold ledger verify",
