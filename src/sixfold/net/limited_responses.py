@@ -68,7 +68,7 @@ async def chunks(response: httpx.Response) -> AsyncGenerator[bytes]:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in _PLAIN:
         raise UnreadableResponse("The response is compressed")
-    async for chunk in in_turns(cast("AsyncGenerator[bytes, None]", response.aiter_raw())):
+    async for chunk in in_turns(cast("AsyncGenerator[bytes, None]", response.aiter_bytes())):
         yield chunk
 
 
