@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import resource
+import sys
 from collections.abc import Generator
 from typing import Any, cast
 
@@ -19,7 +19,15 @@ MAX_VALUES = 200_000
 
 @contextlib.contextmanager
 def limited_memory(file: str) -> Generator[None]:
-    """Limit the memory of this process while a file is read; raises `CommandError` beyond it."""
+    """Limit the memory of this process while a file is read; raises `CommandError` beyond it.
+
+    Other systems than Linux have no such limit.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    import resource  # noqa: PLC0415 - other systems lack it
+
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     finite = [each for each in (soft, hard, MAX_BYTES) if each != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(finite), hard))
