@@ -52,7 +52,7 @@ class ReadRunner:
 class Snapshot:
     """A read-only transaction on one connection, which sees one moment of the database."""
 
-    def __init__(self, connection: PostgresConnection, reopen: Begin) -> None:
+    def __init__(self, connection: PostgresConnection, reopen: Begin | None = None) -> None:
         self.connection = connection
         self._reopen = reopen
         self._has_read = False
@@ -67,7 +67,7 @@ class Snapshot:
             await self.connection.execute("ROLLBACK; BEGIN")
             return await self.connection.fetch(text, *arguments)
         except GONE:
-            if self._has_read or not self.connection.is_closed():
+            if self._reopen is None or self._has_read or not self.connection.is_closed():
                 raise
             # The session ended before the first statement, so another one can still see one moment.
             self.connection.terminate()
