@@ -26,7 +26,7 @@ from tests.fakes.comfyui import comfyui
 FREE: Mapping[str, Any] = {"prices": {"own_hardware": "free"}}
 PICTURE = {"prompt": "a fox", "size": "1024x1024"}
 RUN = "/api/containers/run"
-LAST = 3  # time that a graph's only node is priced: as it is imported, as it is ordered, as it runs
+LAST = 2  # time that a graph's only node is priced: as it is ordered, as it runs
 
 
 def graph_models() -> Mapping[str, Any]:

@@ -95,7 +95,7 @@ def spec(folder: Path) -> WorkerSpec:
 
 async def run(worker: ProcessWorker, do: str, inputs: object = "", **files: Path) -> Outcome:
     return await worker.run(
-        Task("t", "m", {"do": do, "inputs": str(inputs)}, files), RecordedReports().reports()
+        Task("t", "m", {"do": do, "given": str(inputs)}, files), RecordedReports().reports()
     )
 
 

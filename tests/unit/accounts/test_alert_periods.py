@@ -55,15 +55,18 @@ async def test_the_last_minute_of_a_day_belongs_to_it() -> None:
 
     await spend("h1", 50)
     await swept.sweep()
+    await swept.sent()
     assert not sender.sent
     moment = at("2026-11-23T23:59:55")
     await spend("h2", 50)
     moment = at("2026-11-24T00:00:40")
     await spend("h3", 20)
     await swept.sweep()
+    await swept.sent()
     assert [(each["period_start"], each["spent_usd"]) for each in sender.sent] == [("2026-11-23", "0.0001")]
     moment = at("2026-11-24T00:01:40")
     await swept.sweep()
+    await swept.sent()
     (row,) = await database.read(alerts.of_account(account.id))
     assert (row["counted_for"], row["amount"], len(sender.sent)) == ("2026-11-24", 20, 1)
     await database.close()
