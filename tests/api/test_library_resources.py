@@ -57,8 +57,9 @@ async def test_no_method_of_a_library_gets_an_unknown_path(gateway: Gateway, lib
         body = b"{}" if verb in ("POST", "PUT", "PATCH") else b""
         answer = await client.request(verb, path, content=body, headers=headers)
         text = answer.text
-        unknown = answer.status_code == 404 and "/openapi/gateway.json" in text
-        unsaid = answer.status_code == 405 and "is not supported by this server" not in text
-        if unknown or unsaid or answer.status_code == 500 or (answer.status_code >= 400 and "error" not in text):
+        status = answer.status_code
+        unknown = status == 404 and "/openapi/gateway.json" in text
+        unexplained = status == 405 and "is not supported by this server" not in text
+        if unknown or unexplained or status == 500 or (status >= 400 and "error" not in text):
             faults.append(f"{verb} {path}: {answer.status_code} {text[:120]}")
     assert faults == [], "\n".join(faults)

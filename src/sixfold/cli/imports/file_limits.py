@@ -26,7 +26,8 @@ def limited_memory(file: str) -> Generator[None]:
     if sys.platform != "linux":
         yield
         return
-    import resource  # noqa: PLC0415 - other systems lack it
+    # Other systems lack it.
+    import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     finite = [each for each in (soft, hard, MAX_BYTES) if each != resource.RLIM_INFINITY]
