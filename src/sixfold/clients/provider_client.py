@@ -38,6 +38,8 @@ Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 _NEVER_ACCEPTED = frozenset({429, 503})
 _MAX_TEXT_CHARS = 200
+# A shorter key could be a part of other words.
+_MIN_KEY_CHARS = 8
 # Larger JSON would block the event loop.
 _MAX_INLINE_BYTES = 256 * 1024
 _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\S+|\b[\w.-]*[0-9a-f]{24,}\S*")
@@ -262,6 +264,9 @@ class ProviderClient:
             body = await _read(response, self.limits.answer_bytes)
         if request.file and response.is_success and body:
             return ProviderResponse(response.status_code, response.headers, None, body)
+        if body and len(self._key) >= _MIN_KEY_CHARS:
+            # A provider may repeat the key in the text of an error, which clients see.
+            body = body.replace(self._key.encode(), b"")
         if body is None or len(body) <= _MAX_INLINE_BYTES:
             document = _document(body)
         else:
