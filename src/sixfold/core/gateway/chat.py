@@ -17,7 +17,8 @@ from sixfold.core.gateway.usage import NOTHING, TokenUsage
 from sixfold.core.input_limits import byte_search
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
-# For the estimate of a usage that is not reported: the most that a current server counts for a large image.
+# For the estimate of a usage that is not reported, and the input of a hold, to which `maximum_usage` adds its
+# own maximum for each image.
 _TOKENS_PER_IMAGE = 1500
 _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024

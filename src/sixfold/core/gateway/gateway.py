@@ -1,8 +1,8 @@
 """Chat gateway: price and hold a request, try servers in order, return the response, charge for it.
 
-A complete response is charged by the usage that the server reports. If the caller disconnects, only what was
-delivered is charged. A call whose servers all fail costs nothing. A stream is passed on without buffering
-beyond the current event.
+A complete response is charged by the usage that the server reports, even if the caller has disconnected while
+waiting for it. If the caller leaves a stream, the input and what was delivered are charged. A call whose
+servers all fail costs nothing. A stream is passed on without buffering beyond the current event.
 """
 
 from __future__ import annotations
