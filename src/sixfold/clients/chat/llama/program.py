@@ -10,10 +10,12 @@ import importlib
 import json
 import os
 import sys
+import time
 from typing import Any
 
 # Memory for the prompt cache.
 _CACHE_MIB = 256
+_LOG_SECONDS = 1.0
 
 
 def main() -> None:
@@ -23,7 +25,12 @@ def main() -> None:
     os.dup2(2, 1)
     options: dict[str, Any] = json.loads(sys.stdin.readline())
     library: Any = importlib.import_module("xllamacpp")
-    server = library.Server(_parameters(library.CommonParams(), options))
+    try:
+        server = library.Server(_parameters(library.CommonParams(), options))
+    except RuntimeError:
+        # The reason is in the log, which a thread of llama.cpp writes; nothing can wait for that thread.
+        time.sleep(_LOG_SECONDS)
+        raise
     output.write(json.dumps({"url": server.listening_address}) + "\n")
     output.flush()
     sys.stdin.read()
