@@ -10,14 +10,14 @@ import httpx
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from tests.api.app_fixture import ORIGIN, AppFixture, running_app
+from tests.api.app_fixture import ORIGIN, AppFixture, running_app, small_models
 from tests.api.test_pages import signed_in
 
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server on which an account may have one unfinished free run."""
-    async with running_app(tmp_path, free_queue_limit=1) as result:
+    async with running_app(tmp_path, small_models(real=("procedural-motion",)), free_queue_limit=1) as result:
         yield result
 
 
