@@ -206,8 +206,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "semantic turn detection": (
         {"type": "session.update", "session": {"audio": {"input": {"turn_detection": {
-            "type": "semantic_vad", "eagerness": "low"}}}}},
-        "session.audio.input.turn_detection.type", "server_vad",
+            "type": "semantic_vad", "eagerness": "never"}}}}},
+        "session.audio.input.turn_detection.eagerness", "never",
     ),
     "too many output tokens": (
         {"type": "session.update", "session": {"max_output_tokens": 5000}},

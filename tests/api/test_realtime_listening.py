@@ -90,6 +90,22 @@ async def test_speech_is_detected_transcribed_and_answered(server: RealtimeServe
     assert [row["content"] for row in seen] == [transcript.transcript]
 
 
+async def test_semantic_detection_waits_by_its_eagerness(server: RealtimeServer, speech: bytes) -> None:
+    async with server.connect(listening({"type": "semantic_vad", "eagerness": "low"})) as connection:
+        await send(connection, SECOND + speech + SECOND)
+        # The next second of silence ends the turn.
+        await connection.session.update(session=listening({"eagerness": "low"}))
+        detection = (await until(connection, "session.updated"))[-1].session.audio.input.turn_detection
+        assert (detection.type, detection.eagerness) == ("semantic_vad", "low")
+        await send(connection, SECOND)
+        ended = (await until(connection, "input_audio_buffer.speech_stopped"))[-1]
+        await until(connection, "response.done")
+        await connection.session.update(session=listening({"type": "server_vad"}))
+        detection = (await until(connection, "session.updated"))[-1].session.audio.input.turn_detection
+        assert (detection.type, detection.silence_duration_ms) == ("server_vad", 500)
+    assert 3_000 <= ended.audio_end_ms <= 5_500
+
+
 @pytest.mark.parametrize("encoding", ["audio/pcmu", "audio/pcma"])
 async def test_audio_of_telephones_is_understood(
     server: RealtimeServer, speech: bytes, encoding: audio.Encoding

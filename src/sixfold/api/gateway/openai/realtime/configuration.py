@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -26,7 +26,8 @@ _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("audio", "input", "noise_reduction"), "noise_reduction must be null", "this server filters no audio"),
 )
 
-_TURN_TYPE = ("audio", "input", "turn_detection", "type")
+# Milliseconds of silence that end a turn. OpenAI's model waits less after a whole sentence.
+_SILENCE_MS = {"low": 1_500, "medium": 800, "high": 400, "auto": 800}
 
 
 class RealtimeAudioFormat(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -46,16 +47,31 @@ def _pcm() -> RealtimeAudioFormat:
     return RealtimeAudioFormat("audio/pcm", PCM_RATE)
 
 
-class TurnDetection(Struct, forbid_unknown_fields=True):
+class VolumeDetection(Struct, forbid_unknown_fields=True, tag_field="type", tag="server_vad"):
     """Detection of the beginning and the end of speech by its volume."""
 
-    type: Literal["server_vad"]
     threshold: Annotated[float, Meta(ge=0, le=1)] = 0.5
     prefix_padding_ms: Annotated[int, Meta(ge=0, le=5_000)] = 300
     silence_duration_ms: Annotated[int, Meta(ge=20, le=10_000)] = 500
     idle_timeout_ms: Annotated[int, Meta(ge=5_000, le=30_000)] | None = None
     create_response: bool = True
     interrupt_response: bool = True
+
+
+class SemanticDetection(Struct, forbid_unknown_fields=True, tag_field="type", tag="semantic_vad"):
+    """OpenAI's detection by the words; here by the volume, with a pause that depends on `eagerness`."""
+
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+    threshold: ClassVar[float] = 0.5
+    prefix_padding_ms: ClassVar[int] = 300
+    idle_timeout_ms: ClassVar[int | None] = None
+
+    @property
+    def silence_duration_ms(self) -> int:
+        """The silence that ends a turn."""
+        return _SILENCE_MS[self.eagerness]
 
 
 class InputTranscription(Struct, forbid_unknown_fields=True):
@@ -72,7 +88,9 @@ class AudioInput(Struct, forbid_unknown_fields=True):
     format: RealtimeAudioFormat = msgspec.field(default_factory=_pcm)
     transcription: InputTranscription | None = None
     noise_reduction: None = None
-    turn_detection: TurnDetection | None = msgspec.field(default_factory=lambda: TurnDetection("server_vad"))
+    turn_detection: VolumeDetection | SemanticDetection | None = msgspec.field(
+        default_factory=VolumeDetection
+    )
 
 
 class VoiceReference(Struct, forbid_unknown_fields=True):
@@ -207,12 +225,6 @@ def _converted(
     for path, problem, reason in _REFUSED:
         if _value_at(changes, path) is not None:
             raise InvalidRequest(f"{root}.{problem}: {reason}", param=".".join((root, *path)))
-    if _value_at(changes, _TURN_TYPE) == "semantic_vad":
-        raise InvalidRequest(
-            f"{root}.audio.input.turn_detection.type must be server_vad, or turn_detection null: "
-            "semantic_vad needs a model that this server does not have",
-            param=".".join((root, *_TURN_TYPE)),
-        )
     merged = _merged(document(configuration), changes)
     try:
         return msgspec.convert(merged, SessionConfiguration)
@@ -221,12 +233,17 @@ def _converted(
 
 
 def _merged(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `old` with `changes`, whose objects are merged; a format and a choice are replaced."""
+    """Return `old` with `changes`; their objects are merged, or replaced by those of another type.
+
+    A format and a choice are always replaced.
+    """
     merged = dict(old)
     for name, value in changes.items():
         previous = merged.get(name)
         if isinstance(value, dict) and isinstance(previous, dict) and name not in ("format", "tool_choice"):
-            value = _merged(cast("dict[str, Any]", previous), cast("dict[str, Any]", value))
+            change, before = cast("dict[str, Any]", value), cast("dict[str, Any]", previous)
+            if change.get("type", before.get("type")) == before.get("type"):
+                value = _merged(before, change)
         merged[name] = value
     return merged
 
