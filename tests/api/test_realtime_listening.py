@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 import websockets
 
+from sixfold.api.gateway.openai.realtime.session import RealtimeSession
 from sixfold.app import catalog as app_catalog
 from sixfold.core.gateway.realtime import audio, input_audio
 from tests.api.realtime import RealtimeServer, event, running_realtime, until, user_message
@@ -242,6 +243,29 @@ async def test_silence_is_answered_after_the_idle_timeout(server: RealtimeServer
         "conversation.item.added",
     ]
     assert events[-1].response.status == "completed"
+
+
+async def test_no_silence_is_answered_after_the_client_left(
+    server: RealtimeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[RealtimeSession] = []
+    begin = RealtimeSession.begin
+
+    async def begin_and_note(session: RealtimeSession, expires_at: int) -> None:
+        sessions.append(session)
+        await begin(session, expires_at)
+
+    monkeypatch.setattr(RealtimeSession, "begin", begin_and_note)
+    server.gateway.acme.mode = "trickle"
+    async with server.connect(listening({"type": "server_vad", "idle_timeout_ms": 5000})) as connection:
+        await connection.conversation.item.create(item=user_message("say 8 words"))
+        await connection.response.create()
+        await until(connection, "response.output_text.delta")
+    (session,) = sessions
+    async with asyncio.timeout(30):
+        while session._runs:  # noqa: ASYNC110 - polled
+            await asyncio.sleep(0.01)
+    assert session._idle is None
 
 
 @pytest.mark.parametrize("ground", ON_ALL)

@@ -58,6 +58,7 @@ class RealtimeSession:
         self._transcriptions = InputTranscriptions(services, send, services.memory, track)
         self._audio = InputAudio(initial.audio.input, services.memory, send, self)
         self._idle: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._conversation_id = ids.new("conv")
         self._runs: dict[str, ResponseRun] = {}
         self._handlers: Mapping[str, Callable[[Event], Awaitable[None]]] = {
@@ -88,7 +89,8 @@ class RealtimeSession:
         await handler(event)
 
     def close(self) -> None:
-        """Free the audio of the session."""
+        """Free the audio of the session; no silence begins a response any more."""
+        self._is_closed = True
         self._stop_idle()
         self._audio.close()
         self._transcriptions.close()
@@ -141,7 +143,7 @@ class RealtimeSession:
         kind = fields.pop("conversation", None) or "auto"
         if kind not in ("auto", "none"):
             raise InvalidRequest("response.conversation must be auto or none", param="response.conversation")
-        given = fields.pop("input", None)
+        input_items = fields.pop("input", None)
         is_in_conversation = kind == "auto"
         settings = configuration.for_response(self._configuration, fields)
         self._services.check_voice(settings.audio.output)
@@ -151,7 +153,7 @@ class RealtimeSession:
             conversation=self._conversation if is_in_conversation else None,
             conversation_id=self._conversation_id if is_in_conversation else None,
             transcriptions=self._transcriptions,
-            input=None if given is None else tuple(items.parse_input(given, self._conversation)),
+            input=None if input_items is None else tuple(items.parse_input(input_items, self._conversation)),
             metadata=metadata,
             event_id=event_id(event),
         )
@@ -184,6 +186,9 @@ class RealtimeSession:
 
     def _on_end(self, run: ResponseRun) -> None:
         self._runs.pop(run.id, None)
+        if self._is_closed:
+            # The responses that the end of the websocket cancels end after it.
+            return
         turns = self._configuration.audio.input.turn_detection
         if run.is_in_conversation and turns is not None and turns.idle_timeout_ms is not None:
             milliseconds = run.spoken_ms + turns.idle_timeout_ms
