@@ -51,7 +51,7 @@ def session_memory(server: AudioMemory) -> AudioMemory:
 class InputAudioBuffer:
     """Audio in one encoding, stored as PCM. Positions are samples since the beginning of the session.
 
-    The bytes count in `memory` until `clear`; whoever takes audio out of the buffer releases them.
+    The bytes count in `memory` until `clear`; a caller of `take` releases those of the audio that it returns.
     """
 
     def __init__(self, encoding: Encoding, memory: AudioMemory) -> None:
