@@ -145,6 +145,8 @@ async def test_keys_alone_draw_a_box_and_place_points(
         page, keys = tab.page, tab.page.keyboard
         await tab.open("/catalog/remove-background")
         await page.set_input_files("#file-image_url", photo(tmp_path))
+        # `press` does not wait for a visible element, and the button is hidden until the image is uploaded.
+        await page.wait_for_selector("[data-marks=box]")
         await page.press("[data-marks=box]", "Enter")
         await page.wait_for_selector(f"{CANVAS}:focus")
         for key in ("Space", *["ArrowRight"] * 3, "ArrowDown", "Shift+ArrowDown", "Space"):
