@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sixfold.clients.chat import transport as transports
 from sixfold.clients.chat.transport import Transport
+from sixfold.clients.chat.transports.asyncio_http import AsyncioTransport
+from sixfold.clients.chat.transports.pyreqwest import PyreqwestTransport
 from sixfold.core.gateway.ports import UpstreamFailure
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -55,9 +56,9 @@ async def listening(answer: Answer) -> AsyncIterator[Listening]:
                 await writer.wait_closed()
 
 
-@pytest.fixture(params=(transports.PLAIN, *transports.CLIENTS))
+@pytest.fixture(params=(AsyncioTransport, PyreqwestTransport))
 async def transport(request: pytest.FixtureRequest) -> AsyncIterator[Transport]:
-    opened = transports.open_client(1.0, _QUIET, (request.param,))
+    opened = request.param(1.0, _QUIET)
     yield opened
     await opened.aclose()
 
@@ -175,15 +176,3 @@ async def test_silence_is_broken(transport: Transport) -> None:
         with pytest.raises(UpstreamFailure, match="stopped responding"):
             await opened.read()
         await opened.aclose()
-
-
-def test_the_next_client_serves_where_the_first_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = transports.importlib.import_module
-
-    def without(name: str) -> object:
-        if name.endswith("transports.pyreqwest"):
-            raise ModuleNotFoundError("No module named 'pyreqwest'", name="pyreqwest")
-        return imported(name)
-
-    monkeypatch.setattr(transports.importlib, "import_module", without)
-    assert type(transports.open_client(1, 1)).__module__.endswith("transports.aiohttp")

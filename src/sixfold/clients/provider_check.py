@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from sixfold.clients.chat.credentials import credentials_of
-from sixfold.clients.chat.transport import open_transport
+from sixfold.clients.chat.transports.scheme import SchemeTransport
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.gateway.ports import UpstreamFailure
@@ -17,7 +17,7 @@ _LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
 async def check(spec: ProviderSpec, key: str, base_url: str, limits: ProviderLimits = _LIMITS) -> None:
     """Return if the provider accepts the key; raises `EngineError` otherwise."""
     endpoint = ProviderEndpoint(spec)
-    transport = open_transport(limits.connect_seconds, limits.call_seconds)
+    transport = SchemeTransport(limits.connect_seconds, limits.call_seconds)
     credentials, headers = credentials_of(spec, transport), None
     try:
         if credentials is not None:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sixfold.clients.chat.transports import asyncio_http
+from sixfold.clients.chat.transports.asyncio_http import AsyncioTransport
 from sixfold.core.gateway.ports import UpstreamFailure
 
 Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -42,13 +43,13 @@ async def serving(talk: Talk) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[asyncio_http.Client]:
-    opened = asyncio_http.Client(2.0, 2.0)
+async def client() -> AsyncIterator[AsyncioTransport]:
+    opened = AsyncioTransport(30, 30)
     yield opened
     await opened.aclose()
 
 
-async def _ask(client: asyncio_http.Client, url: str, body: bytes = b"{}") -> bytes:
+async def _ask(client: AsyncioTransport, url: str, body: bytes = b"{}") -> bytes:
     answer = await client.post(url, {}, body, stream=False)
     try:
         return await answer.read_all()
@@ -56,7 +57,7 @@ async def _ask(client: asyncio_http.Client, url: str, body: bytes = b"{}") -> by
         await answer.aclose()
 
 
-async def test_idle_connection_closed_by_peer_is_replaced(client: asyncio_http.Client) -> None:
+async def test_idle_connection_closed_by_peer_is_replaced(client: AsyncioTransport) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(_WHOLE % number)
@@ -70,7 +71,7 @@ async def test_idle_connection_closed_by_peer_is_replaced(client: asyncio_http.C
         assert await _ask(client, url) == b"001"
 
 
-async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: asyncio_http.Client) -> None:
+async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: AsyncioTransport) -> None:
     counts: list[int] = []
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,7 +85,7 @@ async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: async
 
 
 @pytest.mark.parametrize("stray", [b"x", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"])
-async def test_unrequested_response_is_discarded(client: asyncio_http.Client, stray: bytes) -> None:
+async def test_unrequested_response_is_discarded(client: AsyncioTransport, stray: bytes) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readuntil(b"{}"):
             writer.write(_WHOLE % number + (stray if number == 0 else b""))
@@ -93,7 +94,7 @@ async def test_unrequested_response_is_discarded(client: asyncio_http.Client, st
         assert [await _ask(client, url) for _ in range(3)] == [b"000", b"001", b"001"]
 
 
-async def test_a_body_without_a_length_ends_with_its_connection(client: asyncio_http.Client) -> None:
+async def test_a_body_without_a_length_ends_with_its_connection(client: AsyncioTransport) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
@@ -102,7 +103,7 @@ async def test_a_body_without_a_length_ends_with_its_connection(client: asyncio_
         assert await _ask(client, url) == b"all of it"
 
 
-async def test_interim_responses_are_skipped(client: asyncio_http.Client) -> None:
+async def test_interim_responses_are_skipped(client: AsyncioTransport) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: <x>\r\n\r\n" + _WHOLE % number)
@@ -122,9 +123,7 @@ async def test_interim_responses_are_skipped(client: asyncio_http.Client) -> Non
     ],
     ids=["header", "headers", "interim", "trailer"],
 )
-async def test_headers_without_end_are_cut_off(
-    client: asyncio_http.Client, first: bytes, more: bytes
-) -> None:
+async def test_headers_without_end_are_cut_off(client: AsyncioTransport, first: bytes, more: bytes) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(first)
@@ -138,7 +137,7 @@ async def test_headers_without_end_are_cut_off(
                 await _ask(client, url)
 
 
-async def test_body_in_small_chunks_takes_little_more_than_its_bytes(client: asyncio_http.Client) -> None:
+async def test_body_in_small_chunks_takes_little_more_than_its_bytes(client: AsyncioTransport) -> None:
     count = 200_000
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -160,7 +159,7 @@ async def test_body_in_small_chunks_takes_little_more_than_its_bytes(client: asy
     assert most < 6 * 2**20
 
 
-async def test_response_that_is_not_http_is_a_failure(client: asyncio_http.Client) -> None:
+async def test_response_that_is_not_http_is_a_failure(client: AsyncioTransport) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"SSH-2.0-other\r\n")
@@ -171,7 +170,7 @@ async def test_response_that_is_not_http_is_a_failure(client: asyncio_http.Clien
             await _ask(client, url)
 
 
-async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: asyncio_http.Client) -> None:
+async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: AsyncioTransport) -> None:
     size, sent = 64 * 2**20, asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,7 +192,7 @@ async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: asyn
         assert read == size
 
 
-async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: asyncio_http.Client) -> None:
+async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: AsyncioTransport) -> None:
     request, gone = asyncio.Event(), asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -212,7 +211,7 @@ async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: async
 
 
 async def test_idle_connections_are_closed_after_a_while(
-    client: asyncio_http.Client, monkeypatch: pytest.MonkeyPatch, without_gc: None
+    client: AsyncioTransport, monkeypatch: pytest.MonkeyPatch, without_gc: None
 ) -> None:
     monkeypatch.setattr(asyncio_http, "_IDLE_SECONDS", 0.01)
     ends, freed = asyncio.Semaphore(0), asyncio.Semaphore(0)
@@ -232,12 +231,12 @@ async def test_idle_connections_are_closed_after_a_while(
             await event.acquire()
 
 
-async def test_no_header_brings_another_one_with_it(client: asyncio_http.Client) -> None:
+async def test_no_header_brings_another_one_with_it(client: AsyncioTransport) -> None:
     with pytest.raises(UpstreamFailure, match="cannot receive these headers"):
         await client.post("http://127.0.0.1:1/v1", {"X": "a\r\nY: b"}, b"{}", stream=False)
 
 
-async def test_of_two_spellings_of_a_header_the_later_one_goes(client: asyncio_http.Client) -> None:
+async def test_of_two_spellings_of_a_header_the_later_one_goes(client: AsyncioTransport) -> None:
     heads: list[bytes] = []
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold.cli.doctor import shared_gpus
 from sixfold.clients.chat.listing import ModelQueries
-from sixfold.clients.chat.transport import open_transport
+from sixfold.clients.chat.transports.scheme import SchemeTransport
 from sixfold.clients.gpu_holders import LlamaRouterHolder
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import Outcome, RunReports, RunStopped, Worker, WorkerSpec
@@ -111,7 +111,7 @@ class Router(LocalModels):
 
 @pytest.mark.parametrize("swap", [False, True], ids=["router", "swap"])
 async def test_llama_servers_unload_one_model(swap: bool) -> None:
-    transport = open_transport(5, 5)
+    transport = SchemeTransport(5, 5)
     async with listening(Router()) as server:
         queries = ModelQueries(transport, f"http://127.0.0.1:{server.port}/v1", _no_headers)
         holder = LlamaRouterHolder("llamacpp", queries, swap=swap)
@@ -126,7 +126,7 @@ async def _no_headers(_method: str, _url: str, _body: bytes) -> dict[str, str]:
 
 
 async def test_a_llama_server_with_one_model_is_no_member() -> None:
-    transport = open_transport(5, 5)
+    transport = SchemeTransport(5, 5)
     async with listening(LocalModels({"/models": {"data": [{"id": "gemma"}]}})) as server:
         queries = ModelQueries(transport, f"http://127.0.0.1:{server.port}/v1", _no_headers)
         assert await LlamaRouterHolder("llamacpp", queries).residents() is None

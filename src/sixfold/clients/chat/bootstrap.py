@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sixfold import errors
 from sixfold.clients.chat.llama import building as llama
 from sixfold.clients.chat.servers import PROBE_SECONDS, ModelServer, ModelServers, ServerStatus
-from sixfold.clients.chat.transport import open_transport
+from sixfold.clients.chat.transports.scheme import SchemeTransport
 from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.tenants import Tenant
@@ -266,7 +266,7 @@ def _opener(
     settings: Settings, policy: GatewayPolicy, tracing: Tracing | None
 ) -> Callable[[GatewayPolicy], ModelServers]:
     """Return a function that opens the servers of a policy; they share connections and loaded models."""
-    transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
+    transport = SchemeTransport(policy.connect_seconds, policy.timeout_seconds)
     if tracing is not None:
         transport = tracing.wrap_transport(transport)
     embedded = llama.build(policy.servers, settings.data_dir / "weights", transport)

@@ -40,7 +40,7 @@ class _Address(NamedTuple):
     request_prefix: bytes
 
 
-class Client:
+class AsyncioTransport:
     """A connection pool, with one timer for all busy connections and one for all idle ones."""
 
     def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
@@ -190,7 +190,9 @@ class _ConnectionReset(Exception):
 class _Connection(asyncio.Protocol):
     """A connection; between two responses it accepts no data."""
 
-    def __init__(self, client: Client, endpoint: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, client: AsyncioTransport, endpoint: tuple[str, int], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.endpoint = endpoint
         self.loop = loop
         self.last_activity = 0.0

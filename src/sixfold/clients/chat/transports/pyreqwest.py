@@ -16,7 +16,7 @@ from sixfold.clients.chat.transport import HEADERS, MAX_RESPONSE_BYTES, USER_AGE
 from sixfold.core.gateway.ports import UpstreamFailure
 
 
-class Client:
+class PyreqwestTransport:
     """A transport with one pyreqwest client."""
 
     def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
