@@ -79,6 +79,53 @@ async def test_the_text_of_a_graph_has_eleven_pixels(
         assert max(box["width"] for box in boxes) <= 216 * 1.35
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_a_graph_taller_than_its_pane_is_zoomed(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+        page = tab.page
+        await tab.open("/workflows/video-to-video")
+        await page.wait_for_selector(".node.has-inputs")
+        card, pane = page.locator(".node .card").first, page.locator("[data-pane]")
+
+        async def is_scaled(by: float) -> bool:
+            """Return whether the cards are `by` times as large as at the last call."""
+            nonlocal before
+            before, last = (await card.bounding_box())["width"], before
+            return abs(before / last / by - 1) < 0.02
+
+        before = (await card.bounding_box())["width"]
+        await page.click("[aria-label='Zoom in']")
+        assert await is_scaled(1.25)
+        await pane.press("-")
+        assert await is_scaled(0.8)
+        # What is under the pointer stays there.
+        label = page.locator(".node.has-inputs .title").first
+        await label.scroll_into_view_if_needed()
+        box = await label.bounding_box()
+        await page.mouse.move(box["x"] + 4, box["y"] + 4)
+        await page.keyboard.down("Control")
+        await page.mouse.wheel(0, -100)
+        await page.keyboard.up("Control")
+        assert await is_scaled(1.15)
+        moved = await label.bounding_box()
+        assert abs(moved["x"] - box["x"]) < 3
+        assert abs(moved["y"] - box["y"]) < 3
+        await page.mouse.down()
+        await page.mouse.up()
+        assert (await page.evaluate("document.activeElement.id")).startswith("in-")
+        await page.click("text='Fit'")
+        area = await pane.bounding_box()
+        cards = [await each.bounding_box() for each in await page.locator(".node .card").all()]
+        for at, side in (("x", "width"), ("y", "height")):
+            assert min(each[at] for each in cards) >= area[at]
+            assert max(each[at] + each[side] for each in cards) <= area[at] + area[side]
+        await page.click("text='Fit'")
+        assert (await page.evaluate(SEEN))[0] >= 11
+
+
 async def test_a_run_brings_the_graph_into_view(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, Look(width=1440)) as tab:

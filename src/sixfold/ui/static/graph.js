@@ -1,5 +1,5 @@
 "use strict";
-// The workflow graph: panning and zooming, node states during a run, and input labels.
+// The workflow graph: moving and zooming, node states during a run, and input labels.
 for (const pane of document.querySelectorAll("[data-pane]")) {
   const SVG = "http://www.w3.org/2000/svg";
   const LEGIBLE = 11 / 12.5; // the scale at which the smallest text of a drawing has 11 pixels
@@ -7,73 +7,89 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   // The same graph with fewer and fewer columns beside each other.
   const drawings = [pane.querySelector("svg"), ...(pane.querySelector("template")?.content.querySelectorAll("svg") ?? [])];
   const status = document.getElementById("graph-status");
-  // A drawing that is too tall for the pane is scrolled in it.
-  let [svg, nodes, tall] = [drawings[0], new Map(), false];
+  let [svg, nodes] = [drawings[0], new Map()];
   const titles = (node) => node.querySelector("title").textContent;
 
-  // -- panning and zooming -------------------------------------------------------------------------
+  // -- zooming, and moving what is larger than the pane ----------------------------------------------
 
-  let [x, y, scale] = [0, 0, 1];
-  const draw = () => { svg.style.transform = `translate(${x}px, ${y}px) scale(${scale})`; };
-  const zoom = (by, atX = pane.clientWidth / 2, atY = pane.clientHeight / 2) => {
-    const next = Math.min(12, Math.max(0.25, scale * by));
-    [x, y] = [atX - ((atX - x) * next) / scale, atY - ((atY - y) * next) / scale];
-    scale = next;
-    draw();
-  };
-  // The whole drawing in the middle of the pane; a small one is not blown up.
-  const fit = () => {
-    scale = tall ? 1 : Math.min(1, LARGEST / fitting(svg));
-    [x, y] = [pane.clientWidth, pane.clientHeight].map((side) => (side * (1 - scale)) / 2);
-    draw();
-  };
-  const position = (event) => {
+  const SMALLEST = 0.1, GREATEST = 4;
+  const sizeOf = (drawing) => drawing.viewBox.baseVal;
+  // The size of the pane without its border, and whether or not it has scroll bars.
+  const width = () => pane.offsetWidth - 2, height = () => pane.offsetHeight - 2;
+  const fitting = (drawing) => Math.min(width() / sizeOf(drawing).width, height() / sizeOf(drawing).height);
+  // The widest drawing with legible text.
+  const bestDrawing = () => drawings.find((each) => width() / sizeOf(each).width >= LEGIBLE) ?? drawings.at(-1);
+  const wholeScale = () => Math.min(LARGEST, fitting(svg));
+  // The scale at which a drawing is shown first: whole, or as wide as the pane, or with the smallest legible text.
+  const firstScale = () => (fitting(svg) >= LEGIBLE ? wholeScale() : Math.max(LEGIBLE, Math.min(LARGEST, width() / sizeOf(svg).width)));
+
+  let scale = 1;
+  let isChosen = false; // whether the user has changed the scale
+  // The box of the drawing fills the pane, and is larger if the scale needs it; the drawing is in its middle.
+  function setScale(next) {
+    scale = Math.min(GREATEST, Math.max(Math.min(SMALLEST, wholeScale()), next));
+    const [wide, tall] = [scale * sizeOf(svg).width, scale * sizeOf(svg).height];
+    svg.style.width = wide > width() + 0.5 ? `${wide}px` : "";
+    svg.style.height = tall > height() + 0.5 ? `${tall}px` : "";
+    svg.style.transform = svg.style.width || svg.style.height ? "" : `scale(${scale / fitting(svg)})`;
+  }
+  // Changes the scale; what is at `from`, in pixels of the window, is at `to` afterwards.
+  function zoom(by, from = middle(), to = from) {
+    const place = new DOMPoint(...from).matrixTransform(svg.getScreenCTM().inverse());
+    isChosen = true;
+    setScale(scale * by);
+    const now = place.matrixTransform(svg.getScreenCTM());
+    pane.scrollBy({ left: now.x - to[0], top: now.y - to[1], behavior: "instant" });
+  }
+  function middle() {
     const box = pane.getBoundingClientRect();
-    return [event.clientX - box.x, event.clientY - box.y];
-  };
+    return [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+  }
+  // The whole drawing; a second time, the scale at which it was shown first.
+  function fit() {
+    isChosen = true;
+    setScale(Math.abs(scale / wholeScale() - 1) < 0.01 ? firstScale() : wholeScale());
+  }
 
-  const pointers = new Map(); // touches by pointer ID
+  let dragPoint = null; // where the mouse is that drags the drawing
   let moved = 0; // pixels since the last pointer went down
-  const pinch = () => {
-    const [a, b] = [...pointers.values()];
-    return [Math.hypot(a[0] - b[0], a[1] - b[1]), (a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
-  };
   pane.addEventListener("pointerdown", (event) => {
+    moved = 0;
+    if (event.pointerType !== "mouse" || event.button) return; // a finger scrolls
     pane.setPointerCapture(event.pointerId);
-    if (!pointers.size) moved = 0;
-    pointers.set(event.pointerId, position(event));
+    dragPoint = [event.clientX, event.clientY];
   });
   pane.addEventListener("pointermove", (event) => {
-    if (!pointers.has(event.pointerId)) return;
-    const [before, at] = [pointers.get(event.pointerId), position(event)];
-    moved += Math.hypot(at[0] - before[0], at[1] - before[1]);
-    if (pointers.size === 2 && !tall) {
-      const [distance] = pinch();
-      pointers.set(event.pointerId, at);
-      const [now, middleX, middleY] = pinch();
-      if (distance > 0) zoom(now / distance, middleX, middleY);
-      return;
-    }
-    pointers.set(event.pointerId, at);
-    if (tall) return;
-    [x, y] = [x + at[0] - before[0], y + at[1] - before[1]];
-    draw();
+    if (!dragPoint) return;
+    const [byX, byY] = [event.clientX - dragPoint[0], event.clientY - dragPoint[1]];
+    dragPoint = [event.clientX, event.clientY];
+    moved += Math.hypot(byX, byY);
+    pane.scrollBy({ left: -byX, top: -byY, behavior: "instant" });
   });
-  for (const type of ["pointerup", "pointercancel"]) pane.addEventListener(type, (event) => pointers.delete(event.pointerId));
+  for (const type of ["pointerup", "pointercancel"]) pane.addEventListener(type, () => { dragPoint = null; });
   pane.addEventListener("pointerup", (event) => {
-    const node = moved < 5 && document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-node]");
+    const node = moved < 5 && !event.button && document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-node]");
     if (node) choose(node);
   });
-  pane.addEventListener("wheel", (event) => {
-    if (tall || (!event.ctrlKey && !event.metaKey)) return;
+  const pinch = ([a, b]) => [Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY), [(a.clientX + b.clientX) / 2, (a.clientY + b.clientY) / 2]];
+  let lastPinch = null; // distance and middle of two fingers
+  pane.addEventListener("touchstart", ({ touches }) => { lastPinch = touches.length === 2 ? pinch(touches) : null; }, { passive: true });
+  pane.addEventListener("touchmove", (event) => {
+    if (!lastPinch || event.touches.length !== 2 || !event.cancelable) return;
     event.preventDefault();
-    zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, ...position(event));
+    const now = pinch(event.touches);
+    if (lastPinch[0] > 0) zoom(now[0] / lastPinch[0], lastPinch[1], now[1]);
+    lastPinch = now;
+  }, { passive: false });
+  pane.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, [event.clientX, event.clientY]);
   }, { passive: false });
   pane.addEventListener("keydown", (event) => {
-    if (tall) return;
-    const step = { ArrowLeft: [40, 0], ArrowRight: [-40, 0], ArrowUp: [0, 40], ArrowDown: [0, -40] }[event.key];
-    if (step) { [x, y] = [x + step[0], y + step[1]]; draw(); }
-    else if (event.key === "+" || event.key === "-") zoom(event.key === "+" ? 1.25 : 0.8);
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const by = { "+": 1.25, "=": 1.25, "-": 0.8 }[event.key];
+    if (by) zoom(by);
     else if (event.key === "0") fit();
     else return;
     event.preventDefault();
@@ -81,12 +97,6 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   for (const button of document.querySelectorAll("[data-zoom]")) {
     button.addEventListener("click", () => (Number(button.dataset.zoom) ? zoom(Number(button.dataset.zoom)) : fit()));
   }
-
-  const sizeOf = (drawing) => drawing.viewBox.baseVal;
-  const width = () => pane.offsetWidth - 2; // without its border, and whether or not it has a scroll bar
-  const fitting = (drawing) => Math.min(width() / sizeOf(drawing).width, pane.clientHeight / sizeOf(drawing).height);
-  // The widest drawing with legible text.
-  const bestDrawing = () => drawings.find((each) => width() / sizeOf(each).width >= LEGIBLE) ?? drawings.at(-1);
 
   // -- inputs on their nodes -----------------------------------------------------------------------
 
@@ -208,10 +218,8 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   function reveal(node) {
     const [area, box] = [pane.getBoundingClientRect(), node.getBoundingClientRect()];
     if (box.left >= area.left && box.right <= area.right && box.top >= area.top && box.bottom <= area.bottom) return;
-    if (tall) { pane.scrollTo({ top: pane.scrollTop + (box.top + box.bottom - area.top - area.bottom) / 2, behavior: "smooth" }); return; }
-    x += (area.left + area.right - box.left - box.right) / 2;
-    y += (area.top + area.bottom - box.top - box.bottom) / 2;
-    draw();
+    const [left, top] = [(box.left + box.right - area.left - area.right) / 2, (box.top + box.bottom - area.top - area.bottom) / 2];
+    pane.scrollBy({ left, top, behavior: pause ? "smooth" : "instant" });
   }
 
   function showState(event) {
@@ -250,20 +258,17 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   // Shows the drawing for the width of the page, with the states of the run.
   function redraw() {
     const chosen = bestDrawing();
+    if (chosen === svg && nodes.size) { setScale(isChosen ? scale : firstScale()); return; }
+    isChosen = false;
     pane.querySelector("svg").replaceWith(chosen);
     svg = chosen;
-    tall = fitting(svg) < LEGIBLE && width() / sizeOf(svg).width >= LEGIBLE;
-    svg.style.maxWidth = tall ? `${Math.round(LARGEST * sizeOf(svg).width)}px` : "";
-    pane.classList.toggle("scrolls", tall);
-    for (const each of document.querySelectorAll(".pane-tools")) each.classList.toggle("scrolls", tall);
     nodes = new Map([...svg.querySelectorAll("[data-node]")].map((each) => [each.dataset.node, each]));
     nodes.forEach(label);
     clear();
     shown.forEach(showState);
     results.forEach(showResult);
-    fit();
-    // A graph that is too wide for every drawing begins at its start.
-    if (!tall && fitting(svg) < LEGIBLE) zoom(LEGIBLE / fitting(svg), 0);
+    setScale(firstScale());
+    pane.scrollTo(0, 0);
   }
   let pixels = "";
   new ResizeObserver(() => {
