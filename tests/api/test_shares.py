@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -119,6 +120,30 @@ async def test_a_run_is_read_by_a_stranger_until_its_share_ends(any_database_app
     assert (await app.client.delete(f"{PATH}/{shared['id']}", headers=app.bearer)).status_code == 204
     assert [(await visitor.get(path)).status_code for path in (f"/s/{token}", file)] == [404, 404]
     assert await list_shares(app) == []
+
+
+async def test_a_shared_run_fills_the_form_of_its_model(app: AppFixture) -> None:
+    result, visitor = await run(app), stranger(app)
+    shared = await share(app, "run", result["id"])
+    token = shared["url"].rpartition("/")[2]
+    path = f"/catalog/ra2?share={token}"
+    assert f'href="{path}">Make your own' in (await visitor.get(f"/s/{token}")).text
+    form = (await visitor.get(path)).text
+    assert ">a quiet harbour</textarea>" in form
+    assert f'href="/signin?next={quote(path, safe="/")}"' in form
+    restricted = await share(app, "run", result["id"], **{"with": "cleo@example.com"})
+    other = restricted["url"].rpartition("/")[2]
+    page = await put_page(app)
+    wrong = (f"/catalog/ra1?share={token}", "/catalog/ra2?share=x", f"/catalog/ra2?share={page}")
+    assert [(await visitor.get(each)).status_code for each in wrong] == [404, 404, 404]
+    assert (await visitor.get(f"/catalog/ra2?share={other}")).status_code == 401
+
+
+async def put_page(app: AppFixture) -> str:
+    """Share a page of the memory and return the token."""
+    page = {"slug": "work/plan", "title": "plan", "body": "lantern"}
+    assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
+    return (await share(app, "page", "work/plan"))["url"].rpartition("/")[2]
 
 
 async def test_a_page_of_a_run_shows_nothing_beside_it(app: AppFixture) -> None:

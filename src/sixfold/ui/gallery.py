@@ -18,7 +18,7 @@ from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.shares import content
+from sixfold.ui.shares.text_inputs import text_inputs
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
@@ -98,7 +98,7 @@ class PublishForms:
             _tags(form.get("tags", "")),
             is_unlisted="unlisted" in form,
             model="" if model is None else model.name,
-            inputs={} if model is None else content.text_inputs(prediction.inputs, model),
+            inputs={} if model is None else text_inputs(prediction.inputs, model),
         )
         name = form.get("name", "").strip().lower()
         try:

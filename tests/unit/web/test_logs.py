@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import secrets
 
 import pytest
 
@@ -42,6 +43,12 @@ def test_no_key_of_a_provider_survives(key: str, around: str) -> None:
 )
 def test_field_named_a_secret_is_redacted(text: str) -> None:
     assert "hunter2" not in logs.redact(text)
+
+
+@pytest.mark.parametrize("path", ["/s/{}", "/s/{}/files/1.png", "/catalog/ra1?share={}"])
+def test_the_token_of_a_share_is_redacted(path: str) -> None:
+    token = secrets.token_urlsafe(24)
+    assert token not in logs.redact(f"GET {path.format(token)} 200")
 
 
 def test_text_without_secrets_is_not_redacted() -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
@@ -15,8 +16,10 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.shares import objects, shares
 from sixfold.ui.auth import PageUser
 from sixfold.ui.catalog import example_outputs
+from sixfold.ui.shares.text_inputs import text_inputs
 from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 
@@ -24,6 +27,8 @@ from sixfold.web.services import WebServices
 _EXAMPLE = "example"
 _POST = "post_"
 _OPTIONS = ("hardware", "variant")
+# The query parameters that choose the values of a form.
+_PARAMETERS = ("from", "as", "share", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,12 @@ class InitialValues:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+def query_of(request: Request) -> str:
+    """Return the query that opens the same form again, such as `?from=example`, or ""."""
+    parameters = {name: request.query_params[name] for name in _PARAMETERS if name in request.query_params}
+    return f"?{urlencode(parameters)}" if parameters else ""
+
+
 async def of_request(
     services: WebServices, request: Request, user: PageUser | None, model: Model
 ) -> InitialValues:
@@ -46,8 +57,8 @@ async def of_request(
 
     `run` is a run of this model, which the page shows again; an unknown one is ignored, since it may be
     deleted. `from` is the example or a prediction; with `as`, the output of that prediction is the input of
-    this name. A post of the gallery gives the inputs that its author published. Raises `NotFound` for an
-    unknown prediction or post.
+    this name. A post of the gallery gives the inputs that its author published, and `share`, the token of a
+    shared run, those that its page shows. Raises `NotFound` for an unknown prediction, post or share.
     """
     query = request.query_params
     origin = query.get("from", "")
@@ -59,6 +70,8 @@ async def of_request(
         if post.model != model.name:
             raise errors.NotFound("The post was made with another model")
         return InitialValues({name: value for name, value in post.inputs.items() if model.takes(name)})
+    if query.get("share"):
+        return InitialValues(await _shared(services, user, model, query["share"]))
     if user is None:
         return InitialValues()
     run = query.get("run", "")
@@ -83,6 +96,18 @@ async def _again(services: WebServices, model: Model, prediction: Prediction, ru
     options = {"hardware": prediction.hardware, "variant": prediction.task.inputs.get("variant")}
     values = {name: value for name, value in inputs.items() if model.takes(name)}
     return InitialValues(values, {name: options[name] for name in _OPTIONS if options[name]}, run)
+
+
+async def _shared(services: WebServices, user: PageUser | None, model: Model, token: str) -> dict[str, Any]:
+    """Return the inputs that the page of a shared run shows."""
+    viewer = None if user is None else user.principal
+    share = await services.database.read(shares.opened(token, viewer), snapshot=False)
+    if share.kind != "run":
+        raise errors.NotFound("The link does not share a run")
+    prediction = await services.database.read(objects.run(share.tenant, share.object_id))
+    if prediction.model != model.name:
+        raise errors.NotFound("The run was made with another model")
+    return text_inputs(prediction.inputs, model)
 
 
 def _output_as(services: WebServices, model: Model, prediction: Prediction, name: str) -> dict[str, Any]:

@@ -213,6 +213,7 @@ class CatalogPages:
             max_bytes=self._services.settings.upload_body_bytes,
             samples=code_samples.build(self._services.settings.base_url, model.name, inputs),
             user=user,
+            query=initial_values.query_of(request),
         )
 
     # -- template values -------------------------------------------------------------------------

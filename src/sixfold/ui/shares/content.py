@@ -10,7 +10,6 @@ from typing import Any
 from markupsafe import Markup
 
 from sixfold import errors
-from sixfold.core.catalog.inputs import MEDIA_TYPES
 from sixfold.core.catalog.models import Model
 from sixfold.core.files.files import FileNotFound
 from sixfold.core.gateway.conversations.chats import ChatStore
@@ -18,7 +17,6 @@ from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.memory import markdown
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.provenance import redaction
 from sixfold.core.shares import objects
 from sixfold.core.shares.shares import Share
 from sixfold.core.workflows.workflows import Workflow
@@ -29,12 +27,12 @@ from sixfold.ui.memory.markdown import RenderContext
 from sixfold.ui.predictions import output_view
 from sixfold.ui.predictions.output_view import OutputFileView
 from sixfold.ui.shares.files import SharedFiles
+from sixfold.ui.shares.text_inputs import text_inputs
 from sixfold.ui.workflows import WorkflowCards
 from sixfold.web.services import WebServices
 
 MAX_MESSAGES = 200
 _MAX_VALUE = 4000
-_FILE_ADDRESSES = (MEDIA_PATH, "/uploads/", "blob_", "data:")
 # Files of a shared workflow.
 GRAPH, DOWNLOAD = "graph.svg", "workflow"
 
@@ -201,23 +199,6 @@ class SharedContents:
         pictures = [alias for alias in content.files.sources if alias.endswith((".png", ".jpg", ".webp"))]
         content.image = pictures[0] if pictures else ""
         return content
-
-
-def text_inputs(inputs: Mapping[str, Any], model: Model | None) -> dict[str, Any]:
-    """Return the inputs of a run that are no files, without secrets in URLs; none for an unknown model."""
-    types = {} if model is None else {each.name: each.type for each in model.inputs}
-    plain = {name: value for name, value in inputs.items() if types.get(name, "file") not in MEDIA_TYPES}
-    cleaned = redaction.clean(plain)
-    return {
-        name: cleaned[name]
-        for name in plain
-        if name in cleaned and not redaction.replaced({name: cleaned[name]}) and not _has_file(cleaned[name])
-    }
-
-
-def _has_file(value: object) -> bool:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return any(address in text for address in _FILE_ADDRESSES)
 
 
 def _text_inputs(prediction: Prediction, model: Model | None) -> list[tuple[str, str]]:

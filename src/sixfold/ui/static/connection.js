@@ -196,6 +196,7 @@ window.connection = (() => {
     return { close };
   }
 
+  document.addEventListener("click", ({ target }) => { if (target.closest?.("[data-keep-draft]")) saveDraft(); });
   addEventListener("offline", lose);
   addEventListener("online", async () => { if (await ping()) recover(); });
   restoreDraft();

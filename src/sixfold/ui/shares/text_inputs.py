@@ -1,0 +1,31 @@
+"""The inputs of a run that its share and its post show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core.catalog.inputs import MEDIA_TYPES
+from sixfold.core.catalog.models import Model
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.provenance import redaction
+
+_FILE_ADDRESSES = (MEDIA_PATH, "/uploads/", "blob_", "data:")
+
+
+def text_inputs(inputs: Mapping[str, Any], model: Model | None) -> dict[str, Any]:
+    """Return the inputs of a run that are no files, without secrets in URLs; none for an unknown model."""
+    types = {} if model is None else {each.name: each.type for each in model.inputs}
+    plain = {name: value for name, value in inputs.items() if types.get(name, "file") not in MEDIA_TYPES}
+    cleaned = redaction.clean(plain)
+    return {
+        name: cleaned[name]
+        for name in plain
+        if name in cleaned and not redaction.replaced({name: cleaned[name]}) and not _has_file(cleaned[name])
+    }
+
+
+def _has_file(value: object) -> bool:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return any(address in text for address in _FILE_ADDRESSES)
