@@ -7,17 +7,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.predictions.states import PredictionState
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import Look
 from tests.api.test_marks_browser import LEFT, RIGHT, photo
-from tests.api.test_pages import signed_in
+from tests.api.test_pages import HTML, signed_in
 
 
 async def test_a_submitted_form_starts_a_run_with_typed_inputs(app: AppFixture) -> None:
@@ -30,6 +30,53 @@ async def test_a_submitted_form_starts_a_run_with_typed_inputs(app: AppFixture) 
     assert prediction.inputs["seed"] == 7
     # A switch that is off is not sent.
     assert prediction.inputs["enable_safety_checker"] is False
+
+
+async def test_the_form_of_the_start_page_names_its_model(app: AppFixture) -> None:
+    csrf = await signed_in(app)
+    page = await app.client.get("/", headers=HTML)
+    assert '<form class="generate" id="generate" method="post" action="/pages/forms"' in page.text
+    answer = await app.client.post("/pages/forms", data={"csrf": csrf, "model": "anime", "prompt": "a fox"})
+    assert answer.status_code == 303
+    prediction = await app.product.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    assert (prediction.model, prediction.inputs["prompt"]) == ("anime", "a fox")
+    answer = await app.client.post("/pages/forms", data={"csrf": csrf, "prompt": "a fox"})
+    assert answer.status_code == 404
+
+
+async def test_files_of_a_form_are_stored_as_inputs(app: AppFixture, tmp_path: Path) -> None:
+    csrf = await signed_in(app)
+    png = photo(tmp_path).read_bytes()
+
+    async def submit(name: str, content: bytes, token: str = csrf) -> httpx.Response:
+        files = {name: ("photo.png", content, "image/png"), "file.mask": ("", b"")}
+        return await app.client.post("/pages/forms/remove-background", data={"csrf": token}, files=files)
+
+    answer = await submit("file.image_url", png)
+    assert answer.status_code == 303, answer.text
+    prediction = await app.product.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    stored = await app.client.get(prediction.inputs["image_url"])
+    assert stored.content == png
+    for name, content, text in (
+        ("file.image_url", b"text", "not a supported image"),
+        ("file.other", png, "takes no file named"),
+    ):
+        answer = await submit(name, content)
+        assert answer.status_code == 400
+        assert text in answer.text
+    assert (await submit("file.image_url", png, "x")).status_code == 403
+
+
+async def test_the_page_of_a_run_cancels_it_with_a_form(app: AppFixture) -> None:
+    csrf = await signed_in(app)
+    answer = await app.client.post("/pages/forms/ra2", data={"csrf": csrf, "prompt": "SLOW fox"})
+    path = answer.headers["location"]
+    assert f'action="{path}/cancel"' in (await app.client.get(path)).text
+    assert (await app.client.post(f"{path}/cancel", data={"csrf": "x"})).status_code == 403
+    answer = await app.client.post(f"{path}/cancel", data={"csrf": csrf})
+    assert (answer.status_code, answer.headers["location"]) == (303, path)
+    prediction = await app.product.predictions.get_any(path.rpartition("/")[2])
+    assert (await app.product.predictions.wait(prediction, 30)).state is PredictionState.CANCELED
 
 
 @pytest.mark.parametrize(
@@ -49,6 +96,7 @@ async def test_a_wrong_form_is_refused_on_a_page(
     answer = await app.client.post(f"/pages/forms/{model}", data={"csrf": csrf, **form})
     assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
     assert text in answer.text
+    assert f'href="/catalog/{model}">Back to the form' in answer.text
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -60,9 +108,9 @@ async def test_a_box_cuts_out_a_subject_without_javascript(
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, Look(width=390, scripts=False)) as tab:
         page = tab.page
-        file = await app.product.media.upload(Tenant(app.account.id), photo(tmp_path), "image/png")
         await tab.open("/catalog/remove-background")
-        await page.fill("#in-image_url", f"{app.product.settings.base_url}{MEDIA_PATH}{file.name}")
+        assert not await page.is_visible("#file-image_url + .choose")
+        await page.set_input_files("#file-image_url", photo(tmp_path))
         await page.fill("#in-box", "20, 40, 145, 200")
         await page.click("#run .actions .primary")
         await page.wait_for_url("**/predictions/pred_*")

@@ -46,6 +46,17 @@ async def test_workflow_page_draws_every_node_without_inline_style(app: AppFixtu
         assert f'<a href="{model["sources"][0]}" rel="noreferrer">' in page.text
 
 
+async def test_the_form_for_imports_works_without_a_script(app: AppFixture) -> None:
+    token = await signed_in(app)
+    path, content = "/pages/workflow-import", json.dumps(GRAPH).encode()
+    files = {"file": ("My graph.json", content, "application/json")}
+    answer = await app.client.post(path, data={"csrf": token}, files=files)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/workflows/my-graph")
+    assert (await app.client.post(path, data={"csrf": "x"}, files=files)).status_code == 403
+    for wrong in ({"file": ("", b"")}, {"file": ("a.json", b"{")}):
+        assert (await app.client.post(path, data={"csrf": token}, files=wrong)).status_code == 400
+
+
 async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) -> None:
     token = await signed_in(app)
     content = json.dumps(GRAPH).encode()

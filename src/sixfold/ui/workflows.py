@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Protocol
 from urllib.parse import quote
 
 from markupsafe import Markup
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
@@ -27,7 +30,7 @@ from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import example_outputs, initial_values, input_files
 from sixfold.ui.catalog.pages import MAX_FIELDS, form_fields, price_text
 from sixfold.ui.templating import PageTemplates
-from sixfold.web import requests, responses
+from sixfold.web import multipart, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
@@ -119,6 +122,7 @@ class WorkflowPages:
             "delete": auth.page(self.remove),
         }
         self.connect_form = auth.page(self.connect)
+        self.import_form = auth.signed_in(self.import_upload)
         self.max_bytes = services.settings.inline_body_bytes
 
     async def show_list(self, request: Request) -> Response:
@@ -191,6 +195,7 @@ class WorkflowPages:
             example=example_outputs.by_model().get(workflow.model),
             hue="workflows",
             user=user,
+            query=initial_values.query_of(request),
             base=PATH,
         )
 
@@ -226,6 +231,17 @@ class WorkflowPages:
         name = requests.query_text(request, "name", _MAX_NAME)
         workflow = await self._workflow_list.import_file(user.account_id, await request.body(), name)
         return responses.json({"path": f"/workflows/{workflow.slug}", "slug": workflow.slug}, 201)
+
+    async def import_upload(self, request: Request, user: PageUser) -> Response:
+        """Import the file of a form without JavaScript and show its workflow."""
+        async with multipart.form(request, max_files=1, max_fields=4) as form:
+            csrf, file = form.get("csrf"), form.get("file")
+            self._auth.check_csrf(request, user, csrf if isinstance(csrf, str) else None)
+            if not isinstance(file, UploadFile) or not file.filename:
+                raise errors.BadRequest("Choose a file first")
+            name = PurePath(file.filename).stem[:_MAX_NAME]
+            workflow = await self._workflow_list.import_file(user.account_id, await file.read(), name)
+        return RedirectResponse(f"/workflows/{quote(workflow.slug)}", 303)
 
     async def rename(self, request: Request, user: PageUser) -> Response:
         form = await self._auth.read_form(request, user)
@@ -302,6 +318,9 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
         RouteEntry("/workflows/{slug}", {"GET": workflows.show_workflow}, access=rights.PUBLIC),
         RouteEntry("/workflows/{slug}/graph.svg", {"GET": workflows.graph_svg}, access=rights.PUBLIC),
         RouteEntry("/workflows/{slug}/download", {"GET": workflows.download}, access=rights.PUBLIC),
+        RouteEntry(
+            "/pages/workflow-import", {"POST": workflows.import_form}, workflows.max_bytes, access=rights.RUN
+        ),
         *(
             RouteEntry(
                 f"/workflows/{{slug}}/{name}", {"POST": handler}, _FORM_BYTES, access=rights.RUN_ACCOUNT_READ

@@ -3,48 +3,91 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.predictions.run_api import RunRoutes
-from sixfold.web import requests
+from sixfold.ui.predictions.run_api import RunForm, RunRoutes
+from sixfold.web import bodies, multipart, requests
 from sixfold.web.routing import RouteEntry
 
 _NUMBERS = {"integer": int, "number": float}
+_MODEL, _OPTION, _FILE = "model", "option.", "file."
+Fields = Mapping[str, str]
+Files = Mapping[str, UploadFile]
 
 
 class FormRuns:
-    """The endpoint of forms without JavaScript."""
+    """The endpoints of forms without JavaScript."""
 
     def __init__(self, runs: RunRoutes, auth: PageAuth) -> None:
         self._runs = runs
         self._auth = auth
 
     async def run(self, request: Request, user: PageUser) -> Response:
-        """Start a run and redirect to its page."""
+        """Start a run of the model in the path and redirect to its page."""
+        async with self._form(request, user) as (fields, files):
+            return await self._start(request, user, requests.path_value(request, "name"), fields, files)
+
+    async def run_of_field(self, request: Request, user: PageUser) -> Response:
+        """Start a run of the model that the form names, and redirect to its page."""
         fields = await self._auth.read_form(request, user)
-        form = await self._runs.find(user, requests.path_value(request, "name"), _options(fields))
+        return await self._start(request, user, fields.get(_MODEL, ""), fields, {})
+
+    async def _start(
+        self, request: Request, user: PageUser, name: str, fields: Fields, files: Files
+    ) -> Response:
+        form = await self._runs.find(user, name, _options(fields))
         inputs = {
             descriptor.name: value
             for descriptor in form.model.inputs
             if (value := _value(descriptor, fields.get(descriptor.name, ""))) is not None
         }
-        prediction = await self._runs.submit(request, user, replace(form, inputs=inputs))
+        uploads = await self._store_files(user, form, files)
+        prediction = await self._runs.submit(request, user, replace(form, inputs={**inputs, **uploads}))
         return RedirectResponse(f"/predictions/{quote(prediction.id)}", 303)
 
+    @contextlib.asynccontextmanager
+    async def _form(self, request: Request, user: PageUser) -> AsyncIterator[tuple[Fields, Files]]:
+        """Yield the fields, and the files by the names of their inputs, after the CSRF check."""
+        if bodies.media_type(request) != multipart.TYPE:
+            yield await self._auth.read_form(request, user), {}
+            return
+        # A file field without a file is a part of its own.
+        maximum = multipart.MAX_FIELDS
+        async with multipart.form(request, max_files=maximum, max_fields=maximum) as form:
+            fields = {name: value for name, value in form.items() if isinstance(value, str)}
+            self._auth.check_csrf(request, user, fields.get("csrf"))
+            yield (
+                fields,
+                {
+                    name.removeprefix(_FILE): value
+                    for name, value in form.items()
+                    if isinstance(value, UploadFile) and value.filename and name.startswith(_FILE)
+                },
+            )
 
-def _options(fields: Mapping[str, str]) -> dict[str, str]:
-    prefix = "option."
+    async def _store_files(self, user: PageUser, form: RunForm, files: Files) -> dict[str, str]:
+        """Store the files of a form and return their URLs by input."""
+        kinds = {each.name: each.type for each in form.model.media_inputs}
+        unknown = next((name for name in files if name not in kinds), None)
+        if unknown is not None:
+            raise errors.BadRequest(f"{form.model.name} takes no file named {unknown[:100]!r}")
+        return {name: await self._runs.store_file(user, file, kinds[name]) for name, file in files.items()}
+
+
+def _options(fields: Fields) -> dict[str, str]:
     return {
-        name.removeprefix(prefix): text for name, text in fields.items() if text and name.startswith(prefix)
+        name.removeprefix(_OPTION): text for name, text in fields.items() if text and name.startswith(_OPTION)
     }
 
 
@@ -59,7 +102,11 @@ def _value(descriptor: Descriptor, text: str) -> Any:
     return text
 
 
-def routes(runs: RunRoutes, auth: PageAuth, max_bytes: int) -> tuple[RouteEntry, ...]:
-    """Return the route; its errors are pages."""
-    run = auth.signed_in(FormRuns(runs, auth).run)
-    return (RouteEntry("/pages/forms/{name:path}", {"POST": run}, max_bytes, access=rights.RUN),)
+def routes(runs: RunRoutes, auth: PageAuth, field_bytes: int, file_bytes: int) -> tuple[RouteEntry, ...]:
+    """Return the routes; their errors are pages."""
+    forms = FormRuns(runs, auth)
+    run, run_of_field = auth.signed_in(forms.run), auth.signed_in(forms.run_of_field)
+    return (
+        RouteEntry("/pages/forms", {"POST": run_of_field}, field_bytes, access=rights.RUN),
+        RouteEntry("/pages/forms/{name:path}", {"POST": run}, file_bytes, access=rights.RUN),
+    )

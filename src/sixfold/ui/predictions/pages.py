@@ -1,9 +1,11 @@
-"""`/predictions/{id}`: the page of one run with its result, receipt and lineage."""
+"""`/predictions/{id}`: the page of one run with its result, receipt and lineage, and its cancellation."""
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from sixfold.core.accounts import rights
 from sixfold.core.media.media import MEDIA_PATH
@@ -17,14 +19,19 @@ from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
+_FORM_BYTES = 4096
+
 
 class PredictionPages:
     """The page of a run."""
 
-    def __init__(self, services: WebServices, pages: PageTemplates, output_view: OutputView) -> None:
+    def __init__(
+        self, services: WebServices, pages: PageTemplates, output_view: OutputView, auth: PageAuth
+    ) -> None:
         self._services = services
         self._pages = pages
         self._output_view = output_view
+        self._auth = auth
 
     async def show_prediction(self, request: Request, user: PageUser) -> Response:
         """Show a prediction with its output, receipt and lineage."""
@@ -44,10 +51,20 @@ class PredictionPages:
             **self._output_view.values(prediction),
         )
 
+    async def cancel(self, request: Request, user: PageUser) -> Response:
+        await self._auth.read_form(request, user)
+        prediction_id = requests.path_value(request, "prediction_id")
+        prediction = await self._services.predictions.cancel(prediction_id, user.tenant)
+        return RedirectResponse(f"/predictions/{quote(prediction.id)}", 303)
+
 
 def routes(
     services: WebServices, pages: PageTemplates, output_view: OutputView, auth: PageAuth
 ) -> tuple[RouteEntry, ...]:
-    predictions = PredictionPages(services, pages, output_view)
-    show_prediction = auth.page(predictions.show_prediction)
-    return (RouteEntry("/predictions/{prediction_id}", {"GET": show_prediction}, access=rights.RUN),)
+    predictions = PredictionPages(services, pages, output_view, auth)
+    show_prediction, cancel = auth.page(predictions.show_prediction), auth.page(predictions.cancel)
+    path = "/predictions/{prediction_id}"
+    return (
+        RouteEntry(path, {"GET": show_prediction}, access=rights.RUN),
+        RouteEntry(f"{path}/cancel", {"POST": cancel}, _FORM_BYTES, access=rights.RUN),
+    )

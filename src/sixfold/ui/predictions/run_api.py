@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
+from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -21,7 +23,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.models import Model
-from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.media.media import MEDIA_PATH, Upload
 from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
@@ -36,6 +38,7 @@ from sixfold.web import bodies, requests, responses, uploads
 from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
 
 _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _SMALL_BODY_BYTES = 65_536
@@ -148,19 +151,37 @@ class RunRoutes:
         kind = request.query_params.get("kind", "")
         path = await asyncio.to_thread(self._new_path)
         try:
-            upload = await uploads.receive(request, path)
-            heads = media_types.heads_of(kind)
-            if heads and not re.match(heads.encode(), upload.head, re.DOTALL):
-                raise errors.BadRequest(f"This file is not a supported {kind} file ({upload.content_type})")
-            media_file = await self._services.media.upload(user.tenant, path, upload.content_type)
+            received = await uploads.receive(request, path)
+            upload = await self._store(user, received, kind)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
-        url = f"{self._services.settings.base_url}{MEDIA_PATH}{media_file.name}"
-        return responses.json(
-            {"url": url, "media_type": media_file.content_type, "bytes": media_file.size}, 201
-        )
+        document = {"url": self._url(upload), "media_type": upload.content_type, "bytes": upload.size}
+        return responses.json(document, 201)
+
+    async def store_file(self, user: PageUser, file: UploadFile, kind: str) -> str:
+        """Store a file of a form without JavaScript for an input of type `kind`; return its URL."""
+        path = await asyncio.to_thread(self._new_path)
+        try:
+            await asyncio.to_thread(_write, path, file)
+            head = await file.read(media_types.HEAD_BYTES)
+            claimed_type = (file.content_type or "").partition(";")[0].strip()
+            received = ReceivedUpload(path, file.size or 0, head, claimed_type)
+            return self._url(await self._store(user, received, kind))
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def _store(self, user: PageUser, received: ReceivedUpload, kind: str) -> Upload:
+        heads = media_types.heads_of(kind)
+        if heads and not re.match(heads.encode(), received.head, re.DOTALL):
+            raise errors.BadRequest(f"This file is not a supported {kind} file ({received.content_type})")
+        return await self._services.media.upload(user.tenant, received.path, received.content_type)
+
+    def _url(self, upload: Upload) -> str:
+        return f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}"
 
     async def events(self, request: Request, user: PageUser) -> Response:
         """Stream the events of a prediction, with the HTML of its result."""
@@ -252,6 +273,12 @@ class RunRoutes:
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder / f"upload-{secrets.token_hex(16)}"
+
+
+def _write(path: Path, file: UploadFile) -> None:
+    with path.open("xb") as target:
+        shutil.copyfileobj(file.file, target)
+    file.file.seek(0)
 
 
 def routes(services: WebServices, endpoints: RunRoutes, auth: PageAuth) -> tuple[RouteEntry, ...]:
