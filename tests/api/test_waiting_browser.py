@@ -24,6 +24,15 @@ pytestmark = [pytest.mark.browser, browser.needed]
 SOON_MS = 10_000
 FORM = "/catalog/ra2"
 BAR = ".connection"
+# Collects the titles of notifications instead of showing them.
+NOTIFICATIONS = """
+  window.notified = [];
+  window.Notification = class extends EventTarget {
+    static permission = "default";
+    static async requestPermission() { return (this.permission = "granted"); }
+    constructor(title) { super(); window.notified.push(title); }
+  };
+"""
 
 
 def expect_failures(tab: Tab) -> None:
@@ -174,6 +183,26 @@ async def test_a_wrong_file_offers_to_choose_another(
         await page.click("#dropped >> text='Close'")
         assert not await page.is_visible("#dropped")
         expect_failures(tab)
+
+
+async def test_the_end_of_a_long_run_is_notified(dots_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dots_app
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await page.add_init_script(NOTIFICATIONS)
+        await page.clock.install()
+        await tab.open(FORM)
+        await page.fill("#in-prompt", "SLOW fox")
+        await page.click("#run .actions .primary")
+        await page.wait_for_selector("#stage:text-is('Running')")
+        assert not await page.is_visible("#notify")
+        await page.clock.fast_forward("00:09")
+        await page.click("#notify")
+        await page.wait_for_selector("#notify[aria-pressed=true]")
+        await page.evaluate("Object.defineProperty(document, 'hidden', { get: () => true })")
+        await page.click("#cancel")
+        await page.wait_for_selector(".prediction[data-status=canceled]")
+        assert (await page.evaluate("window.notified"))[0].endswith("canceled")
 
 
 async def test_a_silent_server_is_noticed(tmp_path: Path) -> None:

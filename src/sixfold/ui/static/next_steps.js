@@ -44,6 +44,15 @@
     run.requestSubmit();
   }
 
+  // A form of the same model runs again with what it has now.
+  function again(event) {
+    const run = document.getElementById("run");
+    event.target.csrf.value ||= document.body.dataset.csrf ?? "";
+    if (run?.dataset.model !== event.target.dataset.again) return;
+    event.preventDefault();
+    run.requestSubmit();
+  }
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button);
@@ -55,7 +64,10 @@
     menu.open = false;
     menu.querySelector("summary").focus();
   });
-  document.addEventListener("submit", (event) => { if (event.target.dataset.vary !== undefined) vary(event); });
+  document.addEventListener("submit", (event) => {
+    if (event.target.dataset.vary !== undefined) vary(event);
+    if (event.target.dataset.again !== undefined) again(event);
+  });
   new MutationObserver((changes) => {
     if (changes.some((change) => change.addedNodes.length)) prepare(document.getElementById("result"));
   }).observe(document.getElementById("result"), { childList: true });

@@ -218,6 +218,37 @@ function aspectRatio() {
   return named ? named[1] / named[2] : 1;
 }
 
+// -- a notification when a long run ends --------------------------------------------------------------
+
+const LONG_SECONDS = 8;
+const NOTIFY = "notify-when-done";
+const notifyButton = byId("notify");
+const isWanted = () => Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "1";
+
+function offerNotification() {
+  if (!notifyButton || !window.Notification || Notification.permission === "denied") return;
+  notifyButton.hidden = false;
+  notifyButton.setAttribute("aria-pressed", String(isWanted()));
+}
+
+async function chooseNotification() {
+  const on = !isWanted() && (await Notification.requestPermission()) === "granted";
+  localStorage.setItem(NOTIFY, on ? "1" : "0");
+  if (Notification.permission === "denied") notifyButton.hidden = true;
+  else notifyButton.setAttribute("aria-pressed", String(on));
+}
+
+// Only for a run that was offered it, and while another page is in front.
+function notifyEnd(status) {
+  const wasOffered = notifyButton && !notifyButton.hidden;
+  if (notifyButton) notifyButton.hidden = true;
+  if (!wasOffered || !document.hidden || !isWanted()) return;
+  try {
+    const notification = new Notification(`${pageTitle}: ${status}`, { tag: location.href });
+    notification.addEventListener("click", () => { window.focus(); notification.close(); });
+  } catch { /* some phones notify from service workers only */ }
+}
+
 const pageTitle = document.title;
 let clock = 0;
 
@@ -230,6 +261,7 @@ function showWaiting(text) {
   const started = performance.now();
   const tick = () => {
     const seconds = Math.floor((performance.now() - started) / 1000);
+    if (seconds >= LONG_SECONDS) offerNotification();
     byId("clock").textContent = `${seconds} s${expectedSeconds ? ` of about ${Math.max(1, Math.round(expectedSeconds))} s` : ""}`;
   };
   clearInterval(clock);
@@ -279,6 +311,7 @@ function follow(id) {
         byId("result").innerHTML = data.html; // rendered and escaped by the server
         connection.balance(data);
         endWaiting();
+        notifyEnd(data.status);
         window.viewers?.show(byId("result"));
         resolve();
       },
@@ -391,10 +424,12 @@ document.addEventListener("toggle", ({ target }) => {
   if (target.matches(".receipt-strip[open]") && target.contains(document.activeElement)) target.scrollIntoView({ block: "nearest" });
 }, { capture: true });
 document.querySelectorAll("[data-tabs]").forEach(tabs);
-byId("cancel")?.addEventListener("click", async () => {
+byId("cancel")?.addEventListener("click", async (event) => {
+  event.preventDefault();
   const { ok, data } = await post(`/pages/predictions/${byId("waiting").dataset.id}/cancel`, "{}");
   if (!ok) showError({ ...data, retry: false });
 });
+notifyButton?.addEventListener("click", chooseNotification);
 if (form) {
   form.addEventListener("input", changed);
   form.addEventListener("submit", run);
