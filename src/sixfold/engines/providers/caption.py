@@ -34,7 +34,7 @@ class _Caption(ProviderEngine):
             "provider": self.provider.spec.name,
             "provider_model": self._route.model,
         }
-        cost = self._route.price.micros(UsedInputs(text_in=used.text_in, out=used.out))
+        cost = self._route.cost.micros(UsedInputs(text_in=used.text_in, out=used.out))
         return Result(data=data, quality="full", upstream_cost_micros=cost)
 
     async def _describe(self, prompt: str, image: UploadImage) -> tuple[str, OpenAIUsage]:

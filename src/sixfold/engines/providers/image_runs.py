@@ -150,7 +150,7 @@ async def _download(address: str, index: int, run: ProviderRun) -> bytes | Path:
 
 
 def _cost(route: ModelRoute, results: Sequence[CallResult]) -> int | None:
-    costs = [route.price.micros(result.used) for result in results]
+    costs = [route.cost.micros(result.used) for result in results]
     return sum(cost for cost in costs if cost is not None) if None not in costs else None
 
 

@@ -30,53 +30,50 @@ _API_NAMES = {
 class SizeRules:
     """The form in which a provider's model takes a size, and the sizes that it supports.
 
-    `as_` is `object`, `text`, `ratio` or `listed`; `step`, `least` and `most` are pixels of a side, `fewest`
-    and `pixels` those of the image; `aspect` is the largest ratio of the sides.
+    `format` is `object`, `text` or `ratio`; `step`, `min_side` and `max_side` are pixels of a side,
+    `min_pixels` and `max_pixels` those of the image; `max_ratio` is the largest ratio of the sides.
     """
 
-    as_: str
+    format: str
     step: int = 1
-    least: int = 1
-    most: int = 1 << 16
-    pixels: int = 1 << 32
-    fewest: int = 1
-    aspect: float = 100.0
+    min_side: int = 1
+    max_side: int = 1 << 16
+    max_pixels: int = 1 << 32
+    min_pixels: int = 1
+    max_ratio: float = 100.0
     ratios: tuple[str, ...] = ()
-    listed: tuple[str, ...] = ()
 
     def encode(self, width: int, height: int) -> Any:
         """Return the provider's value for the supported size nearest to this one."""
-        if self.as_ == "ratio":
-            return _nearest(self.ratios, ":", width / height)
-        if self.as_ == "listed":
-            return _nearest(self.listed, "x", width / height)
+        if self.format == "ratio":
+            return _nearest(self.ratios, width / height)
         size = self.nearest(width, height)
-        if self.as_ == "object":
+        if self.format == "object":
             return {"width": size[0], "height": size[1]}
         return f"{size[0]}x{size[1]}"
 
     def nearest(self, width: int, height: int) -> tuple[int, int]:
         """Return the supported (width, height) that is nearest in shape, then in area."""
-        shape = min(self.aspect, max(1 / self.aspect, width / height))
-        area = min(self.pixels, max(self.fewest, width * height))
+        shape = min(self.max_ratio, max(1 / self.max_ratio, width / height))
+        area = min(self.max_pixels, max(self.min_pixels, width * height))
         exact = (math.sqrt(area * shape), math.sqrt(area / shape))
-        scale = min(1.0, self.most / max(exact))
-        scale = max(scale, self.least / min(exact))
-        sides = [min(self.most, max(self.least, side * scale)) for side in exact]
+        scale = min(1.0, self.max_side / max(exact))
+        scale = max(scale, self.min_side / min(exact))
+        sides = [min(self.max_side, max(self.min_side, side * scale)) for side in exact]
         stepped = [max(self.step, round(side / self.step) * self.step) for side in sides]
-        while stepped[0] * stepped[1] > self.pixels:
+        while stepped[0] * stepped[1] > self.max_pixels:
             stepped[stepped.index(max(stepped))] -= self.step
-        while stepped[0] * stepped[1] < self.fewest:
+        while stepped[0] * stepped[1] < self.min_pixels:
             stepped[stepped.index(min(stepped))] += self.step
         return stepped[0], stepped[1]
 
 
-def _nearest(names: Sequence[str], separator: str, shape: float) -> str:
-    def distance(name: str) -> float:
-        width, height = name.split(separator)
+def _nearest(ratios: Sequence[str], shape: float) -> str:
+    def distance(ratio: str) -> float:
+        width, height = ratio.split(":")
         return abs(math.log(int(width) / int(height) / shape))
 
-    return min(names, key=distance)
+    return min(ratios, key=distance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ class UsedInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPrice:
+class ProviderCost:
     """A provider's price in USD per unit or per million tokens, with its source and the month it was seen."""
 
     per: str
@@ -142,8 +139,8 @@ class ModelCall:
 class ModelRoute:
     """One capability at one provider: a row of `providers.toml`.
 
-    Video: `pictured` is the model for a source image, if it differs; `lengths` are the supported durations
-    in seconds; `counted` marks models whose frames are retimed here; `shares` are price factors by
+    Video: `image_model` is the model for a source image, if it differs; `durations` are those it supports,
+    in seconds; `retime` marks models whose frames are retimed here; `cost_factors` multiply the cost by
     resolution; `values` maps our values to the provider's, by input. Speech: `voices` maps our voices to the
     provider's; `speeds` are its slowest and fastest.
     """
@@ -151,15 +148,15 @@ class ModelRoute:
     provider: str
     capability: str
     model: str
-    most: int
+    max_per_call: int
     fields: Mapping[str, str]
-    price: ModelPrice
+    cost: ProviderCost
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sizes: SizeRules | None = None
-    pictured: str = ""
-    lengths: tuple[int, ...] = ()
-    counted: bool = False
-    shares: Mapping[str, float] = field(default_factory=dict[str, float])
+    image_model: str = ""
+    durations: tuple[int, ...] = ()
+    retime: bool = False
+    cost_factors: Mapping[str, float] = field(default_factory=dict[str, float])
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     voices: Mapping[str, str] = field(default_factory=dict[str, str])
     speeds: tuple[float, ...] = ()
@@ -183,7 +180,7 @@ class ModelRoute:
 
     def calls(self, request: ProviderTask, size: tuple[int, int] | None) -> list[ModelCall]:
         """Return the calls that serve a request; `size` is the (width, height) to request, if known."""
-        each = self.most if "count" in self.fields else 1
+        each = self.max_per_call if "count" in self.fields else 1
         counts = [min(each, request.count - done) for done in range(0, request.count, each)]
         return [self._call(request, size, index, count) for index, count in enumerate(counts)]
 
@@ -247,28 +244,27 @@ def route(provider: str, capability: str, over: Override | None = None) -> Model
     if capability not in rows:
         raise ValueError(f"{provider} has no route {capability!r}; it has {', '.join(rows)}")
     row, override = rows[capability], over or Override()
-    price: dict[str, Any] = {
+    cost: dict[str, Any] = {
         name: Decimal(str(value)) if name in _AMOUNTS else value
-        for name, value in {**row["price"], **override.price}.items()
+        for name, value in {**row["cost"], **override.price}.items()
     }
-    sizes = {"as_" if name == "as" else name: value for name, value in row.get("size", {}).items()}
-    for name in ("ratios", "listed"):
-        sizes[name] = tuple(sizes.get(name, ()))
+    sizes = dict(row.get("size", {}))
+    sizes["ratios"] = tuple(sizes.get("ratios", ()))
     return ModelRoute(
         provider=provider,
         capability=capability,
         model=override.model or row["model"],
-        most=row["most"],
+        max_per_call=row.get("max_per_call", 1),
         fields=row["fields"],
-        price=ModelPrice(**price),
+        cost=ProviderCost(**cost),
         fixed={
             name: value for name, value in {**row.get("fixed", {}), **override.inputs}.items() if value != ""
         },
-        sizes=SizeRules(**sizes) if "as_" in sizes else None,
-        pictured="" if override.model else row.get("pictured", ""),
-        lengths=tuple(row.get("lengths", ())),
-        counted=row.get("counted", False),
-        shares=row.get("shares", {}),
+        sizes=SizeRules(**sizes) if "format" in sizes else None,
+        image_model="" if override.model else row.get("image_model", ""),
+        durations=tuple(row.get("durations", ())),
+        retime=row.get("retime", False),
+        cost_factors=row.get("cost_factors", {}),
         values=row.get("values", {}),
         voices=_voices(row.get("voices", {})),
         speeds=tuple(row.get("speeds", ())),
@@ -282,8 +278,8 @@ def _voices(voices: Mapping[str, str] | str) -> Mapping[str, str]:
 
 def prompt_template(model: str) -> str:
     """Return the prompt that providers get for a model, with `{prompt}` for the caller's."""
-    return str(_table()["looks"].get(model, "{prompt}"))
+    return str(_table()["prompts"].get(model, "{prompt}"))
 
 
 def capabilities() -> Mapping[str, tuple[str, ...]]:
-    return {name: tuple(row) for name, row in _table().items() if name not in ("looks", "voices")}
+    return {name: tuple(row) for name, row in _table().items() if name not in ("prompts", "voices")}

@@ -56,7 +56,7 @@ async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderR
     if request.language and request.language not in route.values.get("language", {}):
         run.context.log(f"{run.title} detects the language itself: language is left out")
     provider_speed, tempo = _speeds(route, request.speed)
-    texts = _texts(request.sentences, route.most)
+    texts = _texts(request.sentences, route.max_per_call)
     waves: list[Wave] = []
     async with run.time_limit():
         for number, text in enumerate(texts):
@@ -67,7 +67,7 @@ async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderR
     run.context.progress(0.95)
     artifact = await asyncio.to_thread(_write, waves, request.format, run.context.scratch)
     data = {"voice": request.voice.id, "duration": artifact.info["duration"], **_provider_info(route)}
-    cost = route.price.micros(UsedInputs(characters=sum(map(len, texts)), seconds=data["duration"]))
+    cost = route.cost.micros(UsedInputs(characters=sum(map(len, texts)), seconds=data["duration"]))
     return Result((artifact,), data, "full", cost)
 
 
@@ -84,7 +84,7 @@ async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: Provi
     run.context.progress(1.0)
     segments = _segments(response, wave.size / transcription.RATE)
     result = transcription.result(segments, wave, task, "full", _language_code(response.language or hint))
-    cost = route.price.micros(used)
+    cost = route.cost.micros(used)
     return dataclasses.replace(
         result, data={**result.data, **_provider_info(route)}, upstream_cost_micros=cost
     )

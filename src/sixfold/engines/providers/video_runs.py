@@ -1,7 +1,7 @@
 """Run a video task at any provider: prepare the request, then fit the returned video to what was requested.
 
-A model that makes whole `lengths` of seconds has its video cut and scaled here. Where a request counts frames
-and the model has no such inputs (`counted`), the video is retimed here, with frames interpolated.
+A model that makes whole `durations` has its video cut and scaled here. Where a request counts frames
+and the model has no such inputs (`retime`), the video is retimed here, with frames interpolated.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def generate_video(task: Task, route: ModelRoute, generate: Generate, run:
         await run.outside.download(video.address, path, max_bytes=run.limits.file_bytes)
     artifact = await _fit((path,), request, run.context, run.title)
     run.context.progress(1.0)
-    cost = route.price.micros(UsedInputs(seconds=request.billed_seconds))
+    cost = route.cost.micros(UsedInputs(seconds=request.billed_seconds))
     run.context.log(f"{run.title}'s {request.model} took {time.monotonic() - began:.1f} s")
     data: dict[str, Any] = {"provider": route.provider, "provider_model": request.model}
     if video.seed is not None:
@@ -92,19 +92,19 @@ def source_image(task: Task) -> Path | None:
 async def _request(task: Task, route: ModelRoute, run: ProviderRun) -> VideoRequest:
     video = task_parser.parse(task.inputs)
     upload = await _upload(source_image(task), video, route)
-    target, billed = None, video.frames / _BILLED_RATE * route.shares.get(video.resolution, 1.0)
+    target, billed = None, video.frames / _BILLED_RATE * route.cost_factors.get(video.resolution, 1.0)
     values = dict(task.inputs)
-    if route.lengths:
+    if route.durations:
         billed = float(
-            next((length for length in route.lengths if length >= video.seconds), route.lengths[-1])
+            next((length for length in route.durations if length >= video.seconds), route.durations[-1])
         )
         target = ConformTarget(video.resolution, video.size, video.seconds, video.sound)
         values |= {"seconds": int(billed), "sound": video.sound}
     if route.sizes:
         values["size"] = route.sizes.encode(*(video.size or (upload.size if upload else (16, 9))))
-    model = route.pictured if upload and route.pictured else route.model
+    model = route.image_model if upload and route.image_model else route.model
     inputs = {**route.fixed, **_inputs(values, route, run)}
-    return VideoRequest(model, inputs, billed, upload, target, video if route.counted else None)
+    return VideoRequest(model, inputs, billed, upload, target, video if route.retime else None)
 
 
 async def _upload(source: Path | None, video: VideoTask, route: ModelRoute) -> UploadImage | None:
@@ -113,7 +113,7 @@ async def _upload(source: Path | None, video: VideoTask, route: ModelRoute) -> U
         if "seconds" not in route.fields:
             raise EngineError("A source image is required.")
         return None
-    shape = dimensions.SHAPES.get(video.aspect) if route.counted else None
+    shape = dimensions.SHAPES.get(video.aspect) if route.retime else None
     return await asyncio.to_thread(image_io.prepare_upload, source, shape=float(shape) if shape else None)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers import requests as provider_requests
-from sixfold.engines.providers.model_table import ModelPrice, Override, SizeRules, UsedInputs
+from sixfold.engines.providers.model_table import ProviderCost, Override, SizeRules, UsedInputs
 from sixfold.engines.providers.requests import ProviderTask
 from sixfold.providers import PROVIDERS
 from tests.unit.engines.providers import parts
@@ -22,7 +22,7 @@ ROWS = [(provider, capability) for provider, row in model_table.capabilities().i
 FREE = [
     model_table.route(provider, capability).sizes
     for provider, capability in ROWS
-    if (model_table.route(provider, capability).sizes or SizeRules("ratio")).as_ in {"object", "text"}
+    if (model_table.route(provider, capability).sizes or SizeRules("ratio")).format in {"object", "text"}
 ]
 SIDES = st.integers(64, 4096)
 
@@ -31,11 +31,11 @@ SIDES = st.integers(64, 4096)
 def test_every_row_is_complete_and_has_a_price_source(provider: str, capability: str) -> None:
     route = model_table.route(provider, capability)
     assert route.name == f"{provider}-{capability}"
-    assert route.most >= 1
-    assert re.fullmatch(r"20\d\d-\d\d", route.price.seen)
-    assert route.price.source.startswith("https://")
-    amounts = (route.price.usd, route.price.text_in, route.price.image_in, route.price.out)
-    assert any(amount > 0 for amount in amounts) == (route.price.per != "unknown")
+    assert route.max_per_call >= 1
+    assert re.fullmatch(r"20\d\d-\d\d", route.cost.seen)
+    assert route.cost.source.startswith("https://")
+    amounts = (route.cost.usd, route.cost.text_in, route.cost.image_in, route.cost.out)
+    assert any(amount > 0 for amount in amounts) == (route.cost.per != "unknown")
     assert "prompt" in route.fields or "source" in route.fields
 
 
@@ -54,11 +54,11 @@ def test_every_provider_of_the_catalogue_has_its_row() -> None:
 def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: SizeRules) -> None:
     across, down = sizes.nearest(width, height)
     assert across % sizes.step == down % sizes.step == 0
-    assert sizes.least <= min(across, down)
-    assert max(across, down) <= sizes.most
-    assert sizes.fewest <= across * down <= sizes.pixels
-    assert max(across / down, down / across) <= sizes.aspect * 1.07  # rounding to a step
-    shape = min(sizes.aspect, max(1 / sizes.aspect, width / height))
+    assert sizes.min_side <= min(across, down)
+    assert max(across, down) <= sizes.max_side
+    assert sizes.min_pixels <= across * down <= sizes.max_pixels
+    assert max(across / down, down / across) <= sizes.max_ratio * 1.07  # rounding to a step
+    shape = min(sizes.max_ratio, max(1 / sizes.max_ratio, width / height))
     assert abs(math.log(across / down / shape)) < 0.2
 
 
@@ -79,7 +79,7 @@ def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -
     route = model_table.route("fal", "image")
     calls = route.calls(ProviderTask("ra2", "x", seed=seed, count=count), (512, 512))
     assert sum(call.count for call in calls) == count
-    assert all(1 <= call.count <= route.most for call in calls)
+    assert all(1 <= call.count <= route.max_per_call for call in calls)
     seeds = [call.inputs["seed"] for call in calls]
     assert seeds[0] == seed
     assert len(set(seeds)) == len(seeds)
@@ -107,35 +107,35 @@ def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("price", "used", "micros"),
     [
-        (ModelPrice("image", "", "", usd=Decimal("0.04")), UsedInputs(images=3), 120_000),
+        (ProviderCost("image", "", "", usd=Decimal("0.04")), UsedInputs(images=3), 120_000),
         (
-            ModelPrice("megapixel", "", "", usd=Decimal("0.025")),
+            ProviderCost("megapixel", "", "", usd=Decimal("0.025")),
             UsedInputs(images=2, pixels=2 * 1024 * 1024),
             50_000,
         ),
         (
-            ModelPrice("megapixel", "", "", usd=Decimal("0.025")),
+            ProviderCost("megapixel", "", "", usd=Decimal("0.025")),
             UsedInputs(images=1, pixels=2**20 + 1),
             50_000,
         ),
         (
-            ModelPrice("megapixel", "", "", usd=Decimal("0.003")),
+            ProviderCost("megapixel", "", "", usd=Decimal("0.003")),
             UsedInputs(images=1, pixels=1, units=1.5),
             4_500,
         ),
-        (ModelPrice("second", "", "", usd=Decimal("0.000225")), UsedInputs(seconds=0.001), 1),
-        (ModelPrice("second", "", "", usd=Decimal("0.000225")), UsedInputs(), None),
+        (ProviderCost("second", "", "", usd=Decimal("0.000225")), UsedInputs(seconds=0.001), 1),
+        (ProviderCost("second", "", "", usd=Decimal("0.000225")), UsedInputs(), None),
         (
-            ModelPrice("token", "", "", out=Decimal(30), text_in=Decimal(5)),
+            ProviderCost("token", "", "", out=Decimal(30), text_in=Decimal(5)),
             UsedInputs(text_in=3, out=100),
             3_015,
         ),
-        (ModelPrice("token", "", "", out=Decimal(30)), UsedInputs(images=1), None),
-        (ModelPrice("unknown", "", ""), UsedInputs(seconds=3.0), None),
+        (ProviderCost("token", "", "", out=Decimal(30)), UsedInputs(images=1), None),
+        (ProviderCost("unknown", "", ""), UsedInputs(seconds=3.0), None),
     ],
 )
 def test_cost_of_a_call_is_rounded_up_or_unknown(
-    price: ModelPrice, used: UsedInputs, micros: int | None
+    price: ProviderCost, used: UsedInputs, micros: int | None
 ) -> None:
     assert price.micros(used) == micros
 

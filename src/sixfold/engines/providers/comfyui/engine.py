@@ -288,7 +288,7 @@ def _prompt(task: Task) -> str:
 
 
 def _spec(task: Task, width: int, height: int) -> ImageSpec:
-    template = capabilities.document()["looks"].get(task.model, "{}")
+    template = capabilities.document()["prompts"].get(task.model, "{}")
     return ImageSpec(
         template.replace("{}", _prompt(task)),
         str(task.inputs.get("negative_prompt") or ""),
