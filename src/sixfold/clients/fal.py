@@ -9,7 +9,7 @@ https://fal.ai/docs/documentation/model-apis/request-errors (other failures).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sixfold.clients import provider_client
@@ -45,23 +45,23 @@ FAL = ProviderEndpoint(PROVIDERS["fal"])
 
 
 @dataclass(frozen=True, slots=True)
-class FalTicket:
-    """A request in fal's queue, with the URLs that fal returned for it."""
+class FalRequest:
+    """A request in fal's queue, with the URLs that fal returned for it.
 
-    request_id: str
+    `lines` is its log so far. A failed request is `done` too.
+    """
+
     status_url: str
     response_url: str
     cancel_url: str
+    state: State = "queued"
+    lines: tuple[str, ...] = ()
+    failed: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class FalStatus:
-    """The state of a request; `lines` is its log so far. A failed request is `done` too."""
-
-    state: State
-    position: int | None
-    lines: tuple[str, ...]
-    failed: bool
+    @property
+    def ended(self) -> bool:
+        """Whether the request has ended."""
+        return self.state == "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,41 +78,39 @@ class FalClient:
     def __init__(self, to: ProviderClient) -> None:
         self._to = to
 
-    async def submit(self, model: str, inputs: Mapping[str, Any], *, start_seconds: float) -> FalTicket:
+    async def submit(self, model: str, inputs: Mapping[str, Any], *, start_seconds: float) -> FalRequest:
         """Queue a request; fal drops it if it has not started after `start_seconds`."""
         headers = {"X-Fal-Request-Timeout": f"{start_seconds:g}"}
         response = await self._to.post(model, RequestBody(dict(inputs)), headers)
         document = provider_client.mapping(response.document)
-        request_urls = [
-            str(document.get(name) or "") for name in ("status_url", "response_url", "cancel_url")
-        ]
-        if not all(request_urls):
+        urls = [str(document.get(name) or "") for name in ("status_url", "response_url", "cancel_url")]
+        if not all(urls):
             raise self._unreadable()
-        return FalTicket(str(document.get("request_id") or ""), *request_urls)
+        return FalRequest(*urls)
 
-    async def look(self, ticket: FalTicket) -> FalStatus:
-        document = provider_client.mapping((await self._to.get(ticket.status_url, {"logs": "1"})).document)
+    async def poll(self, request: FalRequest) -> FalRequest:
+        """Return the request with its present state and log."""
+        document = provider_client.mapping((await self._to.get(request.status_url, {"logs": "1"})).document)
         state = _STATES.get(str(document.get("status")))
         if state is None:
             raise self._unreadable()
-        position = document.get("queue_position")
         lines = tuple(
             str(entry.get("message") or "") for entry in provider_client.objects(document.get("logs"))
         )
         failed = bool(document.get("error") or document.get("error_type"))
-        return FalStatus(state, position if isinstance(position, int) else None, lines, failed)
+        return replace(request, state=state, lines=lines, failed=failed)
 
-    async def result(self, ticket: FalTicket, look: FalStatus) -> FalResult:
+    async def result(self, request: FalRequest) -> FalResult:
         """Return the output of a finished request; raises the error of a failed one."""
-        response = await self._to.get(ticket.response_url, once=look.failed)
+        response = await self._to.get(request.response_url, once=request.failed)
         if not isinstance(response.document, dict):
             raise self._unreadable()
-        units = provider_client.retry_after(response.headers.get("x-fal-billable-units", ""))
+        units = provider_client.non_negative(response.headers.get("x-fal-billable-units", ""))
         return FalResult(response.document, units)
 
-    async def cancel(self, ticket: FalTicket) -> None:
+    async def cancel(self, request: FalRequest) -> None:
         """Cancel a request; one that has ended stays as it is."""
-        await self._to.put(ticket.cancel_url)
+        await self._to.put(request.cancel_url)
 
     def _unreadable(self) -> EngineError:
         return self._to.failed(ProviderRefusal("broken", message="returned a response that cannot be parsed"))

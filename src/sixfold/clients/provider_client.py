@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -32,7 +32,6 @@ from sixfold.core.input_limits import json_decoding, json_limits
 from sixfold.net import limited_responses
 from sixfold.providers import ProviderSpec
 
-T = TypeVar("T")
 Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
@@ -62,6 +61,27 @@ class ProviderLimits:
     grace_seconds: float = 10.0
     answer_bytes: int = 64 * 2**20
     file_bytes: int = 64 * 2**20
+
+
+class ProviderJob(Protocol):
+    """A request in a provider's queue; `state` is `queued`, `running` or an end, `lines` the log so far."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def ended(self) -> bool: ...
+    @property
+    def lines(self) -> Sequence[str]: ...
+
+
+J = TypeVar("J", bound=ProviderJob)
+
+
+class ProviderQueue(Protocol[J]):
+    """A provider that queues requests; `poll` returns the job with its present state."""
+
+    async def poll(self, job: J, /) -> J: ...
+    async def cancel(self, job: J, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +325,7 @@ class ProviderClient:
         else:
             repeat = status in _RETRYABLE
         is_final = refusal.kind in {"credit", "key", "policy"}
-        return _CallFailed(refusal, repeat and not is_final, retry_after(headers.get("retry-after", "")))
+        return _CallFailed(refusal, repeat and not is_final, non_negative(headers.get("retry-after", "")))
 
 
 async def _read(response: httpx.Response, max_bytes: int) -> bytes | None:
@@ -328,13 +348,13 @@ def _document(body: bytes | None) -> Any:
         return None
 
 
-def retry_after(text: str) -> float | None:
-    """Return the seconds of a `Retry-After` header, or None; a date counts as none, as clocks differ."""
+def non_negative(text: str) -> float | None:
+    """Return the number in a header, or None; a date in `Retry-After` counts as none, as clocks differ."""
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return seconds if 0 <= seconds < float("inf") else None
+    return number if 0 <= number < float("inf") else None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -405,19 +425,32 @@ def by_status(status: int, message: str = "", input_field: str = "") -> Provider
     return ProviderRefusal("broken", message=f"failed with status {status}")
 
 
-async def poll_intervals(limits: ProviderLimits) -> AsyncGenerator[None, None]:
-    """Yield before each poll of something that runs elsewhere, with growing pauses."""
+async def run_queued(
+    queue: ProviderQueue[J], start: Awaitable[J], limits: ProviderLimits, report: Callable[[J], None]
+) -> J:
+    """Submit a job, poll it with growing pauses, and return it when it has ended.
+
+    `report` gets the job after each response. The job is canceled if this task is canceled or fails first.
+    """
+    job = await _submit_with_cancel(start, queue.cancel, limits.grace_seconds)
     pause = limits.poll_seconds
-    while True:
-        yield
-        await asyncio.sleep(pause)
-        pause = min(limits.longest_poll_seconds, pause * 1.25)
+    try:
+        report(job)
+        while not job.ended:
+            await asyncio.sleep(pause)
+            pause = min(limits.longest_poll_seconds, pause * 1.25)
+            job = await queue.poll(job)
+            report(job)
+        return job
+    finally:
+        if not job.ended:
+            await cancel_quietly(queue.cancel(job), limits.grace_seconds)
 
 
-async def submit_with_cancel(
-    start: Awaitable[T], undo: Callable[[T], Awaitable[object]], grace_seconds: float
-) -> T:
-    """Start something elsewhere; if canceled meanwhile, wait for the start and undo it."""
+async def _submit_with_cancel(
+    start: Awaitable[J], undo: Callable[[J], Awaitable[object]], grace_seconds: float
+) -> J:
+    """Submit a job; if this task is canceled meanwhile, wait for the submission and cancel the job."""
     starting = asyncio.ensure_future(start)
     try:
         return await asyncio.shield(starting)

@@ -9,7 +9,7 @@ https://replicate.com/docs/reference/error-codes (errors of predictions).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -60,6 +60,11 @@ class ReplicatePrediction:
         """Whether the prediction has ended."""
         return self.state in {"done", "failed", "canceled"}
 
+    @property
+    def lines(self) -> Sequence[str]:
+        """The lines of its log so far."""
+        return self.log.splitlines()
+
 
 class ReplicateClient:
     """Replicate, with one token."""
@@ -88,7 +93,8 @@ class ReplicateClient:
         response = await self._to.post(path, RequestBody(document), headers, seconds=seconds)
         return self._parse(response.document)
 
-    async def look(self, prediction: ReplicatePrediction) -> ReplicatePrediction:
+    async def poll(self, prediction: ReplicatePrediction) -> ReplicatePrediction:
+        """Return the prediction as it is now."""
         return self._parse((await self._to.get(f"predictions/{prediction.id}")).document)
 
     async def cancel(self, prediction: ReplicatePrediction) -> None:

@@ -48,28 +48,12 @@ class FalEngine(ProviderEngine):
         model: str = "",
     ) -> FalResult:
         """Queue a request and poll it until its result is there."""
-        ticket = await provider_client.submit_with_cancel(
-            fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds),
-            fal.cancel,
-            self._limits.grace_seconds,
-        )
-        lines_logged, is_done = 0, False
-        try:
-            async for _ in provider_client.poll_intervals(self._limits):
-                status = await fal.look(ticket)
-                run.log(status.lines[lines_logged:])
-                lines_logged = max(lines_logged, len(status.lines))
-                is_done = status.state == "done"
-                if is_done:
-                    report(0.9)
-                    result = await fal.result(ticket, status)
-                    report(1.0)
-                    return result
-                report(0.05 if status.state == "queued" else 0.3)
-            raise AssertionError("poll_intervals never ends")
-        finally:
-            if not is_done:
-                await provider_client.cancel_quietly(fal.cancel(ticket), self._limits.grace_seconds)
+        start = fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds)
+        request = await run.queued(fal, start, report)
+        report(0.9)
+        result = await fal.result(request)
+        report(1.0)
+        return result
 
 
 class FalVideoEngine(FalEngine):

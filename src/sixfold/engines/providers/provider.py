@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
+from sixfold.clients import provider_client
+from sixfold.clients.provider_client import J, ProviderClient, ProviderEndpoint, ProviderLimits, ProviderQueue
 from sixfold.core.catalog.engines import Context, EngineError
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers import model_table
@@ -45,6 +46,21 @@ class ProviderRun:
         for line in lines[: max(0, _MAX_LOG_LINES - self._lines)]:
             self.context.log(line[:_MAX_LINE_CHARS])
         self._lines += len(lines)
+
+    async def queued(
+        self, queue: ProviderQueue[J], start: Awaitable[J], report: Callable[[float], None]
+    ) -> J:
+        """Submit a job, log and report its progress until it ends, and return it."""
+        lines_logged = 0
+
+        def log(job: J) -> None:
+            nonlocal lines_logged
+            self.log(job.lines[lines_logged:])
+            lines_logged = max(lines_logged, len(job.lines))
+            if not job.ended:
+                report(0.05 if job.state == "queued" else 0.3)
+
+        return await provider_client.run_queued(queue, start, self.limits, log)
 
     def source(self) -> UploadImage:
         """Return the source image; raises `EngineError` when the task has none."""

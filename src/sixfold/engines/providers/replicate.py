@@ -74,30 +74,14 @@ class ReplicateEngine(ProviderEngine):
         report: Callable[[float], None],
     ) -> ReplicatePrediction:
         """Create a prediction and poll it until it ends."""
-        prediction = await provider_client.submit_with_cancel(
-            replicate.create(
-                model, inputs, wait_seconds=_WAIT_SECONDS, cancel_after_seconds=self._limits.whole_seconds
-            ),
-            replicate.cancel,
-            self._limits.grace_seconds,
+        start = replicate.create(
+            model, inputs, wait_seconds=_WAIT_SECONDS, cancel_after_seconds=self._limits.whole_seconds
         )
-        lines_logged = 0
-        try:
-            async for _ in provider_client.poll_intervals(self._limits):
-                lines = prediction.log.splitlines()
-                run.log(lines[lines_logged:])
-                lines_logged = max(lines_logged, len(lines))
-                if prediction.state in {"failed", "canceled"}:
-                    raise replicate.error(prediction)
-                if prediction.ended:
-                    report(1.0)
-                    return prediction
-                report(0.05 if prediction.state == "queued" else 0.3)
-                prediction = await replicate.look(prediction)
-            raise AssertionError("poll_intervals never ends")
-        finally:
-            if not prediction.ended:
-                await provider_client.cancel_quietly(replicate.cancel(prediction), self._limits.grace_seconds)
+        prediction = await run.queued(replicate, start, report)
+        if prediction.state != "done":
+            raise replicate.error(prediction)
+        report(1.0)
+        return prediction
 
 
 class ReplicateVideoEngine(ReplicateEngine):
