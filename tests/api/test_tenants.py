@@ -59,7 +59,7 @@ OTHERS = {
     "/api/account/alerts": "test_cost_alerts",
     "/api/shares": "test_shares",
     "/api/shared-folders": "test_shared_folders",
-    "/fal/": "test_fal",
+    "/fal/": "test_fal_queue",
     "/ollama/": "test_ollama",
     "/api/graph/spaces/": "test_workflow_owners",
     "/replicate/v1/": "test_hosting_replicate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.api.gateway import chat_memory, request_log, rerank, routes, service, services_list
+from sixfold.api.gateway import calls, chat_memory, rerank, routes, service, services_list
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches import openapi as batch_descriptions
 from sixfold.api.gateway.files import openapi as file_descriptions
@@ -95,8 +95,8 @@ def _body(required: Node, optional: Node | None = None) -> Node:
 def _services(catalog: Catalog) -> dict[str, OperationSpec]:
     accepted = openapi.response("Accepted, with `async`", service.AcceptedServiceSchema)
     services_schema = services_list.ServicesSchema
-    filters = [openapi.text(name, request_log.MAX_TEXT) for name in ("model", "key", "q", "cursor")]
-    status = openapi.query("status", {"enum": list(request_log.STATES)})
+    filters = [openapi.text(name, calls.MAX_TEXT) for name in ("model", "key", "q", "cursor")]
+    status = openapi.query("status", {"enum": list(calls.STATES)})
     flags: Node = dict.fromkeys(("async", "stream"), bool)
     return {
         "POST /api/service": OperationSpec(
@@ -118,9 +118,9 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
         ),
         "GET /api/gateway/calls": OperationSpec(
             "List calls",
-            {200: openapi.response("Newest first", openapi.page("Calls", calls=request_log.CallSchema))},
+            {200: openapi.response("Newest first", openapi.page("Calls", calls=calls.CallSchema))},
             _STATUSES,
-            parameters=(openapi.limit(request_log.MAX_PAGE), *filters, status),
+            parameters=(openapi.limit(calls.MAX_PAGE), *filters, status),
         ),
     }
 
