@@ -35,7 +35,7 @@ from sixfold.ui.catalog import example_outputs as specimens
 from tools import thumbnails
 
 INPUTS = Path("tools/specimens.toml")
-EXAMPLES = Path("src/sixfold/data/spaces")
+EXAMPLES = Path("src/sixfold/data/workflows")
 _WAIT_SECONDS = 900
 _STRIP = 96  # number of colors that show a vector on its card
 _ORDER = ["embedded", "weights", "comfyui", "provider"]

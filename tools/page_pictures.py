@@ -136,7 +136,7 @@ async def take_screenshots(app: AppFixture, url: str, middle: str) -> None:
     """Write the screenshots."""
     operator = dataclasses.replace(app, account=app.operator)
     screenshots: dict[str, tuple[AppFixture, str, Literal["light", "dark"], Preparation]] = {
-        "page-catalogue.webp": (app, "/catalog", "light", _wait_for_images),
+        "page-catalog.webp": (app, "/catalog", "light", _wait_for_images),
         "page-workflow.webp": (app, "/workflows/stylized-text-to-image", "dark", _run_workflow),
         "page-lineage.webp": (app, f"/predictions/{middle}", "light", _scroll_to_lineage),
         "page-operator.webp": (operator, "/admin", "light", _wait_for_images),

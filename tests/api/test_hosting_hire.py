@@ -22,7 +22,7 @@ HOUR_US = 3_600_000_000
 
 
 def models() -> Mapping[str, Any]:
-    """The small catalogue, with three templates served by tiny engines: a painter, an echo, a slow one."""
+    """The small catalog, with three templates served by tiny engines: a painter, an echo, a slow one."""
     document = small_models()
     prompt = {"type": "string", "required": True, "max_chars": 100}
     base = {"title": "t", "description": "d", "output_kind": "file", "price": "container-time"}

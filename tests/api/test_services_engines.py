@@ -21,7 +21,7 @@ RUN = "/api/containers/run"
 
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the bundled catalogue and its own engines."""
+    """A server with the bundled catalog and its own engines."""
     async with running_app(tmp_path, app_catalog.models_document()) as result:
         yield result
 

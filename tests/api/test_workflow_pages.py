@@ -13,7 +13,7 @@ from sixfold.ui.catalog.pages import MAX_FIELDS
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
 
-SLUGS = sorted(path.stem for path in (Path(sixfold.__file__).parent / "data/spaces").glob("*.json"))
+SLUGS = sorted(path.stem for path in (Path(sixfold.__file__).parent / "data/workflows").glob("*.json"))
 GRAPH = {
     "1": {"class_type": "PrimitiveString", "inputs": {"value": "Hello <b>you</b>"}},
     "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}, "_meta": {"title": "Say it"}},

@@ -45,7 +45,7 @@ async def makes_a_picture(tab: Tab, pictures: Path) -> None:
 
 
 async def looks_around(tab: Tab, pictures: Path) -> None:
-    """The catalogue."""
+    """The catalog."""
     page = tab.page
     await tab.open("/")
     await page.click("text=All models in the catalog")
@@ -54,7 +54,7 @@ async def looks_around(tab: Tab, pictures: Path) -> None:
     await page.evaluate(
         "Promise.all([...document.images].filter(i => i.y < 900).map(i => i.decode().catch(() => 0)))"
     )
-    await keep(tab, pictures, "catalogue")
+    await keep(tab, pictures, "catalog")
 
 
 async def walks(tab: Tab, pictures: Path) -> None:

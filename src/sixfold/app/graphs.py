@@ -37,14 +37,14 @@ from sixfold.settings import InvalidSetting, Settings
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s]+")
 _PROBE_LIMITS = ComfyLimits(connect_seconds=3.0, answer_seconds=10.0)
-_FOLDER = Path(__file__).parents[1] / "data" / "spaces"
+_FOLDER = Path(__file__).parents[1] / "data" / "workflows"
 _EXAMPLES = (".png", ".wav")
 
 
 @functools.cache
 def built_in_workflows() -> Mapping[str, Workflow]:
     contents = {path.stem: path.read_bytes() for path in _FOLDER.glob("*.json")}
-    return workflows.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
+    return workflows.bundled({**_read("bundled"), "verified": _read("verified")}, contents)
 
 
 def node_classes() -> Registry:

@@ -52,7 +52,7 @@ def positions(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Compl
 
 def _names(path: str) -> Mapping[str, str]:
     if path in _SPACES:
-        return {positions.stem: "" for positions in sorted((_DATA / "spaces").glob("*.json"))}
+        return {positions.stem: "" for positions in sorted((_DATA / "workflows").glob("*.json"))}
     if path not in _MODELS:
         return {}
     tables = (tomllib.loads(file.read_text("utf-8")) for file in sorted((_DATA / "models").glob("*.toml")))

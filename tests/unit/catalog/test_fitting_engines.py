@@ -15,7 +15,7 @@ from sixfold.core.catalog.models import Model
 
 
 def model(name: str) -> Model:
-    """A model of the bundled catalogue."""
+    """A model of the bundled catalog."""
     prices = PriceTable(app_catalog.read_toml("prices.toml"))
     return catalog.build(app_catalog.models_document(), prices, {})[name]
 

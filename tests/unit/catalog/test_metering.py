@@ -33,7 +33,7 @@ CREDIT = 1_000_000
 HELD = PriceRow(3 * PRICE, 3, "an estimate", "children")
 
 
-def catalogue() -> dict[str, Any]:
+def models_document() -> dict[str, Any]:
     document = models({"echo": "EchoEngine", "slow": "SlowEngine", "chorus": "ChorusEngine"})
     row = document["models"]["echo"]
     document["models"] |= {
@@ -45,7 +45,7 @@ def catalogue() -> dict[str, Any]:
 
 @pytest.fixture
 async def line(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(tmp_path, Options(models=catalogue())) as built:
+    async with running_pipeline(tmp_path, Options(models=models_document())) as built:
         yield built
 
 
@@ -201,7 +201,7 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(
 
 @pytest.fixture
 async def either_line(either: Path) -> AsyncIterator[PipelineFixture]:
-    async with running_pipeline(either, Options(models=catalogue())) as built:
+    async with running_pipeline(either, Options(models=models_document())) as built:
         yield built
 
 

@@ -22,11 +22,11 @@ REPOSITORIES = {"film-words": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "ltx": "Lightr
 def hub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tiny pipelines under the names of real ones."""
     pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
-    from tests.unit.engines.diffusers import tiny_films  # noqa: PLC0415 - it needs torch
+    from tests.unit.engines.diffusers import tiny_video_models  # noqa: PLC0415 - it needs torch
 
     root = tmp_path_factory.mktemp("hub")
-    tiny_films.wan(root / REPOSITORIES["film-words"])
-    tiny_films.ltx(root / REPOSITORIES["ltx"])
+    tiny_video_models.wan(root / REPOSITORIES["film-words"])
+    tiny_video_models.ltx(root / REPOSITORIES["ltx"])
     for repository in REPOSITORIES.values():
         (root / repository / "sixfold.json").unlink()  # what we write beside weights, and their makers do not
         (root / repository / "assets").mkdir()

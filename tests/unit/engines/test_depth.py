@@ -13,7 +13,7 @@ from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.depth import heuristic, maps
 from sixfold.engines.video.depth_effects import DepthEngine, OnnxDepthEngine
 from tests.unit.engines import engine_runs, onnx_model, onnx_tiny
-from tests.unit.engines.video import films
+from tests.unit.engines.video import videos
 
 
 def landscape() -> Any:
@@ -69,14 +69,14 @@ def test_parallax_is_a_looping_video_of_the_requested_length(tmp_path: Path) -> 
     artifact, result, _ = engine_runs.run(DepthEngine(), tmp_path, wish, image=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "preview")
     assert artifact.path is not None
-    film = films.decode(artifact.path)
+    film = videos.decode(artifact.path)
     assert len(film.frames) == 24
     assert film.frames[0].shape == (144, 192, 3)
     gaps = [np.abs(frame.astype(int) - film.frames[0]).mean() for frame in film.frames]
     assert gaps[-1] < 0.6 * max(gaps)
     weak, _, _ = engine_runs.run(DepthEngine(), tmp_path, {**wish, "strength": 0.1}, image=source)
     assert weak.path is not None
-    still = films.decode(weak.path).frames
+    still = videos.decode(weak.path).frames
     assert max(np.abs(frame.astype(int) - still[0]).mean() for frame in still) < 0.7 * max(gaps)
 
 

@@ -104,14 +104,14 @@ SMALLER: Mapping[str, dict[str, Any]] = {  # than a request may ask for: an engi
     "video-t2v": {"num_frames": 5},
 }
 ELSEWHERE = {  # what another test asserts, or no embedded engine does
-    ("fast-image-space", "randomize_seed"): "settled before an engine: tests/api/test_template_pictures.py",
+    ("fast-image-space", "randomize_seed"): "settled before an engine: tests/api/test_template_images.py",
     ("tts-a", "voice_sample"): "wants weights: tests/unit/engines/speech/test_weights.py",
     ("tts-b", "voice_sample"): "the same",
     ("tts-b-gpu", "voice_sample"): "the same",
     ("piano", "policy_url"): "another engine's: tests/unit/engines/audio/test_policy.py",
     ("stem-separator", "model"): "names weights: tests/unit/engines/audio/test_stems.py",
-    ("upscaler", "face_enhance"): "wants weights, else a 503: tests/api/test_template_pictures.py",
-    ("bg-remover", "model"): "names weights: tests/api/test_template_pictures.py",
+    ("upscaler", "face_enhance"): "wants weights, else a 503: tests/api/test_template_images.py",
+    ("bg-remover", "model"): "names weights: tests/api/test_template_images.py",
     ("bg-remover", "box"): "marks a subject: tests/unit/engines/test_guided_matting.py",
     ("bg-remover", "points"): "the same",
     ("bg-remover", "mask"): "the same",

@@ -17,7 +17,7 @@ from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import Settings
 from tests.unit.engines import engine_runs
 from tests.unit.engines.engine_runs import RunContext
-from tests.unit.engines.video import films
+from tests.unit.engines.video import videos
 
 PICTURES = {"anime-image": 512, "fast-image-space": 256, "fast-image-native": 256}
 CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
@@ -73,7 +73,7 @@ def film(folder: Path, **inputs: Any) -> tuple[Any, dict[str, Any]]:
     task = Task("t", "video-t2v", model.for_engine(model.check({**usual, **inputs})))
     result = CameraEngine(by_words=True).run(task, RunContext(folder))
     assert result.artifacts[0].path is not None
-    return np.stack(films.decode(result.artifacts[0].path).frames), dict(result.data)
+    return np.stack(videos.decode(result.artifacts[0].path).frames), dict(result.data)
 
 
 def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ ROWS = specimens.read()
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The bundled catalogue."""
+    """The bundled catalog."""
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
     return app_catalog.catalog(settings, app_catalog.price_table(settings))
 

@@ -39,7 +39,7 @@ def test_every_row_is_complete_and_has_a_price_source(provider: str, capability:
     assert "prompt" in route.fields or "source" in route.fields
 
 
-def test_every_provider_of_the_catalogue_has_its_row() -> None:
+def test_every_provider_of_the_catalog_has_its_row() -> None:
     engines = app_catalog.models_document()["engines"]
     named = {
         tuple(name.split("-", 1)): row["options"]["route"]

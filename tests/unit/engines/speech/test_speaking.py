@@ -37,7 +37,7 @@ def decoded_audio(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.fl
     return files.read(artifact.path, RATE)
 
 
-def test_there_are_26_voices_and_the_catalogue_names_them_all() -> None:
+def test_there_are_26_voices_and_the_catalog_names_them_all() -> None:
     known = list(voices.table())
     assert len(known) == 26
     assert known[0] == "ava"

@@ -18,12 +18,12 @@ from sixfold.engines.video import camera_moves, encode, interpolate, parallax, y
 from sixfold.engines.video import layers as video_layers
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import worker_environment
-from tests.unit.engines.video import films
+from tests.unit.engines.video import videos
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return films.picture(tmp_path_factory.mktemp("pictures") / "board.png")
+    return videos.picture(tmp_path_factory.mktemp("pictures") / "board.png")
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_frames_rate_and_length_are_exact(
     tmp_path: Path, source: Path, expected: dict[str, Any], frames: int, rate: int
 ) -> None:
-    artifact, _ = films.render(tmp_path, source, prompt="zoom in", **expected)
+    artifact, _ = videos.render(tmp_path, source, prompt="zoom in", **expected)
     assert artifact.path is not None
-    film = films.decode(artifact.path)
+    film = videos.decode(artifact.path)
     assert (len(film.frames), film.rate) == (frames, rate)
     assert film.pixels == "yuv420p"
     assert film.size == (artifact.info["width"], artifact.info["height"]) == (720, 480)
@@ -52,7 +52,7 @@ def test_frames_rate_and_length_are_exact(
 
 
 def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, source: Path) -> None:
-    artifact, _ = films.render(tmp_path, source)
+    artifact, _ = videos.render(tmp_path, source)
     assert artifact.path is not None
     data = artifact.path.read_bytes()
     assert data[4:8] == b"ftyp"
@@ -66,9 +66,9 @@ def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, s
 def test_a_picture_of_another_shape_keeps_its_middle(
     tmp_path: Path, source: Path, aspect: str, size: tuple[int, int]
 ) -> None:
-    artifact, _ = films.render(tmp_path, source, aspect_ratio=aspect, num_frames=2, prompt="static camera")
+    artifact, _ = videos.render(tmp_path, source, aspect_ratio=aspect, num_frames=2, prompt="static camera")
     assert artifact.path is not None
-    first = films.decode(artifact.path).frames[0]
+    first = videos.decode(artifact.path).frames[0]
     assert first.shape[:2] == size[::-1]
     whole = np.asarray(Image.open(source).convert("RGB"))
     scale = max(size[0] / whole.shape[1], size[1] / whole.shape[0])
@@ -94,11 +94,11 @@ WAYS = [
 def test_the_picture_goes_the_other_way_than_the_camera(
     tmp_path: Path, source: Path, prompt: str, right: int, down: int
 ) -> None:
-    artifact, data = films.render(tmp_path, source, prompt=f"camera {prompt}", frames_per_second=4)
+    artifact, data = videos.render(tmp_path, source, prompt=f"camera {prompt}", frames_per_second=4)
     assert data["camera"] != []
     assert artifact.path is not None
-    frames = films.decode(artifact.path).frames
-    x, y = films.flow(frames[2], frames[6])
+    frames = videos.decode(artifact.path).frames
+    x, y = videos.flow(frames[2], frames[6])
     along, across = (x * right, y) if right else (y * down, x)
     assert along > 0.008
     assert abs(across) < along / 2
@@ -108,16 +108,16 @@ def test_the_picture_goes_the_other_way_than_the_camera(
     ("prompt", "sign"), [("zoom in", 1), ("zoom out", -1), ("dolly in", 1), ("pull back", -1)]
 )
 def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: str, sign: int) -> None:
-    artifact, _ = films.render(tmp_path, source, prompt=prompt, frames_per_second=4)
+    artifact, _ = videos.render(tmp_path, source, prompt=prompt, frames_per_second=4)
     assert artifact.path is not None
-    frames = films.decode(artifact.path).frames
-    assert films.growth(frames[2], frames[6]) * sign > 0.4
+    frames = videos.decode(artifact.path).frames
+    assert videos.growth(frames[2], frames[6]) * sign > 0.4
 
 
 def test_near_things_go_farther_than_far_ones() -> None:
     pose = camera_moves.CameraPose(shift_x=0.03)
     board = np.random.default_rng(1).integers(60, 200, (180, 320, 3), dtype=np.uint8)
-    board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), films.NOTHING, 40, 220, cv2.NORM_MINMAX)
+    board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), videos.NOTHING, 40, 220, cv2.NORM_MINMAX)
     near = np.zeros((45, 80), np.float32)
     near[:, 40:] = 1.0
     stage = parallax.ParallaxStage(
@@ -126,7 +126,7 @@ def test_near_things_go_farther_than_far_ones() -> None:
     here, there = (yuv.to_rgb(stage.frame(each)) for each in (camera_moves.CameraPose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
-    result = dis.calc(grey[0], grey[1], films.NOTHING)[..., 0]
+    result = dis.calc(grey[0], grey[1], videos.NOTHING)[..., 0]
     assert np.median(result[:, 250:]) > 9
     assert abs(np.median(result[:, :70])) < 2
 
@@ -144,9 +144,9 @@ def test_near_things_go_farther_than_far_ones() -> None:
     ],
 )
 def test_no_border_and_no_black_is_ever_seen(tmp_path: Path, source: Path, prompt: str) -> None:
-    artifact, _ = films.render(tmp_path, source, prompt=prompt, frames_per_second=4)
+    artifact, _ = videos.render(tmp_path, source, prompt=prompt, frames_per_second=4)
     assert artifact.path is not None
-    for frame in films.decode(artifact.path).frames:
+    for frame in videos.decode(artifact.path).frames:
         assert frame.min() > 40
         edges = (frame[:, :3], frame[:, -3:], frame[:3], frame[-3:])
         assert all(edge.std() > 4 for edge in edges)
@@ -166,7 +166,7 @@ def test_hidden_background_is_filled_from_its_surroundings() -> None:
 
 def test_same_inputs_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
     def film(name: str, seed: int) -> bytes:
-        artifact, _ = films.render(
+        artifact, _ = videos.render(
             tmp_path / name, prompt="snow falls on a village at dusk", seed=seed, num_frames=4, sound=True
         )
         assert artifact.path is not None
@@ -215,29 +215,29 @@ def test_memory_contents_do_not_change_a_video(tmp_path: Path) -> None:
     ],
 )
 def test_named_elements_move_with_a_static_camera(tmp_path: Path, prompt: str, moving: str) -> None:
-    artifact, data = films.render(
+    artifact, data = videos.render(
         tmp_path, prompt=f"{prompt}, static camera", num_frames=5, frames_per_second=4
     )
     assert moving in data["moving"]
     assert artifact.path is not None
-    frames = films.decode(artifact.path).frames
+    frames = videos.decode(artifact.path).frames
     assert np.abs(frames[0].astype(int) - frames[-1]).mean() > 0.15
 
 
 def test_a_still_that_was_asked_to_stand_stands(tmp_path: Path, source: Path) -> None:
-    artifact, data = films.render(tmp_path, source, prompt="static camera", num_frames=5)
+    artifact, data = videos.render(tmp_path, source, prompt="static camera", num_frames=5)
     assert (data["camera"], data["moving"]) == ([[]], [])
     assert artifact.path is not None
-    frames = films.decode(artifact.path).frames
+    frames = videos.decode(artifact.path).frames
     assert np.abs(frames[1].astype(int) - frames[-1]).max() < 20
 
 
 def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -> None:
-    artifact, data = films.render(
+    artifact, data = videos.render(
         tmp_path, prompt="waves on a beach", num_frames=None, duration=1.5, frames_per_second=24, sound=True
     )
     assert artifact.path is not None
-    film = films.decode(artifact.path)
+    film = videos.decode(artifact.path)
     assert film.sound is not None
     assert film.sound[:2] == (encode.AUDIO_RATE, 2)
     assert film.sound[2] == pytest.approx(1.5, abs=0.05)
@@ -246,7 +246,7 @@ def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -
 
 
 def test_progress_rises_per_frame_and_cancel_stops_between(tmp_path: Path, source: Path) -> None:
-    recorder = films.Recorder(tmp_path, cancel_at=0.5)
+    recorder = videos.Recorder(tmp_path, cancel_at=0.5)
     inputs = {"prompt": "zoom in", "seed": 1, "num_frames": 40, "frames_per_second": 16, "resolution": "480p"}
     with pytest.raises(Canceled):
         CameraEngine().run(Task("t", "video-a", inputs, {"image_url": source}), recorder)
@@ -259,21 +259,21 @@ def test_a_file_that_is_no_picture_is_the_senders_fault(tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
     with pytest.raises(UnusableInput):
-        films.render(tmp_path, bad)
+        videos.render(tmp_path, bad)
 
 
 @pytest.mark.parametrize("size", [(40, 30), (1, 1), (3000, 60), (33, 900)])
 def test_any_picture_can_be_filmed(tmp_path: Path, size: tuple[int, int]) -> None:
-    odd = films.picture(tmp_path / "odd.png", size)
-    artifact, _ = films.render(tmp_path, odd, prompt="orbit left", num_frames=3)
+    odd = videos.picture(tmp_path / "odd.png", size)
+    artifact, _ = videos.render(tmp_path, odd, prompt="orbit left", num_frames=3)
     assert artifact.path is not None
-    assert len(films.decode(artifact.path).frames) == 3
+    assert len(videos.decode(artifact.path).frames) == 3
 
 
 def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
     def peak(frames: int) -> int:
         tracemalloc.start()
-        films.render(tmp_path, source, prompt="zoom in", num_frames=frames)
+        videos.render(tmp_path, source, prompt="zoom in", num_frames=frames)
         result = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return result
@@ -306,6 +306,6 @@ def test_interpolated_frames_are_ordered_between_neighbours(source: Path) -> Non
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
     right = np.roll(rgb, 12, axis=1)
     frames = [rgb, *interpolate.FrameInterpolator().frames(rgb, right, 3), right]
-    ways = [films.flow(rgb, frame)[0] * 480 for frame in frames]
+    ways = [videos.flow(rgb, frame)[0] * 480 for frame in frames]
     assert ways == pytest.approx([0, 3, 6, 9, 12], abs=0.8)
     assert list(interpolate.FrameInterpolator().frames(rgb, right, 0)) == []

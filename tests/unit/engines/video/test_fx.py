@@ -16,7 +16,7 @@ from sixfold.engines.video import encode, yuv
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.engines.video.posterize import VideoFxEngine
 from tests.unit.engines import engine_runs
-from tests.unit.engines.video import films
+from tests.unit.engines.video import videos
 
 SIZE, FRAMES, RATE = (96, 64), 12, Fraction(12)
 
@@ -37,7 +37,7 @@ def posterize(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Any, Any]
     artifact, result, note = engine_runs.run(VideoFxEngine(), folder, inputs, video=source)
     assert (artifact.content_type, result.quality) == ("video/mp4", "full")
     assert artifact.path is not None
-    return films.decode(artifact.path), artifact, note
+    return videos.decode(artifact.path), artifact, note
 
 
 def steps(frame: Any) -> int:
@@ -69,7 +69,7 @@ def test_two_levels_are_black_and_white_and_all_change_little(tmp_path: Path) ->
     assert steps(two.frames[0]) == 2
     assert two.sound is None
     all_of_them, _, _ = posterize(tmp_path, source, num_levels=256)
-    apart = np.abs(all_of_them.frames[3].astype(int) - films.decode(source).frames[3])
+    apart = np.abs(all_of_them.frames[3].astype(int) - videos.decode(source).frames[3])
     assert apart.mean() < 2
 
 
@@ -103,9 +103,9 @@ def test_text_to_video_has_requested_size_and_ignores_an_image(tmp_path: Path) -
     artifact, _, _ = engine_runs.run(engine, tmp_path, wish)
     assert artifact.path is not None
     alone = artifact.path.read_bytes()
-    film = films.decode(artifact.path)
+    film = videos.decode(artifact.path)
     assert (film.size, film.rate, len(film.frames)) == ((480, 832), 16, 3)
-    picture = films.picture(tmp_path / "p.png", (90, 60))
+    picture = videos.picture(tmp_path / "p.png", (90, 60))
     again = engine_runs.run(engine, tmp_path, wish, image=picture)[0]
     assert again.path is not None
     assert again.path.read_bytes() == alone

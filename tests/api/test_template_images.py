@@ -17,7 +17,7 @@ from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, running_app
 from tests.unit.engines import engine_runs, onnx_model
 from tests.unit.engines.three_d import meshes
-from tests.unit.engines.video import films
+from tests.unit.engines.video import videos
 
 RUN = "/api/containers/run"
 
@@ -208,7 +208,7 @@ async def test_films_from_words_and_films_in_few_tones(real: AppFixture, tmp_pat
         wish = {"video": upload.json()["url"], "num_levels": 4, "output_codec": codec}
         again = await run_template(real, "video-fx", **wish)
         (tmp_path / "fx.mp4").write_bytes(await output(real, again))
-        assert len(films.decode(tmp_path / "fx.mp4").frames) == 17
+        assert len(videos.decode(tmp_path / "fx.mp4").frames) == 17
         assert "in software" in again["logs"]
     refused = await run_template(real, "video-t2v", 400, prompt="x", num_frames=16, resolution="1x1")
     assert [error["input"] for error in refused["errors"]] == ["num_frames", "resolution"]

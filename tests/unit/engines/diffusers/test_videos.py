@@ -27,13 +27,13 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     for package in ("diffusers", "ftfy"):
         pytest.importorskip(package, reason=PACKAGE_MISSING)
     from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine  # noqa: PLC0415 - it needs torch
-    from tests.unit.engines.diffusers import tiny_films  # noqa: PLC0415 - it needs torch
+    from tests.unit.engines.diffusers import tiny_video_models  # noqa: PLC0415 - it needs torch
 
     folder = tmp_path_factory.mktemp("films")
-    tiny_films.wan(folder / "wan")
-    tiny_films.wan(folder / "wan-both", pictures=True)
-    tiny_films.wan(folder / "wan-deep", blocks=3)
-    tiny_films.ltx(folder / "ltx")
+    tiny_video_models.wan(folder / "wan")
+    tiny_video_models.wan(folder / "wan-both", pictures=True)
+    tiny_video_models.wan(folder / "wan-deep", blocks=3)
+    tiny_video_models.ltx(folder / "ltx")
     engines: dict[str, Any] = {}
 
     def of(name: str) -> Any:
