@@ -31,11 +31,11 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.settings import Settings
-from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog import example_outputs
 from tools import thumbnails
 
-INPUTS = Path("tools/specimens.toml")
-EXAMPLES = Path("src/sixfold/data/workflows")
+INPUTS = Path("tools/examples.toml")
+WORKFLOWS = Path("src/sixfold/data/workflows")
 _WAIT_SECONDS = 900
 _STRIP = 96  # number of colors that show a vector on its card
 _ORDER = ["embedded", "weights", "comfyui", "provider"]
@@ -100,7 +100,7 @@ class Studio:
     async def _upload(self, name: str) -> str:
         if name not in self._addresses:
             draw = _DRAWINGS.get(name)
-            data = (EXAMPLES / name).read_bytes() if draw is None else draw()
+            data = (WORKFLOWS / name).read_bytes() if draw is None else draw()
             kind = "audio/wav" if draw is None else "image/png"
             self._addresses[name] = await self._store(name, data, kind)
         return self._addresses[name]
@@ -153,13 +153,13 @@ def _spin() -> bytes:
     return file.getvalue()
 
 
-async def specimen(studio: Studio, name: str) -> dict[str, Any]:
+async def run_example(studio: Studio, name: str) -> dict[str, Any]:
     """Run a model, write the files of its card, and return its entry in the list."""
     result = await studio.run(name)
     assert result.output is not None  # noqa: S101 - `run` exits without an output
     files = sorted(result.output.files, key=lambda file: not file.content_type.startswith(_KINDS))
     response: dict[str, Any] = {"engine": result.engine, "version": result.engine_version}
-    response["inputs"], response["given"] = inputs_digest(studio, name), literal_inputs(studio, name)
+    response["digest"], response["inputs"] = inputs_digest(studio, name), literal_inputs(studio, name)
     stem = name.replace(":", "-")
     if not files:
         return {**response, **_data_entry(stem, result.output.data)}
@@ -221,14 +221,14 @@ def _file_entry(stem: str, content_type: str, data: bytes) -> dict[str, Any]:
         return {"kind": "image", "files": _write_files(stem, webp=converter(data))}
     files = _write_files(stem, webp=thumbnails.image(data))
     if large := thumbnails.large_image(data):
-        files += _write_files(stem + specimens.LARGE, webp=large)
+        files += _write_files(stem + example_outputs.LARGE, webp=large)
     return {"kind": "image", "files": files}
 
 
 def _write_files(stem: str, **contents: bytes) -> list[str]:
     names: list[str] = []
     for suffix, data in contents.items():
-        path = specimens.FOLDER / f"{stem}.{suffix}"
+        path = example_outputs.FOLDER / f"{stem}.{suffix}"
         path.write_bytes(data)
         names.append(path.name)
     return names
@@ -240,16 +240,16 @@ async def main() -> None:
     parser.add_argument("--all", action="store_true", help="generate every example again")
     parser.add_argument("models", nargs="*")
     arguments = parser.parse_args()
-    specimens.FOLDER.mkdir(parents=True, exist_ok=True)
+    example_outputs.FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), probe=False, tables={"engines": {"order": _ORDER}})
         async with bootstrap.running(bootstrap.build(settings)) as product:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
             studio = Studio(product, owner.owner, Path(folder))
             engines = product.catalog.engines()
-            known = specimens.read()
+            known = example_outputs.read()
             known = {
-                name: {**row, "given": literal_inputs(studio, name)}
+                name: {**row, "inputs": literal_inputs(studio, name)}
                 for name, row in known.items()
                 if name in studio.examples
             }
@@ -258,24 +258,24 @@ async def main() -> None:
                 if not (arguments.all or arguments.models or _stale(studio, engines, known, name)):
                     continue
                 began = time.monotonic()
-                known[name] = await specimen(studio, name)
+                known[name] = await run_example(studio, name)
                 _write_list({each: known[each] for each in studio.examples if each in known})
-                sizes = sum((specimens.FOLDER / file).stat().st_size for file in known[name]["files"])
+                sizes = sum((example_outputs.FOLDER / file).stat().st_size for file in known[name]["files"])
                 seconds = time.monotonic() - began
                 print(f"{name:32}{known[name]['kind']:9}{sizes:7,} bytes {seconds:6.1f} s", flush=True)
 
 
 def _stale(studio: Studio, engines: Mapping[str, Any], known: Mapping[str, Any], name: str) -> bool:
     result = known.get(name)
-    if result is None or result["inputs"] != inputs_digest(studio, name) or result["engine"] not in engines:
+    if result is None or result["digest"] != inputs_digest(studio, name) or result["engine"] not in engines:
         return True
-    present = all((specimens.FOLDER / file).is_file() for file in result["files"])
+    present = all((example_outputs.FOLDER / file).is_file() for file in result["files"])
     return not present or engines[result["engine"]].version != result["version"]
 
 
 def _write_list(known: Mapping[str, Any]) -> None:
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row, sort_keys=True)}" for name, row in known.items())
-    (specimens.FOLDER / specimens.LIST).write_text(f"{{\n{rows}\n}}\n", "utf-8")
+    (example_outputs.FOLDER / example_outputs.LIST).write_text(f"{{\n{rows}\n}}\n", "utf-8")
 
 
 if __name__ == "__main__":

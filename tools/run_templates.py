@@ -1,6 +1,6 @@
 """Run every template of a server once, save its outputs, and print a table.
 
-Templates that are not in `RUNS` run with the inputs of their example in `specimens.toml`.
+Templates that are not in `RUNS` run with the inputs of their example in `examples.toml`.
 
     SIXFOLD_API_KEY=sf_... python tools/run_templates.py FOLDER
 
@@ -104,7 +104,7 @@ def main() -> None:
 
 def _runs() -> list[tuple[str, Mapping[str, Any]]]:
     """Return the inputs of each template of the server, those of `RUNS` first."""
-    examples = tomllib.loads(Path(__file__).with_name("specimens.toml").read_text("utf-8"))
+    examples = tomllib.loads(Path(__file__).with_name("examples.toml").read_text("utf-8"))
     with urllib.request.urlopen(f"{SERVER}/api/containers/templates") as response:  # noqa: S310 - the operator's own server
         templates = [template["name"] for template in json.load(response)["templates"]]
     known = {name for name, _ in RUNS}

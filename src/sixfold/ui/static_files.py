@@ -28,7 +28,7 @@ _SUFFIXES = {
 _IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
 # Files of these types are also stored compressed; the others are compressed by their format.
 _TEXTS = ("text/css", "text/javascript", "image/svg+xml")
-_FOLDERS = {"/static": STATIC, "/static/fonts": STATIC / "fonts", "/static/specimens": example_outputs.FOLDER}
+_FOLDERS = {"/static": STATIC, "/static/fonts": STATIC / "fonts", "/static/examples": example_outputs.FOLDER}
 
 
 class StaticFiles:

@@ -10,8 +10,8 @@ from typing import Any
 
 from sixfold.ui.templating import STATIC
 
-FOLDER = STATIC / "specimens"
-LIST = "specimens.json"
+FOLDER = STATIC / "examples"
+LIST = "examples.json"
 # The end of the name of an image in the size of a model's page.
 LARGE = "-large"
 # Size of drawings in their own units.
@@ -51,7 +51,7 @@ def by_model() -> dict[str, ExampleOutput]:
 
 
 def _parse(row: dict[str, Any]) -> ExampleOutput:
-    paths = [f"specimens/{name}" for name in row["files"]]
+    paths = [f"examples/{name}" for name in row["files"]]
     large = next((path for path in paths if path.endswith(f"{LARGE}.webp")), "")
     files = {path.rpartition(".")[2]: path for path in paths if path != large}
     line = (
@@ -66,7 +66,7 @@ def _parse(row: dict[str, Any]) -> ExampleOutput:
         line,
         row.get("text", ""),
         tuple(row.get("strip", ())),
-        row.get("given", {}),
+        row["inputs"],
     )
 
 

@@ -13,13 +13,13 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.settings import Settings
-from sixfold.ui.catalog import example_outputs as specimens
+from sixfold.ui.catalog import example_outputs
 from sixfold.ui.catalog.cards import has_card
 
 MAX_BYTES, MAX_LARGE_BYTES, MAX_OF_ALL = 15_000, 80_000, 3_500_000
-WANTED = tomllib.loads(Path("tools/specimens.toml").read_text("utf-8"))
+WANTED = tomllib.loads(Path("tools/examples.toml").read_text("utf-8"))
 STALE = "the cards are stale: run `make gallery`"
-ROWS = specimens.read()
+ROWS = example_outputs.read()
 
 
 @pytest.fixture(scope="module")
@@ -29,27 +29,27 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return app_catalog.catalog(settings, app_catalog.price_table(settings))
 
 
-def test_each_specimen_was_made_by_the_engine_as_it_is_now(catalog: Any) -> None:
+def test_each_example_is_by_the_current_engine_version(catalog: Any) -> None:
     engines = catalog.engines()
     result = {name: (row["engine"], row["version"]) for name, row in ROWS.items()}
     assert result == {name: (engine, engines[engine].version) for name, (engine, _) in result.items()}, STALE
 
 
-def test_every_card_of_an_embedded_model_shows_a_specimen(catalog: Any) -> None:
+def test_every_embedded_model_has_an_example(catalog: Any) -> None:
     own = {
         model.name
         for model in catalog.models()
         if has_card(model) and any(engine.kind in ("embedded", "graph") for engine in model.engines)
     }
-    assert own - ROWS.keys() == set(), f"{STALE}, after naming inputs in tools/specimens.toml"
+    assert own - ROWS.keys() == set(), f"{STALE}, after naming inputs in tools/examples.toml"
     assert ROWS.keys() == WANTED.keys(), STALE
 
 
-def test_they_are_small_and_none_is_left_over() -> None:
+def test_files_are_small_and_each_is_listed() -> None:
     named = {file for row in ROWS.values() for file in row["files"]}
-    there = {path.name: path.stat().st_size for path in specimens.FOLDER.iterdir()}
-    assert there.keys() - {specimens.LIST} == named
-    large = {name: size for name, size in there.items() if specimens.LARGE in name}
+    there = {path.name: path.stat().st_size for path in example_outputs.FOLDER.iterdir()}
+    assert there.keys() - {example_outputs.LIST} == named
+    large = {name: size for name, size in there.items() if example_outputs.LARGE in name}
     small = {name: there[name] for name in named - large.keys()}
     assert {name: size for name, size in small.items() if size > MAX_BYTES} == {}
     assert {name: size for name, size in large.items() if size > MAX_LARGE_BYTES} == {}
@@ -58,14 +58,14 @@ def test_they_are_small_and_none_is_left_over() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_example_has_a_visible_image_or_audible_sound(name: str) -> None:
-    row, visible = ROWS[name], specimens.by_model()[name]
+    row, visible = ROWS[name], example_outputs.by_model()[name]
     if visible.kind in ("image", "video"):
-        with Image.open(specimens.FOLDER.parent / visible.still) as picture:
+        with Image.open(example_outputs.FOLDER.parent / visible.still) as picture:
             colours = picture.convert("RGB").getcolors(1 << 20)
         assert colours is not None
         assert len(colours) > 50
     if visible.clip:
-        data = (specimens.FOLDER.parent / visible.clip).read_bytes()
+        data = (example_outputs.FOLDER.parent / visible.clip).read_bytes()
         with av.open(io.BytesIO(data), "r") as clip:
             assert sum(1 for _ in clip.decode(clip.streams[0])) >= (12 if visible.kind == "video" else 20)
     if visible.kind == "audio":
