@@ -57,7 +57,7 @@ _REASONS = {
     "stop_words": "has exactly these words",
 }
 # Smaller parts of a score are not shown.
-_MIN_SHARE = 0.005
+_MIN_PART = 0.005
 
 
 def ago(epoch_us: int, now_us: int) -> Markup:
@@ -103,7 +103,7 @@ def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
     parts = [
         (_REASONS.get(name, name.replace("_", " ")), float(value))
         for name, value in (explain or {}).items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= _MIN_SHARE
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= _MIN_PART
     ]
     parts.sort(key=lambda part: -part[1])
     return [(name, value, value / parts[0][1]) for name, value in parts]

@@ -52,11 +52,11 @@ def parse_query(
     between = None if span is None else (span.since, span.until)
     return RankedQuery(
         words={**_guessed(view, words, spelling), **words, **compounds.expand(view, known.keys(), text)},
-        names=names(text, words),
+        entities=names(text, words),
         vector=vector,
         span=between,
         spelling=spelling,
-        expected_kind=answer_kinds.expected_kind(text),
+        answer_kind=answer_kinds.expected_kind(text),
         timed=span is not None and not other_words,
         # A query with unknown words is not about a page that has all of the others.
         required=tuple(rarest) if len(rarest) == len(known) else (),

@@ -111,26 +111,26 @@ SENTENCE = 3
 
 @dataclass(frozen=True, slots=True)
 class RankedQuery:
-    """A query: weighted words, the names among them, and a vector if there is a model.
+    """A query: weighted words, the names among them (`entities`), and a vector if there is a model.
 
-    `answers` are the scores (0 to 1) by id of pages that answer by their sentences; `span` is the requested
-    time in epoch µs, both ends inclusive; `spelling` tells which of `words` replace a misspelled one.
-    `exact` are the scores by id of pages that contain a query of stop words as it is.
+    `span` is the requested time in epoch µs, both ends inclusive; `spelling` has the words that replace each
+    misspelled one. The scores, from 0 to 1 by the id of a page, are those of the signals `relation` and
+    `stop_words`.
     """
 
     words: Mapping[str, float]
-    names: Collection[str] = ()
+    entities: Collection[str] = ()
     vector: bytes | None = None
-    answers: Mapping[str, float] = field(default_factory=dict[str, float])
+    relation_scores: Mapping[str, float] = field(default_factory=dict[str, float])
     span: tuple[int, int] | None = None
     spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     # The words that a page must have to be complete; empty if no page has one of them.
     required: Collection[str] = ()
-    # What the query asks for.
-    expected_kind: AnswerKind | None = None
+    # What the query asks for: the signal `answer`.
+    answer_kind: AnswerKind | None = None
     # Whether the query names only a time, as in "what happened yesterday".
     timed: bool = False
-    exact: Mapping[str, float] = field(default_factory=dict[str, float])
+    stop_word_scores: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def guessed(self) -> frozenset[str]:
@@ -180,17 +180,17 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
     if question.words:
         text_score, parts, candidates = _words(view, question, weights)
         score = score + text_score
-    if question.answers:
-        answering = view.from_scores(question.answers)
-        parts["relation"] = ScorePart(answering, weights.relation)
-        score = score + answering * weights.relation
-        candidates = candidates + answering
-    if question.exact:
-        exact = view.from_scores(question.exact)
-        parts["stop_words"] = ScorePart(exact, 1.0)
-        score = score + exact
-        candidates = candidates + exact
-    if (expected := question.expected_kind) is not None:
+    if question.relation_scores:
+        relation = view.from_scores(question.relation_scores)
+        parts["relation"] = ScorePart(relation, weights.relation)
+        score = score + relation * weights.relation
+        candidates = candidates + relation
+    if question.stop_word_scores:
+        stop_words = view.from_scores(question.stop_word_scores)
+        parts["stop_words"] = ScorePart(stop_words, 1.0)
+        score = score + stop_words
+        candidates = candidates + stop_words
+    if (expected := question.answer_kind) is not None:
         kind_counts = view.once(("kind_counts", expected), lambda: view.kind_counts(expected))
         parts["answer"] = ScorePart(kind_counts, weights.answer)
         score = score + kind_counts * weights.answer
@@ -257,7 +257,7 @@ def _words(
         titled = titled * title_share
     required = question.required
     # A question has its own words, an answer by inference may have others.
-    all_required = len(required) > 1 and not question.answers
+    all_required = len(required) > 1 and not question.relation_scores
     complete = view.complete(required) if all_required else view.nothing()
     if complete is not view.nothing():
         complete = complete * view.statements()
@@ -267,7 +267,7 @@ def _words(
         "entitled": ScorePart(view.entitled(required), weights.entitled),
         "complete": ScorePart(complete, weights.complete),
         "hop": ScorePart(hop, weights.hop),
-        "entities": ScorePart(view.named(question.names), weights.entities),
+        "entities": ScorePart(view.named(question.entities), weights.entities),
         "links": ScorePart(view.linked(scores, MAX_LINKING), weights.links * scale),
     }
     candidates = scores if path is view.nothing() else scores + path

@@ -192,15 +192,15 @@ async def _in_thread(function: Callable[[], T]) -> T:
 
 
 def _known_pages(caller: Caller, request: SearchRequest, vector: bytes | None) -> Transaction[_KnownPages]:
-    related: dict[str, float] = {}
+    relation_scores: dict[str, float] = {}
     if request.mode != "semantic":
         answers = yield from inference.answers(caller.account_id, request.query, caller.collections)
-        related = {answer.page_id: answer.score for answer in answers}
+        relation_scores = {answer.page_id: answer.score for answer in answers}
     span: TimeSpan | None = None
     if time_expressions.mentioned(request.query):
         span = time_expressions.parse(request.query, (yield from now()))
-    exact = (yield from _exact(caller, request.query)) if request.mode != "semantic" else {}
-    return _KnownPages(vector, related, span, exact)
+    exact = (yield from _stop_word_scores(caller, request.query)) if request.mode != "semantic" else {}
+    return _KnownPages(vector, relation_scores, span, exact)
 
 
 def _fetched(caller: Caller, places: Sequence[_HitPosition]) -> Transaction[_Results]:
@@ -212,7 +212,7 @@ def _fetched(caller: Caller, places: Sequence[_HitPosition]) -> Transaction[_Res
     return [(by_id[place.page_id], place) for place in places if place.page_id in by_id]
 
 
-def _exact(caller: Caller, text: str) -> Transaction[dict[str, float]]:
+def _stop_word_scores(caller: Caller, text: str) -> Transaction[dict[str, float]]:
     """Return the pages with a query of stop words, which are not indexed, in the title or text."""
     words = " ".join(tokens.fold(text).split())
     if not words or len(words) > _PHRASE_CHARS or tokens.terms(text):
@@ -246,12 +246,12 @@ _Results = Sequence[tuple[Row, _HitPosition]]
 
 @dataclass(frozen=True, slots=True)
 class _KnownPages:
-    """The inputs of a ranking besides the words: the vector, related and exact pages, and the time span."""
+    """The inputs of a ranking besides the words."""
 
     vector: bytes | None
-    related: Mapping[str, float]
+    relation_scores: Mapping[str, float]
     span: TimeSpan | None
-    exact: Mapping[str, float]
+    stop_word_scores: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,12 @@ def _best_pages(index: Index, caller: Caller, request: SearchRequest, known: _Kn
         question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
         vector = known.vector if mode == "hybrid" else None
-        question = replace(worded, vector=vector, answers=known.related, exact=known.exact)
+        question = replace(
+            worded,
+            vector=vector,
+            relation_scores=known.relation_scores,
+            stop_word_scores=known.stop_word_scores,
+        )
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
     end = request.offset + request.limit

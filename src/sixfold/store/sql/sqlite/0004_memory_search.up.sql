@@ -7,7 +7,7 @@ CREATE TABLE memory_change (
     change     INTEGER NOT NULL CHECK (change > 0)
 ) STRICT, WITHOUT ROWID;
 
--- `entry` is a page in the form that core/memory/index.py gives it, '' once the page is gone; `embedded` is the
+-- `entry` is a page in the form of core/memory/indexing/entries.py, '' once the page is gone; `embedded` is the
 -- model whose vectors stand in memory_vector for it.
 CREATE TABLE memory_index (
     page_id    TEXT PRIMARY KEY REFERENCES page (id),
