@@ -99,6 +99,11 @@ def test_many_runs_are_stored_in_a_bounded_number_of_lines() -> None:
     assert "92 more" in text
 
 
+def test_limit_of_an_older_row_is_read() -> None:
+    stored = '{"amount":5,"lines":[["most",10,1,1]],"most":5}'
+    assert charges.decode(stored) == CostBreakdown(5, (LineItem("most", 10, 1),), 5)
+
+
 @pytest.mark.parametrize("stored", [None, charges.NOTHING])
 def test_row_without_lines_shows_no_sum_or_zero(stored: str | None) -> None:
     visible: Any = charges.to_json(charges.decode(stored))

@@ -58,10 +58,10 @@ class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     list_rate: int | None = None
 
 
-class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True, rename={"limit": "most"}):
+class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True):
     """The `amount` charged and its lines; `limit` is set if the sum exceeded it. Both are micro-dollars.
 
-    In a response they are `amount_usd` and `limit_usd`, in the database `amount` and `most`.
+    In a response they are `amount_usd` and `limit_usd`.
     """
 
     amount: int
@@ -127,7 +127,8 @@ def encode(charge: CostBreakdown) -> str:
 
 def decode(text: str | None) -> CostBreakdown | None:
     """Parse a stored charge; None for a row without one."""
-    return None if text is None else _decode(text)
+    # Rows of version 0.2 and older have the limit as `most`.
+    return None if text is None else _decode(text.replace('"most":', '"limit":'))
 
 
 NOTHING = encode(CostBreakdown(0))
