@@ -264,7 +264,7 @@ async def openai_models(queries: ModelQueries, *, loaded: bool = False, price_un
         return None
     return tuple(
         replace(
-            _model_of_row(name, row, loaded), rates=_listed_rates(row.pricing, price_unit), **row.limits()
+            _model_of_row(name, row, loaded), rates=_provider_rates(row.pricing, price_unit), **row.limits()
         )
         for row in rows
         if (name := model_name(row.id))
@@ -294,8 +294,8 @@ def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
     return replace(model, capabilities=capabilities, lacks=lacks, stated=True)
 
 
-def _listed_rates(pricing: Any, unit: int) -> TokenRates | None:
-    """Return the rates of a provider's list, or None; two rates of 0 count as unknown unless billed."""
+def _provider_rates(pricing: Any, unit: int) -> TokenRates | None:
+    """Return the rates in a provider's list of models, or None; two rates of 0 count as unknown unless billed."""
     if not unit or not isinstance(pricing, dict):
         return None
     row: dict[str, Decimal] = {}

@@ -353,8 +353,8 @@ class Gateway:
         tools = None if request.expected_usage is not None else needs.provider_tools
         held = request.prepaid_hold
         if held is None:
-            most = self.policy.max_tokens
-            held = max([rates.cost(needs.most_usage(target, most)) for target, rates in rated_targets])
+            limit = self.policy.max_tokens
+            held = max([rates.cost(needs.max_usage(target, limit)) for target, rates in rated_targets])
         return RoutePlan(rated_targets, needs.input_tokens, held, tools)
 
     def _priced_targets(self, request: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:

@@ -126,7 +126,7 @@ class TokenRates:
     per use of a provider's tool.
 
     A missing special rate falls back to the input or output rate. The `long_…` rates apply to all tokens of a
-    request with more than `long_tokens` input tokens. `listed` has the list rates where lower ones are
+    request with more than `long_tokens` input tokens. `list_rates` are set where lower ones are
     applied. With `as_billed`, a call costs what the provider states, if it states it.
     """
 
@@ -151,12 +151,12 @@ class TokenRates:
     long_input: int | None = None
     long_output: int | None = None
     long_tokens: int = 0
-    listed: TokenRates | None = None
+    list_rates: TokenRates | None = None
     as_billed: bool = False
 
     def list_price(self, usage: TokenUsage) -> int | None:
         """Return the list price of the usage in micro-dollars, or None if it equals the charge."""
-        return None if self.listed is None else self.listed.cost(usage)
+        return None if self.list_rates is None else self.list_rates.cost(usage)
 
     def cost(self, usage: TokenUsage) -> int:
         """Return the cost of the usage in micro-dollars, rounded up."""
@@ -166,8 +166,8 @@ class TokenRates:
         """Return the line items of the usage; cached, reasoning and other special tokens have their own
         lines.
         """
-        if self.listed is not None:
-            return charges.waive(self.listed.lines(usage))
+        if self.list_rates is not None:
+            return charges.waive(self.list_rates.lines(usage))
         if self.as_billed and usage.billed_micros:
             return (LineItem("billed_usd", usage.billed_micros, money.MICROS_PER_USD, money.MICROS_PER_USD),)
         is_long = bool(self.long_tokens) and usage.input > self.long_tokens
@@ -249,7 +249,7 @@ _TOOL_PRICES = {
 _UNIT_PRICES = _MODEL_PRICES | _TOOL_PRICES
 _NAMES = frozenset(field.name for field in fields(TokenRates)) - {
     "long_tokens",
-    "listed",
+    "list_rates",
     "as_billed",
     *_UNIT_PRICES.values(),
 }
@@ -316,7 +316,7 @@ class PriceBook:
         self._bundled = {name: rates(row) for name, row in bundled.items()}
         self._own = {name: _own_rates(name, row) for name, row in own.items()}
         self._free = own_hardware_free
-        self._waived = {name: TokenRates(0, 0, listed=row) for name, row in self._own.items()}
+        self._waived = {name: TokenRates(0, 0, list_rates=row) for name, row in self._own.items()}
         self._cache: dict[tuple[str, str], TokenRates | None] = {}
 
     def find(self, upstream: str, model: str, table: str = "") -> TokenRates | None:

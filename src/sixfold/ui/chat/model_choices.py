@@ -78,10 +78,9 @@ def _choice(name: str, model: ServedModel, rates: TokenRates | None) -> ModelCho
 
 
 def _price(rates: TokenRates) -> str:
-    listed = rates.listed or rates
-    if not (listed.input or listed.output) or rates.listed is not None:
+    if rates.list_rates is not None or not (rates.input or rates.output):
         return "free"
-    return f"{short_usd(listed.input)} USD in, {short_usd(listed.output)} USD out per million tokens"
+    return f"{short_usd(rates.input)} USD in, {short_usd(rates.output)} USD out per million tokens"
 
 
 def _tokens(count: int) -> str:

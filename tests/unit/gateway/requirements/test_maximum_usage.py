@@ -22,7 +22,7 @@ TEXT = TokenUsage(100, 50)
 
 def most(wire: str, context: int = 0, **fields: Any) -> TokenUsage:
     body = json.dumps({"model": "m", **fields}).encode()
-    return maximum_usage.most_usage(Contents(body), TEXT, RequestTools(wire, body), "m", context)
+    return maximum_usage.add_media_and_tools(Contents(body), TEXT, RequestTools(wire, body), "m", context)
 
 
 def part(**fields: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ LIMITS: list[tuple[str, str, dict[str, Any], Units | None]] = [
 def test_most_uses_follow_from_the_request(
     wire: str, model: str, fields: dict[str, Any], units: Units | None
 ) -> None:
-    assert RequestTools(wire, body(**fields)).most(model) == units
+    assert RequestTools(wire, body(**fields)).max_uses(model) == units
 
 
 UNPRICED: list[tuple[str, dict[str, Any]]] = [
@@ -113,7 +113,7 @@ def test_code_that_a_message_ran_is_counted() -> None:
 
 def test_tools_with_an_escaped_name_are_found() -> None:
     escaped = body(tools=[SEARCH]).replace(b'"tools"', b'"\\u0074ools"')
-    assert RequestTools("responses", escaped).most("gpt-5") == Units(web_searches=10)
+    assert RequestTools("responses", escaped).max_uses("gpt-5") == Units(web_searches=10)
 
 
 def test_request_without_a_limit_gets_one() -> None:

@@ -102,9 +102,9 @@ class SessionBody:
 def parse_body(body: dict[str, Any]) -> SessionBody:
     """Parse the body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
-    parse_input: object = {} if body.get("input") is None else body["input"]
+    inputs: object = {} if body.get("input") is None else body["input"]
     fps: object = body.get("fps")
-    if not isinstance(parse_input, dict):
+    if not isinstance(inputs, dict):
         problems.append(errors.Problem("input", "input must be an object", "dict_type"))
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int) or not 1 <= fps <= MAX_FPS):
         sentence = f"fps must be a whole number from 1 to {MAX_FPS}"
@@ -115,7 +115,7 @@ def parse_body(body: dict[str, Any]) -> SessionBody:
     if problems:
         raise errors.InvalidInput(problems)
     return SessionBody(
-        cast("dict[str, Any]", parse_input), cast("int | None", fps), cast("str | None", hardware)
+        cast("dict[str, Any]", inputs), cast("int | None", fps), cast("str | None", hardware)
     )
 
 

@@ -64,23 +64,23 @@ class Contents:
         self.caches_long = self.caches and has(_LONG_CACHE)
 
     def image_tokens(self, model: str) -> int:
-        """Return the most tokens of the images."""
+        """Return the maximum number of tokens of the images."""
         large = (tokens for pattern, tokens in _LARGE_IMAGES if pattern.search(model))
         return self.images * next(large, _MAX_IMAGE_TOKENS)
 
 
-def most_usage(
+def add_media_and_tools(
     contents: Contents, text: TokenUsage, tools: RequestTools, model: str, context: int
 ) -> TokenUsage:
-    """Return the most usage of a request by a model, with its text and its output as `text` estimates them.
+    """Return the maximum usage of a request: that of its text and output (`text`), its media and its tools.
 
     `context` is that of the model, or 0 if it is not known.
     """
-    units = tools.most(model)
+    units = tools.max_uses(model)
     if contents.is_plain and tools.is_empty and units is None:
         return text
-    most = min(context or MAX_TOKENS, MAX_TOKENS)
-    added = tools.most_tokens(model, most) + most * contents.documents
+    max_tokens = min(context or MAX_TOKENS, MAX_TOKENS)
+    added = tools.max_tokens(model, max_tokens) + max_tokens * contents.documents
     input_tokens = text.input + contents.image_tokens(model) + added
     output = text.output + text.input * contents.predicts
     return replace(

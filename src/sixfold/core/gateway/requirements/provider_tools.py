@@ -115,7 +115,7 @@ class RequestTools:
         """Whether the request has no field that is read here."""
         return self._request is _EMPTY
 
-    def most(self, model: str) -> Units | None:
+    def max_uses(self, model: str) -> Units | None:
         """Return the largest number of uses by a model of a provider, or None if there are none."""
         if self.is_empty and (self._wire != "chat" or _SEARCH_MODEL.search(model) is None):
             return None
@@ -130,13 +130,13 @@ class RequestTools:
                 return None
         return units if any(msgspec.structs.astuple(units)) else None
 
-    def most_tokens(self, model: str, most: int) -> int:
-        """Return the most tokens that results of tools add to the input; `most` for tools without a limit."""
-        units = self.most(model) or Units()
+    def max_tokens(self, model: str, limit: int) -> int:
+        """Return the maximum tokens that results of tools add to the input; `limit` for unlimited tools."""
+        units = self.max_uses(model) or Units()
         if self._request.mcp_servers or any(str(tool.type) in _UNLIMITED for tool in self._tools):
-            return most
+            return limit
         fetched = sum(
-            _limit(tool.max_uses) * _limit(tool.max_content_tokens, _FETCHED_TOKENS, most)
+            _limit(tool.max_uses) * _limit(tool.max_content_tokens, _FETCHED_TOKENS, limit)
             for tool in self._tools
             if tool.is_kind(_WEB_FETCH)
         )
@@ -147,21 +147,21 @@ class RequestTools:
 
     def used(self, model: str, usage: TokenUsage) -> TokenUsage:
         """Return the usage with the reported uses of tools, at the prices of the request."""
-        limits = self.most(model)
+        limits = self.max_uses(model)
         if limits is None and usage.units is None:
             return usage
-        most, units = limits or Units(), usage.units or Units()
+        allowed, units = limits or Units(), usage.units or Units()
         if self._wire == "chat":
             # Servers do not report these searches.
-            searches, previews = most.web_searches, most.preview_searches
+            searches, previews = allowed.web_searches, allowed.preview_searches
         else:
-            previews = units.web_searches if most.preview_searches else 0
+            previews = units.web_searches if allowed.preview_searches else 0
             searches = units.web_searches - previews
         charged = msgspec.structs.replace(
             units,
             web_searches=searches,
             preview_searches=previews,
-            code_executions=min(units.code_executions, most.code_executions),
+            code_executions=min(units.code_executions, allowed.code_executions),
         )
         return usage if charged == units else msgspec.structs.replace(usage, units=charged)
 
@@ -237,17 +237,17 @@ def _tools_of(request: _Request) -> list[_Tool]:
         return []
 
 
-def _limit(value: Any, default: int = MAX_USES, most: int = 1000) -> int:
+def _limit(value: Any, default: int = MAX_USES, limit: int = 1000) -> int:
     """Return the caller's limit if it is valid; the provider rejects others."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and 0 < value <= most else default
+    return value if is_number and 0 < value <= limit else default
 
 
 def limit_responses(fields: dict[str, msgspec.Raw]) -> None:
     """Set `max_tool_calls` in a request with a tool that is charged for by use, unless it has a limit."""
     if "tools" not in fields or bytes(fields.get("max_tool_calls", b"null")) != b"null":
         return
-    if RequestTools("responses", _encode({"tools": fields["tools"]})).most("") is not None:
+    if RequestTools("responses", _encode({"tools": fields["tools"]})).max_uses("") is not None:
         fields["max_tool_calls"] = msgspec.Raw(_encode(MAX_USES))
 
 

@@ -17,7 +17,7 @@ from sixfold.core.gateway.capabilities import EMBEDDINGS, TOOLS, ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ImagePart
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.gateway.requirements import output_limits
-from sixfold.core.gateway.requirements.maximum_usage import Contents, most_usage
+from sixfold.core.gateway.requirements.maximum_usage import Contents, add_media_and_tools
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.gateway.routing import RatedTargets, RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage
@@ -79,8 +79,8 @@ class RequestNeeds:
             return False
         return bool(fields.tools or fields.functions)
 
-    def most_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:
-        """Return the most usage by a target, with `max_tokens` of output if there is no other limit.
+    def max_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:
+        """Return the maximum usage by a target, with `max_tokens` of output if there is no other limit.
 
         Servers of other protocols get text, images and functions.
         """
@@ -93,7 +93,7 @@ class RequestNeeds:
         if not target.accepts(self.request.wire):
             tokens = self.contents.image_tokens(target.model)
             return msgspec.structs.replace(text, input=text.input + tokens) if tokens else text
-        return most_usage(self.contents, text, self.provider_tools, target.model, context)
+        return add_media_and_tools(self.contents, text, self.provider_tools, target.model, context)
 
     @functools.cached_property
     def least_tokens(self) -> int:
