@@ -21,7 +21,7 @@ from sixfold.core.workers.ports import (
 )
 from tests.contract.test_driver import FACTORIES, RecordedReports
 
-LANES = 4
+MAX_TASKS = 4
 
 
 @pytest.fixture(params=sorted(FACTORIES))
@@ -33,11 +33,11 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
 
 async def singers(driver: Driver, scratch: Path) -> Worker:
     factory = "sixfold.engines.testing:ChorusEngine"
-    spec = WorkerSpec("chorus", factory, 1 << 30, scratch, options={"key": "c minor"}, lanes=LANES)
+    spec = WorkerSpec("chorus", factory, 1 << 30, scratch, options={"key": "c minor"}, max_tasks=MAX_TASKS)
     return await driver.start(spec)
 
 
-class LaneRuns:
+class TaskRuns:
     """A worker whose first task waits until all others are in its inbox."""
 
     def __init__(self, worker: Worker, gate: Path) -> None:
@@ -62,8 +62,8 @@ class LaneRuns:
 
 
 @pytest.fixture
-async def runs(driver: Driver, tmp_path: Path) -> LaneRuns:
-    held = LaneRuns(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
+async def runs(driver: Driver, tmp_path: Path) -> TaskRuns:
+    held = TaskRuns(await singers(driver, tmp_path / "scratch"), tmp_path / "gate")
     await held.hold()
     return held
 
@@ -73,7 +73,7 @@ def together(outcome: Outcome) -> int:
     return int(outcome.data["together"])
 
 
-async def test_tasks_of_one_shape_share_a_batch_with_own_files(runs: LaneRuns) -> None:
+async def test_tasks_of_one_shape_share_a_batch_with_own_files(runs: TaskRuns) -> None:
     for name in ("a", "b", "c"):
         runs.send(name, shape="square")
     outcomes = await runs.release()
@@ -82,7 +82,7 @@ async def test_tasks_of_one_shape_share_a_batch_with_own_files(runs: LaneRuns) -
     assert songs == {"holder": "alone: holder", **{n: f"together: {n}" for n in ("a", "b", "c")}}
 
 
-async def test_another_shape_waits_for_its_turn(runs: LaneRuns) -> None:
+async def test_another_shape_waits_for_its_turn(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("wide", shape="wide")
     runs.send("b", shape="square")
@@ -90,7 +90,7 @@ async def test_another_shape_waits_for_its_turn(runs: LaneRuns) -> None:
     assert [together(outcomes[name]) for name in ("a", "wide", "b")] == [2, 1, 2]
 
 
-async def test_each_hears_only_its_own_log(runs: LaneRuns) -> None:
+async def test_each_hears_only_its_own_log(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("b", shape="square")
     await runs.release()
@@ -98,7 +98,7 @@ async def test_each_hears_only_its_own_log(runs: LaneRuns) -> None:
     assert runs.reports["b"].lines == ["b sings"]
 
 
-async def test_one_that_fails_leaves_the_others_whole(runs: LaneRuns) -> None:
+async def test_one_that_fails_leaves_the_others_whole(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("b", shape="square", hoarse=True)
     outcomes = await runs.release()
@@ -106,7 +106,7 @@ async def test_one_that_fails_leaves_the_others_whole(runs: LaneRuns) -> None:
     assert outcomes["b"] == RunFailed("b is hoarse.", public=True)
 
 
-async def test_one_that_is_canceled_leaves_the_others_whole(runs: LaneRuns) -> None:
+async def test_one_that_is_canceled_leaves_the_others_whole(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("b", shape="square")
     await asyncio.sleep(0)
@@ -116,7 +116,7 @@ async def test_one_that_is_canceled_leaves_the_others_whole(runs: LaneRuns) -> N
     assert outcomes["b"] == RunStopped()
 
 
-async def test_a_killed_worker_loses_all_its_runs(runs: LaneRuns) -> None:
+async def test_a_killed_worker_loses_all_its_runs(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     await asyncio.sleep(0)
     await runs.worker.kill()
@@ -124,7 +124,7 @@ async def test_a_killed_worker_loses_all_its_runs(runs: LaneRuns) -> None:
     assert {type(ended) for ended in outcomes.values()} == {WorkerLost}
 
 
-async def test_more_tasks_than_lanes_are_refused(runs: LaneRuns) -> None:
+async def test_a_task_above_max_tasks_is_refused(runs: TaskRuns) -> None:
     for name in ("a", "b", "c"):
         runs.send(name, shape="square")
     await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def test_more_tasks_than_lanes_are_refused(runs: LaneRuns) -> None:
     await runs.release()
 
 
-async def test_options_reach_the_engine(runs: LaneRuns) -> None:
+async def test_options_reach_the_engine(runs: TaskRuns) -> None:
     ended = (await runs.release())["holder"]
     assert isinstance(ended, RunCompleted)
     assert ended.data["key"] == "c minor"

@@ -98,7 +98,7 @@ finally:
 def test_cluster_runs_finish_and_a_dead_node_loses_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    temp_root = tmp_path / "seats"
+    temp_root = tmp_path / "sessions"
     temp_root.mkdir()
     quiet = ["env", "RAY_AUTH_MODE=disabled", "RAY_USAGE_STATS_ENABLED=0"]
     quiet += [

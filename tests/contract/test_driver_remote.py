@@ -44,7 +44,7 @@ async def driver() -> AsyncIterator[RemoteDriver]:
 
 @pytest.fixture
 async def worker(driver: RemoteDriver, tmp_path: Path) -> Worker:
-    return await driver.start(WorkerSpec("far", FAR, 0, tmp_path / "scratch", lanes=3, remote=True))
+    return await driver.start(WorkerSpec("far", FAR, 0, tmp_path / "scratch", max_tasks=3, remote=True))
 
 
 async def run(
@@ -131,7 +131,7 @@ async def test_an_engine_that_cannot_be_built_says_why(
 
 async def test_a_spec_finds_its_driver(driver: RemoteDriver, tmp_path: Path) -> None:
     both = DriverSet(InlineDriver(), driver)
-    far = await both.start(WorkerSpec("far", FAR, 0, tmp_path, lanes=2, remote=True))
+    far = await both.start(WorkerSpec("far", FAR, 0, tmp_path, max_tasks=2, remote=True))
     near = await both.start(WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 0, tmp_path))
     assert type(far).__name__ == "RemoteWorker"
     assert type(near).__name__ == "InlineWorker"

@@ -33,13 +33,13 @@ from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 
 _DATA = Path(__file__).parents[1] / "data"
-# Engines of providers: `lanes` are the requests that wait there at once.
+# Engines of providers: `max_tasks` are the requests that wait there at once.
 _PROVIDER_ENGINE: Mapping[str, Any] = {
     "kind": "provider",
     "version": "1",
     "quality": "full",
     "concurrency": 1,
-    "lanes": 64,
+    "max_tasks": 64,
     "idle_seconds": 600,
 }
 
@@ -115,7 +115,7 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
                 row["free_runs"] = settings.graph_free_runs
             if row["kind"] == "comfyui":
                 # Each server runs one task at a time.
-                row["lanes"] = row.get("lanes", 1) * max(
+                row["max_tasks"] = row.get("max_tasks", 1) * max(
                     1, len(settings.comfyui_servers or settings.probe_hosts)
                 )
             if name in overrides:

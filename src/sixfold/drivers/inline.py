@@ -110,8 +110,8 @@ class InlineWorker:
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
-        if len(self._current) >= self._spec.lanes:
-            raise RuntimeError(f"the worker already runs its maximum of {self._spec.lanes} tasks")
+        if len(self._current) >= self._spec.max_tasks:
+            raise RuntimeError(f"the worker already runs its maximum of {self._spec.max_tasks} tasks")
         self._runs += 1
         # Encode as for a process, so that engines see the same types.
         try:
@@ -189,7 +189,7 @@ class InlineWorker:
             return
         self.engine_name, self.engine_version = str(engine.name), str(engine.version)
         self._call(self._loaded, "")
-        for jobs in runner.BatchGathering(self._inbox, self._spec.lanes, lambda job: _shape(engine, job)):
+        for jobs in runner.BatchGathering(self._inbox, self._spec.max_tasks, lambda job: _shape(engine, job)):
             if isinstance(jobs[0], protocol.StepsMessage):
                 self._take_steps(engine, jobs[0])
                 continue

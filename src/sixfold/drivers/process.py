@@ -102,7 +102,7 @@ class ProcessWorker(asyncio.Protocol):
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cleanup: asyncio.Task[None] | None = None
-        self._lanes = spec.lanes
+        self._max_tasks = spec.max_tasks
         # The reservation on a graphics card.
         self.card = 0
         self._start_seconds = max(driver.patience.start, spec.start_seconds)
@@ -133,8 +133,8 @@ class ProcessWorker(asyncio.Protocol):
         """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         if not self._alive or self._transport is None:
             return WorkerLost(self._why or "the worker had ended")
-        if len(self._current) >= self._lanes:
-            raise RuntimeError(f"the worker already runs its maximum of {self._lanes} tasks")
+        if len(self._current) >= self._max_tasks:
+            raise RuntimeError(f"the worker already runs its maximum of {self._max_tasks} tasks")
         self._runs += 1
         files = {name: str(path.absolute()) for name, path in task.files.items()}
         point = self._driver.failpoints.get(task.model)
@@ -316,8 +316,8 @@ class ProcessWorker(asyncio.Protocol):
 
     @property
     def _alone(self) -> _CurrentRun | None:
-        """Return the run that owns printed output: the only one, if the worker has one lane."""
-        return next(iter(self._current.values()), None) if self._lanes == 1 else None
+        """Return the run that owns printed output: the only one, if the worker runs one task at a time."""
+        return next(iter(self._current.values()), None) if self._max_tasks == 1 else None
 
     def _finish(self, number: int, outcome: Outcome) -> None:
         current = self._current.pop(number, None)
@@ -484,7 +484,7 @@ class ProcessDriver:
             str(spec.scratch.absolute()),
             0 if spec.watched else self._niceness,
             spec.cpu_seconds,
-            spec.lanes,
+            spec.max_tasks,
             dict(spec.options),
             {"CUDA_VISIBLE_DEVICES": card} if card else {},
             spec.resident,

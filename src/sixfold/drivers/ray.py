@@ -174,7 +174,7 @@ class RayWorker:
             "factory": spec.factory,
             "memory_bytes": spec.memory_bytes,
             "options": dict(spec.options),
-            "lanes": spec.lanes,
+            "max_tasks": spec.max_tasks,
             "cancel_seconds": spec.cancel_seconds,
         }
         try:
@@ -196,8 +196,8 @@ class RayWorker:
     async def run(self, task: Task, reports: RunReports) -> Outcome:
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
-        if len(self._runs) >= self._spec.lanes:
-            raise RuntimeError(f"the worker already runs its maximum of {self._spec.lanes} tasks")
+        if len(self._runs) >= self._spec.max_tasks:
+            raise RuntimeError(f"the worker already runs its maximum of {self._spec.max_tasks} tasks")
         try:
             inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
         except (TypeError, ValueError, OverflowError) as error:
@@ -435,7 +435,7 @@ class RayDriver:
             resources={spec.hardware: 1} if placed else None,
             # The scheduler retries the run on another worker.
             max_restarts=0,
-            max_concurrency=2 * spec.lanes + 8,
+            max_concurrency=2 * spec.max_tasks + 8,
         ).remote(self.failpoints, max(self.cancel_seconds, spec.cancel_seconds))
 
 

@@ -138,7 +138,7 @@ class RemoteSlot(Protocol):
 
 
 class RemoteWorker:
-    """One remote engine, which runs as many tasks at the same time as its spec has lanes."""
+    """One remote engine, which runs up to `max_tasks` of its spec at the same time."""
 
     def __init__(self, driver: RemoteSlot, spec: WorkerSpec, engine: RemoteEngine) -> None:
         self.why = "had ended"
@@ -158,8 +158,8 @@ class RemoteWorker:
         """Run `task` and return its outcome; never raises for errors of the engine or its machine."""
         if not self._alive:
             return WorkerLost(f"the worker {self.why}")
-        if len(self._runs) >= self._spec.lanes:
-            raise RuntimeError(f"the worker already runs its maximum of {self._spec.lanes} tasks")
+        if len(self._runs) >= self._spec.max_tasks:
+            raise RuntimeError(f"the worker already runs its maximum of {self._spec.max_tasks} tasks")
         self._started += 1
         run = self._runs[task.id] = _RemoteRun(self._started, task, reports, asyncio.get_running_loop())
         try:

@@ -226,4 +226,4 @@ class PredictionSerializer:
         if engine is None:
             return slots
         allowed = engine.concurrency or slots
-        return (allowed if engine.remote else min(allowed, slots)) * engine.lanes
+        return (allowed if engine.remote else min(allowed, slots)) * engine.max_tasks

@@ -134,8 +134,8 @@ class _ReportWriter:
         self.worker.send(protocol.ProgressMessage(self.number, fraction))
 
     def log(self, line: str) -> None:
-        """Write a line to the output pipe, after earlier output; with several lanes, send a message."""
-        if self.worker.lanes > 1:
+        """Write a line to the output pipe, after earlier output; send a message if there may be several tasks."""
+        if self.worker.max_tasks > 1:
             self.worker.send(protocol.LogMessage(self.number, line))
             return
         _flush()
@@ -153,7 +153,7 @@ class _Worker:
         self._sending = threading.Lock()
         self._inbox: queue.SimpleQueue[_WorkerJob | protocol.StepsMessage | None] = queue.SimpleQueue()
         self._jobs: dict[int, _WorkerJob] = {}
-        self.lanes = order.lanes
+        self.max_tasks = order.max_tasks
 
     def send(self, message: protocol.WorkerMessage) -> None:
         """Send a message to the server; may be called from any thread."""
@@ -177,7 +177,7 @@ class _Worker:
             return
         _flush()
         self.send(protocol.WorkerReady(str(engine.name), str(engine.version)))
-        for jobs in runner.BatchGathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
+        for jobs in runner.BatchGathering(self._inbox, self.max_tasks, lambda job: _shape(engine, job)):
             if isinstance(jobs[0], protocol.StepsMessage):
                 self.send(session_steps.run_steps(engine, jobs[0]))
             else:

@@ -6,8 +6,8 @@
     server → zygote   spawn (with two file descriptors) · kill
     zygote → server   booted, then for each spawn: born? and one exited
 
-A worker with one lane writes its log to its output pipe, together with the output of libraries: in order, and
-without loss if the worker crashes. A worker with several lanes sends `LogMessage`, so that each line is
+A worker with one task writes its log to its output pipe, together with the output of libraries: in order, and
+without loss if the worker crashes. A worker with several tasks sends `LogMessage`, so that each line is
 assigned to its run; output of libraries is then assigned to none. A frame on a worker's socket is a
 little-endian length of four bytes, then msgpack; on the zygote's socket, each record is one message.
 """
@@ -190,7 +190,7 @@ class SpawnWorker(WorkerMessage, frozen=True, array_like=True, tag="spawn"):
     scratch: str
     niceness: int
     cpu_seconds: int = 0
-    lanes: int = 1
+    max_tasks: int = 1
     options: dict[str, Any] = {}
     environment: dict[str, str] = {}
     resident: bool = False

@@ -291,10 +291,10 @@ class BatchGathering(Generic[T]):
     """
 
     def __init__(
-        self, inbox: queue.SimpleQueue[T | None], lanes: int, shape: Callable[[T], Hashable]
+        self, inbox: queue.SimpleQueue[T | None], max_tasks: int, shape: Callable[[T], Hashable]
     ) -> None:
         self._inbox = inbox
-        self._lanes = lanes
+        self._max_tasks = max_tasks
         self._shape = shape
         self._waiting: deque[T] = deque()
         self._leaving = False
@@ -309,22 +309,22 @@ class BatchGathering(Generic[T]):
         return None if self._leaving else self._inbox.get()
 
     def _batch(self, first: T) -> list[T]:
-        shape = self._shape(first) if self._lanes > 1 else None
+        shape = self._shape(first) if self._max_tasks > 1 else None
         if shape is None:
             return [first]
         self._listen()
         batch = [first]
         for other in tuple(self._waiting):
-            if len(batch) < self._lanes and self._shape(other) == shape:
+            if len(batch) < self._max_tasks and self._shape(other) == shape:
                 self._waiting.remove(other)
                 batch.append(other)
         return batch
 
     def _listen(self) -> None:
-        """Receive the messages that have arrived, waiting a moment for more while lanes are open."""
+        """Receive the messages that have arrived, waiting a moment for more while there is room in the batch."""
         until = time.monotonic() + GATHER_SECONDS
         with suppress(queue.Empty):
-            while not self._leaving and len(self._waiting) + 1 < self._lanes:
+            while not self._leaving and len(self._waiting) + 1 < self._max_tasks:
                 item = self._inbox.get(timeout=max(0.0, until - time.monotonic()))
                 if item is None:
                     self._leaving = True

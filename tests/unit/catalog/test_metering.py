@@ -38,7 +38,7 @@ def models_document() -> dict[str, Any]:
     row = document["models"]["echo"]
     document["models"] |= {
         "hired": {**row, "price": "container-time"},
-        "metered": {**row, "metered": True, "most": 10},
+        "metered": {**row, "metered": True, "max_quantity": 10},
     }
     return document
 

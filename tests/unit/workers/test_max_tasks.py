@@ -22,8 +22,8 @@ from tests.harness.pipeline import PRICE, Options, PipelineFixture, models, runn
 
 DAY_US = 86_400_000_000
 FACTS: Mapping[str, Mapping[str, Any]] = {
-    "chorus": {"lanes": 4, "concurrency": 1, "options": {"key": "d"}},
-    "far": {"lanes": 3, "concurrency": 1, "kind": "provider"},
+    "chorus": {"max_tasks": 4, "concurrency": 1, "options": {"key": "d"}},
+    "far": {"max_tasks": 3, "concurrency": 1, "kind": "provider"},
 }
 
 
@@ -69,7 +69,7 @@ async def test_runs_that_wait_for_one_worker_form_a_batch(line: PipelineFixture,
     assert (await line.account()).posted == 1_000_000 - 4 * PRICE
 
 
-async def test_worker_with_lanes_uses_one_slot_and_its_lanes(line: PipelineFixture, tmp_path: Path) -> None:
+async def test_a_worker_with_max_tasks_uses_one_slot(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     orders = [line.order("chorus", extras={"gate": str(gate)}) for _ in range(6)]
     waiting = [await line.service.submit(order) for order in orders]

@@ -56,7 +56,7 @@ class GradioSpaces:
         engine = {
             "factory": _FACTORY,
             "kind": "space",
-            "lanes": 4,
+            "max_tasks": 4,
             "unlock": f"open {self.home(space)} to wake the space",
             "options": {**location, **arguments(function)},
         }

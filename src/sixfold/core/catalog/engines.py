@@ -4,7 +4,7 @@ An engine turns validated inputs into artifacts. It is built once per worker, ru
 accounts, keys or the network. Its factory takes the options of its catalog entry as keyword arguments.
 
 The entry's `kind` decides: an `Engine` (`embedded`, `weights`) runs in a worker process, one task at a time.
-A `BatchEngine` has `lanes` above 1, and its worker passes tasks of equal shape to `run_many` together. A
+A `BatchEngine` has `max_tasks` above 1, and its worker passes tasks of equal shape to `run_many` together. A
 `core.workers.remote_engines.RemoteEngine` (`comfyui`, `provider`) calls another machine: a coroutine in the
 server, many at a time, built with `HostServices` before its options.
 """

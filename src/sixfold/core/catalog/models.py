@@ -48,10 +48,10 @@ class EngineSpec:
     """An engine's entry in the catalog; its code is not loaded.
 
     `concurrency` is the number of workers that may run it at once (0: the number of slots). Each worker runs
-    `lanes` tasks together, or serves `seats` sessions. `options` are passed to its factory. `packages` are
-    the optional packages it imports, `setting` is the setting that enables it (such as a provider's key),
-    `family` is its folder of weights, and `unlock` is the clause that says how to enable it, such as "set
-    FAL_KEY".
+    up to `max_tasks` tasks together, or serves up to `max_sessions` sessions. `options` are passed to its
+    factory. `packages` are the optional packages it imports, `setting` is the setting that enables it (such
+    as a provider's key), `family` is its folder of weights, and `unlock` is the clause that says how to
+    enable it, such as "set FAL_KEY".
 
     `vram_gb` is the graphics memory that weights need and `ram_gb` the memory of a worker; 0 if unknown.
 
@@ -72,8 +72,8 @@ class EngineSpec:
     full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     runs: Mapping[str, Subordinate] = field(default_factory=dict[str, "Subordinate"])
-    lanes: int = 1
-    seats: int = 1
+    max_tasks: int = 1
+    max_sessions: int = 1
     start_seconds: float = 0.0
     cancel_seconds: float = 0.0
     memory_bytes: int | None = None
@@ -122,8 +122,9 @@ class Model:
 
     `sizes` gives the pixels for each choice of the input `size`, or of the inputs in `sized_by`, joined by a
     space. `backends` are the models among which each request selects one. `words` maps inputs to the names
-    that engines use. The price is for the quantity in the input `quantity`, or for `most` units. If the model
-    is `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is captured.
+    that engines use. The price is for the quantity in the input `quantity`, or for `max_quantity` units. If
+    the model is `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is
+    captured.
     `hardware` is the hardware of a custom model. `parts` are the models that a workflow runs. `served_by` is
     a clause that names a server outside the catalog. `files` maps names to blobs that every run receives. An
     `internal` model runs only what the server itself has prepared; to clients it does not exist.
@@ -143,7 +144,7 @@ class Model:
     backends: tuple[str, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict[str, str])
     metered: bool = False
-    most: float = 1
+    max_quantity: float = 1
     hardware: str | None = None
     served_by: str = ""
     parts: tuple[str, ...] = ()
@@ -384,7 +385,7 @@ class Catalog:
     def price(self, model: Model, values: Mapping[str, Any]) -> PriceRow:
         """Return the price of a run with these validated inputs."""
         rate = self.prices[model.price]
-        quantity = _count(values[model.quantity]) if model.quantity else model.most
+        quantity = _count(values[model.quantity]) if model.quantity else model.max_quantity
         variant = str(values[rate.by]) if rate.by and rate.by in values else None
         return rate.metered(quantity, variant) if model.metered else rate.price(quantity, variant)
 
@@ -394,7 +395,7 @@ class Catalog:
             # The hold of such a model does not depend on the inputs.
             return FREE
         rate = self.prices[model.price]
-        quantity: float = model.most
+        quantity: float = model.max_quantity
         if model.quantity is not None:
             descriptor = next(descriptor for descriptor in model.inputs if descriptor.name == model.quantity)
             is_known = unknown.isdisjoint((descriptor.name, *descriptor.aliases))
@@ -451,6 +452,9 @@ def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[st
     by_input = row.get("named_styles_are_full")
     full_for = {by_input: frozenset(full_texts.get(name, ()))} if by_input else {}
     plain = {key: value for key, value in row.items() if key not in ("named_styles_are_full", "shares")}
+    # Models that were stored by version 0.2 or older.
+    if "lanes" in plain:
+        plain["max_tasks"] = plain.pop("lanes")
     plain["packages"] = tuple(plain.get("packages", ()))
     plain["runs"] = {key: Subordinate(**row) for key, row in plain.get("runs", {}).items()}
     plain["only"] = {key: tuple(able) for key, able in plain.get("only", {}).items()}
@@ -476,7 +480,7 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         backends=tuple(row.get("backends", ())),
         words=row.get("words", {}),
         metered=row.get("metered", False),
-        most=row.get("most", 1),
+        max_quantity=row.get("max_quantity", 1),
         hardware=row.get("hardware"),
         served_by=row.get("served_by", ""),
         parts=tuple(row.get("parts", ())),

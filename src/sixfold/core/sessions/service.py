@@ -290,7 +290,7 @@ class SessionService:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
         spec = replace(spec, watched=True)
         hooks = SessionHooks(
-            acquire_slot=lambda lost: self._worker_pool.acquire(spec, engine.seats, lost),
+            acquire_slot=lambda lost: self._worker_pool.acquire(spec, engine.max_sessions, lost),
             transition=self._transition,
             renew_slice=self._renew_slice,
             save_checkpoint=self._save_checkpoint if self._shared else None,

@@ -40,7 +40,7 @@ class WorkerPolicy:
 
 def _cpu_seconds(engine: EngineSpec, policy: WorkerPolicy) -> int:
     """Return the CPU seconds of one run; 0 (no limit) for engines that compute on many threads."""
-    if engine.lanes > 1 or engine.kind == "weights":
+    if engine.max_tasks > 1 or engine.kind == "weights":
         return 0
     return math.ceil(engine.limit_seconds(policy.run_limit_seconds))
 
@@ -54,7 +54,7 @@ def worker_spec(engine: EngineSpec, policy: WorkerPolicy, hardware: str = "", ho
         scratch=policy.scratch,
         cpu_seconds=_cpu_seconds(engine, policy),
         options=engine.options,
-        lanes=engine.lanes,
+        max_tasks=engine.max_tasks,
         remote=engine.remote,
         start_seconds=engine.start_seconds,
         cancel_seconds=engine.cancel_seconds,

@@ -1,4 +1,4 @@
-"""Pools: the workers of one engine, each a slot with one lane per task that it can run at the same time."""
+"""Pools: the workers of one engine, each a slot for up to `max_tasks` runs."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ class WorkerPool:
         """Return the number of this server's slots in use; 0 for an engine that runs on another machine."""
         return 0 if self.engine.remote else self.busy
 
-    def open_lanes(self, *, busy: bool) -> list[WorkerSlot]:
-        """Return one entry per open lane, either of busy workers (`busy`) or of idle ones."""
+    def open_slots(self, *, busy: bool) -> list[WorkerSlot]:
+        """Return each slot once per further run that it can take; only of busy or only of idle workers."""
         return [
             slot
             for slot in self.slots
             if slot.usable and bool(slot.runs) == busy
-            for _ in range(self.engine.lanes - slot.runs)
+            for _ in range(self.engine.max_tasks - slot.runs)
         ]
 
     def can_grow(self, slot_count: int) -> bool:
@@ -123,7 +123,7 @@ class WorkerPool:
 
     def max_claims_ahead(self, slot_count: int) -> int:
         """Return how many more runs may be claimed before a worker is free for them."""
-        return _MAX_AHEAD * slot_count - len(self.waiters) if self.brisk and self.engine.lanes == 1 else 0
+        return _MAX_AHEAD * slot_count - len(self.waiters) if self.brisk and self.engine.max_tasks == 1 else 0
 
     def add_waiter(self, hardware: str = "") -> SlotWaiter:
         """Append a waiter for the next free worker on `hardware`."""

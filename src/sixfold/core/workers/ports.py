@@ -17,7 +17,7 @@ from sixfold.core.media.ports import StagedFile
 class WorkerSpec:
     """The engine that a worker loads (`module:attribute` with options) and the worker's limits.
 
-    `lanes` is the number of tasks that it runs at the same time. `remote` workers are coroutines of the
+    `max_tasks` is the number of tasks that it runs at the same time. `remote` workers are coroutines of the
     server.
     """
 
@@ -27,7 +27,7 @@ class WorkerSpec:
     scratch: Path
     cpu_seconds: int = 0  # per run; 0: no limit
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    lanes: int = 1
+    max_tasks: int = 1
     remote: bool = False
     # Time that the engine may take to load, if longer than the driver's default.
     start_seconds: float = 0.0
@@ -101,7 +101,7 @@ class WorkerStartFailed(Exception):
 
 
 class Worker(Protocol):
-    """A running worker, which runs as many tasks at the same time as its spec has lanes."""
+    """A running worker, which runs up to `max_tasks` of its spec at the same time."""
 
     id: str
 

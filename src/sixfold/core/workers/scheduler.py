@@ -177,7 +177,7 @@ class Scheduler:
             if time.monotonic() < pool.resume_at or not self.can_run(name) or memory.must_wait(pool.engine):
                 # The retry timer of `_start` and every sweep notify the dispatcher again.
                 continue
-            if not self._free_slots(pool) and not pool.open_lanes(busy=True):
+            if not self._free_slots(pool) and not pool.open_slots(busy=True):
                 await self._claim_ahead(pool)
             elif await self._claim(pool):
                 # Otherwise the next submission or the end of a run notifies the dispatcher.
@@ -191,15 +191,15 @@ class Scheduler:
         return self._policy.slots - sum(pool.slots_in_use() for pool in self._pools.values())
 
     def _open_slots(self, pool: WorkerPool) -> list[WorkerSlot]:
-        """Return the slots for runs of this engine: open lanes, else idle workers, else one new worker."""
-        shared = pool.open_lanes(busy=True)
+        """Return the slots for runs of this engine: of busy workers, else of idle ones, else of a new worker."""
+        shared = pool.open_slots(busy=True)
         free = self._free_slots(pool)
         if shared or free <= 0:
             return shared
-        idle = pool.open_lanes(busy=False)[: free * pool.engine.lanes]
+        idle = pool.open_slots(busy=False)[: free * pool.engine.max_tasks]
         if idle or not pool.can_grow(self._policy.slots):
             return idle
-        return [WorkerSlot()] * pool.engine.lanes
+        return [WorkerSlot()] * pool.engine.max_tasks
 
     def _slot_batches(self, pool: WorkerPool) -> Iterator[tuple[list[WorkerSlot], str | None]]:
         """Yield batches of slots to fill, each with the hardware that its runs must request (None: any)."""
@@ -212,7 +212,7 @@ class Scheduler:
                 hardware,
             )
         if self._free_slots(pool) > 0 and pool.can_grow(self._policy.slots):
-            yield [WorkerSlot()] * pool.engine.lanes, None
+            yield [WorkerSlot()] * pool.engine.max_tasks, None
         else:
             # This worker restarts on the hardware that the claimed run requests.
             yield self._open_slots(pool)[:1], None
@@ -235,7 +235,7 @@ class Scheduler:
         claimed = await self._database.write(claim, durable=False)
         for prediction in claimed:
             self._spawn(self._serve_ahead(pool, self._register_run(pool, prediction), pool.add_waiter()))
-        for slot in pool.open_lanes(busy=False)[: max(0, self._free_slots(pool))]:
+        for slot in pool.open_slots(busy=False)[: max(0, self._free_slots(pool))]:
             # The slot became free while the claim was written.
             pool.assign(slot)
         if len(claimed) == count:
