@@ -254,7 +254,7 @@ async def test_password_change_needs_the_old_and_ends_other_sessions(app: AppFix
     ]
 
 
-async def test_what_was_done_is_told_and_paged(app: AppFixture) -> None:
+async def test_security_page_lists_events_in_pages_of_30(app: AppFixture) -> None:
     form = {"csrf": await signed_in(app)}
     await app.client.post("/account/keys", data=form)
     for _ in range(31):

@@ -116,7 +116,7 @@ async def test_strangers_have_a_rate_by_their_address(tmp_path: Path) -> None:
         assert await ask("127.0.0.1", forwarded="2a00:1:2:4::1") == usual
 
 
-async def test_what_is_not_configured_fills_no_log(app: AppFixture, caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_to_unconfigured_routes_are_counted_not_logged(app: AppFixture, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     before = refusals.recorder().totals["not_configured"]
     for _ in range(50):

@@ -228,7 +228,7 @@ async def test_a_file_that_cannot_be_read_is_503_and_no_half_answer(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["blob_url", "upload_url"])
 @pytest.mark.parametrize("url", ["ftp://bucket", "s3://", "bucket", "s3://bucket/../x"])
-def test_what_is_no_place_stops_the_start_with_a_sentence(tmp_path: Path, name: str, url: str) -> None:
+def test_invalid_bucket_url_raises_invalid_setting(tmp_path: Path, name: str, url: str) -> None:
     settings = Settings(data_dir=tmp_path).replace(**{name: url})
     with pytest.raises(InvalidSetting, match="bucket"):
         storage.open_blobs(settings) if name == "blob_url" else storage.open_uploads(settings)

@@ -257,7 +257,7 @@ async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: ServerWithScri
     assert refused.json()["node_errors"]["1"]["errors"][0]["type"] == "custom_validation_failed"
 
 
-async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) -> None:
+async def test_queue_lists_the_running_prompt_which_can_be_interrupted(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         client, hub = app.client, app.product.workflows.hub
@@ -326,7 +326,7 @@ async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) ->
             await app.client.post("/interrupt", json={"prompt_id": each["prompt_id"]})
 
 
-async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -> None:
+async def test_deleted_history_stays_deleted_after_a_restart(either: Path) -> None:
     graph = {"1": node("PrimitiveString", value="hello"), "2": node("PreviewAny", source=["1", 0])}
 
     async def history(visitor: httpx.AsyncClient) -> list[str]:
@@ -436,7 +436,7 @@ async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
     assert pixel in (None, picture.getpixel((3, 3)))
 
 
-async def test_what_clients_ask_of_the_machine(stage: ServerWithScript) -> None:
+async def test_routes_about_nodes_models_and_system_respond(stage: ServerWithScript) -> None:
     client = stage.app.client
     for base in ("", "/api"):
         known = (await client.get(f"{base}/object_info/KSampler")).json()

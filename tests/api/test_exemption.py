@@ -89,13 +89,13 @@ async def test_another_host_needs_one(app: AppFixture, host: str) -> None:
         "x-amzn-trace-id",
     ],
 )
-async def test_what_passed_a_proxy_needs_one(app: AppFixture, name: str) -> None:
+async def test_proxied_requests_need_a_key(app: AppFixture, name: str) -> None:
     for value in ("127.0.0.1", "for=127.0.0.1", ""):
         assert await statuses(app.visitor(), {name: value}) == CLOSED
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense"])
-async def test_what_another_site_makes_a_browser_ask_needs_one(app: AppFixture, site: str) -> None:
+async def test_cross_site_requests_need_a_key(app: AppFixture, site: str) -> None:
     assert await statuses(app.visitor(), {"Sec-Fetch-Site": site}) == CLOSED
 
 

@@ -239,7 +239,7 @@ async def test_a_repeated_request_publishes_once(app: AppFixture) -> None:
     assert len((await list_page(app, "characters"))["characters"]) == 1
 
 
-async def test_what_was_not_published_is_not_shown(app: AppFixture) -> None:
+async def test_gallery_has_no_unpublished_files_or_addresses(app: AppFixture) -> None:
     secret = (await app.client.post("/api/uploads", content=png("green"), headers=app.bearer)).json()
     picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
     body = (await post(app, media_bytes=None, media_url=secret["url"])).json()

@@ -97,7 +97,7 @@ async def test_a_stream_names_its_engine(
 
 
 @BOTH
-async def test_tools_are_called_and_their_results_are_heard(gateway: Gateway, model: str) -> None:
+async def test_tool_calls_and_tool_results_reach_the_model(gateway: Gateway, model: str) -> None:
     client, messages = gateway.openai(), text_of("How is it in Oslo?")
     answer = await client.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
     message = answer.choices[0].message
@@ -378,7 +378,7 @@ async def test_a_field_that_is_missing_is_named(gateway: Gateway) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
 
 
-async def test_what_a_server_refuses_is_told_as_it_says(gateway: Gateway) -> None:
+async def test_rejection_by_the_server_keeps_its_message_and_is_free(gateway: Gateway) -> None:
     before = await gateway.app.balance()
     gateway.acme.mode = gateway.anth.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as refused:

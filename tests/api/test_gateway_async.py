@@ -103,7 +103,7 @@ async def test_a_server_that_fails_is_free(gateway: Gateway, mode: str) -> None:
     assert await gateway.app.faults() == ()
 
 
-async def test_what_is_canceled_while_the_model_thinks_is_free(gateway: Gateway) -> None:
+async def test_prediction_canceled_before_the_first_token_is_free(gateway: Gateway) -> None:
     gateway.acme.mode = "hang"
     begun = await ask(gateway, prompt="say 3 words")
     await asyncio.wait_for(gateway.acme.asked.wait(), 60)
@@ -129,7 +129,7 @@ async def test_what_is_canceled_while_the_model_thinks_is_free(gateway: Gateway)
         ({"messages": [{"role": "user", "content": "x" * 2**20}]}, 413, "1 MiB"),
     ],
 )
-async def test_what_cannot_be_answered_is_refused_before_it_is_queued(
+async def test_unserved_requests_are_rejected_before_they_are_queued(
     gateway: Gateway, inputs: dict[str, Any], status: int, blamed: str
 ) -> None:
     refused = await ask(gateway, **inputs)

@@ -297,7 +297,7 @@ async def test_a_file_that_llama_cpp_does_not_know_is_said_and_free(tmp_path: Pa
         assert await there.pending() == 0
 
 
-async def test_what_was_added_serves_without_a_line_of_configuration(tmp_path: Path) -> None:
+async def test_added_gguf_model_serves_without_configuration(tmp_path: Path) -> None:
     added = tmp_path / "weights" / "chat" / "small"
     tiny_gguf.write(added / "model-q4.gguf")
     (added / "sixfold.json").write_text('{"added": "2026-01-01T00:00:00+00:00"}')

@@ -87,7 +87,7 @@ async def talking(tmp_path: Path) -> AsyncIterator[tuple[Gateway, Ollama]]:
             yield there, fake
 
 
-async def test_what_ollama_says_thinks_and_counts_is_told_and_free(talking: tuple[Gateway, Ollama]) -> None:
+async def test_ollama_text_reasoning_and_usage_are_returned_free(talking: tuple[Gateway, Ollama]) -> None:
     there, _ = talking
     whole = await there.chat("2 + 2?", "ollama/qwen3:4b")
     assert whole.json()["choices"][0]["message"]["content"] == "Four."

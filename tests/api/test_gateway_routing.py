@@ -73,7 +73,7 @@ async def test_a_server_that_stumbles_is_asked_again(tmp_path: Path) -> None:
         assert (await gateway.settled())[0]["attempts"] == 3
 
 
-async def test_what_the_caller_did_wrong_is_asked_once(tmp_path: Path) -> None:
+async def test_invalid_request_is_not_retried_on_other_servers(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, retries=2) as gateway:
         gateway.acme.mode = "refuse"
         answer = await gateway.chat(model="both")

@@ -342,7 +342,7 @@ async def test_the_operators_default_applies_without_another(either: Path, serve
 
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
-async def test_what_is_only_counted_is_masked_and_checked(
+async def test_token_counting_is_masked_and_checked_by_guardrails(
     gateway: Gateway, server: SayingServer, path: str
 ) -> None:
     client, headers = gateway.app.client, gateway.headers

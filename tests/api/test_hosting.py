@@ -61,7 +61,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("body", "names"), REFUSED)
-async def test_every_refused_input_is_told(app: AppFixture, body: dict[str, Any], names: list[str]) -> None:
+async def test_every_invalid_input_is_in_the_errors(app: AppFixture, body: dict[str, Any], names: list[str]) -> None:
     answer = await app.client.post(RUN, json=body, headers=app.bearer)
     document = answer.json()
     assert (answer.status_code, document["code"]) == (400, "invalid_input")

@@ -121,7 +121,7 @@ async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: d
         assert row == [1, 3, 50, 0, 0, 0, 0]
 
 
-async def test_what_goes_wrong_there_is_said_and_free(tmp_path: Path, ports: dict[str, int]) -> None:
+async def test_failed_space_runs_return_its_error_and_are_free(tmp_path: Path, ports: dict[str, int]) -> None:
     async with app_with_spaces(tmp_path, ports, "painting") as (app, _):
         failed = await run(app, ports["painting"], words="fail")
         assert (failed["status"], failed["cost"]) == ("failed", "0.00")

@@ -122,7 +122,7 @@ REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
 
 
 @pytest.mark.parametrize(("body", "status", "names"), REFUSED)
-async def test_what_cannot_be_hired_is_said(
+async def test_run_with_invalid_inputs_names_each_of_them(
     app: AppFixture, body: dict[str, Any], status: int, names: list[str]
 ) -> None:
     response = await post(app, RUN, body, status)
@@ -174,7 +174,7 @@ async def test_a_quote_names_price_hold_and_time_and_changes_nothing(app: AppFix
     await post(app, "/api/containers/nothing/quote", {"input": {}}, 404)
 
 
-async def test_what_nothing_serves_is_refused_at_once_with_what_would(app: AppFixture) -> None:
+async def test_model_without_an_engine_responds_503_with_remedies(app: AppFixture) -> None:
     for path, body in (
         (RUN, {"model": "text-llm", "input": {"prompt": "x"}, "variant": "dynamic-v3"}),
         ("/api/containers/text-llm/queue/join", {"input": {"prompt": "x"}}),

@@ -156,7 +156,7 @@ def peek(path: str) -> str:
 """
 
 
-async def test_what_nobody_added_is_shut_in_and_what_was_added_is_not(tmp_path: Path) -> None:
+async def test_models_outside_the_added_list_run_in_a_sandbox(tmp_path: Path) -> None:
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     folder, source = tmp_path / "models", tmp_path / "peek.py"

@@ -273,7 +273,7 @@ async def test_the_webhook_secret_verifies_and_needs_a_right(app: AppFixture) ->
     assert caught.value.status == 403
 
 
-async def test_what_is_not_here_says_so_in_replicates_shape(app: AppFixture) -> None:
+async def test_unsupported_routes_respond_with_replicate_errors(app: AppFixture) -> None:
     official = client(app)
     assert (await official.deployments.async_list()).results == []
     assert (await official.trainings.async_list()).results == []

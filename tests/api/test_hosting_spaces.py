@@ -96,7 +96,7 @@ async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_fails_there_fails_here_and_costs_nothing(tmp_path: Path, version: str) -> None:
+async def test_failure_of_a_space_fails_the_run_free_of_charge(tmp_path: Path, version: str) -> None:
     async with app_with_space(tmp_path, version) as (app, space):
         await post(app, IMPORT, {"space": "acme/paint"})
         body = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "fail"}})).json()
@@ -142,7 +142,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("body", "status", "sentence"), REFUSED)
-async def test_what_is_no_space_is_refused(
+async def test_invalid_space_imports_are_rejected(
     tmp_path: Path, body: dict[str, Any], status: int, sentence: str
 ) -> None:
     async with running_app(tmp_path, space_endpoint="http://127.0.0.1:9") as app:
@@ -169,7 +169,7 @@ async def test_old_and_silent_spaces_are_refused_in_a_sentence(tmp_path: Path) -
         assert (await app.client.post(IMPORT, json={"space": "acme/paint"})).status_code == 401
 
 
-async def test_what_a_hub_names_is_asked_through_the_guard(tmp_path: Path) -> None:
+async def test_hosts_named_by_the_hub_are_subject_to_fetch_rules(tmp_path: Path) -> None:
     hosts = {"near": "https://127.0.0.1:1", "plain": "http://example.com"}
 
     async def about(_request: Request) -> Response:

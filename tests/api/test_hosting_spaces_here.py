@@ -78,7 +78,7 @@ async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
         assert await output_text(app, "again", header) == "AGAIN"
 
 
-async def test_what_does_not_start_is_told_with_its_last_lines(tmp_path: Path, sandbox: None) -> None:
+async def test_failed_start_returns_status_and_last_log_lines(tmp_path: Path, sandbox: None) -> None:
     (import_folder(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
@@ -114,7 +114,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("body", "status", "sentence"), REFUSED)
-async def test_what_cannot_run_here_is_refused(
+async def test_invalid_local_space_imports_are_rejected(
     tmp_path: Path, body: dict[str, Any], status: int, sentence: str
 ) -> None:
     import_folder(tmp_path)

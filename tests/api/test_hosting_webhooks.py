@@ -77,7 +77,7 @@ def test_a_signature_is_the_standards() -> None:
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None:
+async def test_webhooks_of_start_and_end_are_ordered_and_signed(tmp_path: Path) -> None:
     faults = Faults()
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
@@ -96,7 +96,7 @@ async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None
         assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
 
 
-async def test_a_failure_is_told_too_and_what_nobody_asked_for_is_not(tmp_path: Path) -> None:
+async def test_failure_sends_a_webhook_only_if_one_was_requested(tmp_path: Path) -> None:
     faults = Faults()
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
         failed = (await app.client.post(RUN, json=run_body(url, "FAIL"), headers=app.bearer)).json()
@@ -109,7 +109,7 @@ async def test_a_failure_is_told_too_and_what_nobody_asked_for_is_not(tmp_path: 
         assert (last["type"], last["data"]["status"]) == ("prediction.completed", "failed")
 
 
-async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Path) -> None:
+async def test_failed_webhook_delivery_is_retried_with_the_same_id(tmp_path: Path) -> None:
     faults = Faults()
     faults.add(
         "told", fault_server.answer(500, {}), fault_server.answer(302, {}, {"location": "http://127.0.0.1/"})
@@ -123,7 +123,7 @@ async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Pat
         assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
 
 
-async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: Path) -> None:
+async def test_late_webhook_has_the_state_at_the_time_of_the_step(tmp_path: Path) -> None:
     faults = Faults()
     faults.add("told", *[fault_server.answer(500, {})] * 3)
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
@@ -176,7 +176,7 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
     assert messages["prediction.completed"]["data"]["output"] == run["output"]
 
 
-async def test_nothing_is_told_to_the_inside(tmp_path: Path) -> None:
+async def test_webhook_urls_of_private_addresses_are_rejected(tmp_path: Path) -> None:
     faults = Faults()
     async with running_app(tmp_path) as app, webhook_url(faults) as url:
         for address in (url, "http://169.254.169.254/latest", "http://[::1]/", "http://a.localhost./"):

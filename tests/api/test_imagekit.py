@@ -114,7 +114,7 @@ async def test_a_bad_query_is_resource_c1(app: AppFixture, query: dict[str, str]
         ({"save_path": "x.gif"}, ["prompt", "save_path"]),
     ],
 )
-async def test_all_that_is_wrong_with_an_upload_is_told_at_once(
+async def test_all_invalid_query_inputs_are_in_one_422(
     app: AppFixture, path: str, query: dict[str, str], names: list[str]
 ) -> None:
     answer = await app.client.get(path, params=query)
@@ -270,7 +270,7 @@ async def test_errors_of_this_area_are_details(app: AppFixture) -> None:
     assert (failed.status_code, failed.json()) == (502, {"detail": "Generation failed. Please try again."})
 
 
-async def test_what_cannot_be_finished_in_time_is_canceled_and_free(tmp_path: Path) -> None:
+async def test_run_beyond_inline_seconds_is_canceled_and_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, inline_seconds=0.05) as app:
         slow = {**SMALL, "prompt": "SLOW"}
         answer = await app.client.get("/create_image", params=slow, headers=app.bearer)

@@ -85,7 +85,7 @@ async def test_photoreal_has_exact_pixels_on_the_long_side(
     assert set(document) == {"image_url", "prompt_used", "size_used", "cost", "credits_charged", "request_id"}
 
 
-async def test_photoreal_is_painted_at_the_size_that_is_told(real: AppFixture) -> None:
+async def test_photoreal_image_has_the_size_of_the_response(real: AppFixture) -> None:
     prompt = "an okapi by a mountain lake at dawn, Ærø"
     body = {"api_key": real.key, "prompt": prompt, "aspect_ratio": "3:2"}
     answer = await real.client.post("/api/photoreal", json=body)

@@ -44,7 +44,7 @@ async def test_for_tenants_and_strangers_it_is_not_there(app: AppFixture) -> Non
         assert (await stranger.get("/lab")).status_code == 303
 
 
-async def test_a_sum_that_is_off_is_told(app: AppFixture) -> None:
+async def test_lab_reports_a_wrong_sum_of_balances(app: AppFixture) -> None:
     one_more = Query("ledger_post", {"account_id": app.account.id, "id": app.account.id, "amount": 1})
 
     def spoil() -> Transaction[None]:

@@ -22,7 +22,7 @@ from tests.fakes.local_models import LocalModels, Ollama, listening, look_at
     ("server", "kind"),
     [(fakes.llama_cpp("gemma", vision=False), "llamacpp"), (fakes.llama_swap("gemma"), "llamaswap")],
 )
-async def test_server_kinds_on_one_port_are_told_by_their_answers(
+async def test_kind_of_server_on_a_shared_port_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: LocalModels, kind: str
 ) -> None:
     async with listening(dataclasses.replace(server, asked=[])) as there:

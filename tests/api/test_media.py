@@ -146,7 +146,7 @@ async def test_the_parameters_are_looked_at_before_the_balance(app: AppFixture) 
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"[]", b"[1]", b'"x"', b"5", b"null", b"\xff", b"{} x", b'{"a":NaN}']
 )
-async def test_what_is_no_json_object_is_said_to_be_none(app: AppFixture, raw: bytes) -> None:
+async def test_body_that_is_no_json_object_gets_invalid_json_body(app: AppFixture, raw: bytes) -> None:
     keyless = await app.client.post("/api/ra1", content=raw)
     keyed = await app.client.post("/api/ra1", content=raw, headers=app.bearer)
     wrong = await app.client.post("/api/ra1", content=raw, headers=bearer("sf_wrong"))
@@ -176,7 +176,7 @@ async def test_unknown_path_has_the_error_format_of_its_api(app: AppFixture) -> 
     }
 
 
-async def test_a_failed_generation_is_told_and_free(app: AppFixture) -> None:
+async def test_failed_generation_gets_an_error_and_is_free(app: AppFixture) -> None:
     ra1 = await app.client.post("/api/ra1", json=body_with(app, prompt="FAIL"))
     anime = await app.client.post("/api/anime", json=body_with(app, prompt="FAIL"))
     text = "Image generation failed. Please try again."

@@ -244,7 +244,7 @@ async def test_a_tar_with_links_leads_nowhere(app: AppFixture) -> None:
     assert (report["created"], len(report["errors"])) == (0, 3)
 
 
-async def test_what_is_no_archive_is_refused(app: AppFixture) -> None:
+async def test_damaged_archives_are_rejected(app: AppFixture) -> None:
     whole = zip_of([("a.md", "x" * 5000)])
     damaged = [
         b"x",

@@ -147,7 +147,7 @@ WRONG: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
-async def test_what_is_wrong_is_named_and_nothing_happens(app: AppFixture, number: int) -> None:
+async def test_invalid_request_is_rejected_and_changes_nothing(app: AppFixture, number: int) -> None:
     await put(app, "p", "x")
     method, path, body = WRONG[number]
     answer = await app.client.request(method, path, json=body, headers=app.bearer)

@@ -208,7 +208,7 @@ async def test_schema_of_a_tool_may_name_such_fields(servers: tuple[Gateway, Gat
     assert first.acme.seen[-1].document["tools"] == tools
 
 
-async def test_what_is_not_stored_here_is_not_stored_there(tmp_path: Path) -> None:
+async def test_store_false_is_forwarded_to_the_server(tmp_path: Path) -> None:
     async with native(tmp_path, store_responses=False) as (first, gateway):
         result = await gateway.openai().responses.create(model=MODEL, input="Hello")
         assert first.acme.seen[-1].document["store"] is False

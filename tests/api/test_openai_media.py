@@ -134,7 +134,7 @@ async def test_an_edit_repaints_the_picture_that_was_sent(real: AppFixture) -> N
     assert await paid(real, before) == 0.04
 
 
-async def test_what_a_mask_lets_through_is_taken_out(real: AppFixture) -> None:
+async def test_image_edit_removes_the_transparent_part_of_the_mask(real: AppFixture) -> None:
     answer = await client(real).images.edit(
         model="gpt-image-1", image=png(), mask=png("RGBA", colour=(0, 0, 0, 255)), prompt="nothing there"
     )
@@ -181,7 +181,7 @@ async def test_raw_speech_is_sixteen_bits_at_24_khz_without_a_header(real: AppFi
     assert np.corrcoef(half[: even.size], even)[0, 1] > 0.95
 
 
-async def test_what_was_spoken_is_heard_in_every_shape(real: AppFixture) -> None:
+async def test_transcription_formats_have_the_same_text(real: AppFixture) -> None:
     talk = client(real)
     spoken = await talk.audio.speech.create(
         model="tts-1", input="Hello. How are you today?", voice="ava", response_format="wav"
@@ -355,7 +355,7 @@ async def test_transcript_deltas_add_up_to_the_text(real: AppFixture) -> None:
 # -- what all of them share ------------------------------------------------------------------------
 
 
-async def test_what_is_made_here_is_among_the_models(real: AppFixture) -> None:
+async def test_models_list_has_the_own_media_models(real: AppFixture) -> None:
     names = {model.id async for model in client(real).models.list()}
     assert names >= {"ra2", "tts", "stt", "embeddings"}
     assert (await client(real).models.retrieve("tts")).owned_by == "sixfold"
@@ -402,7 +402,7 @@ async def test_what_is_made_here_is_among_the_models(real: AppFixture) -> None:
         ("audio/transcriptions", {"model": "stt"}, "file", 400),
     ],
 )
-async def test_what_is_wrong_is_named_in_the_error_object_and_free(
+async def test_invalid_request_is_free_and_names_its_parameter(
     real: AppFixture, path: str, body: Any, param: str | None, status: int
 ) -> None:
     before = await real.balance()

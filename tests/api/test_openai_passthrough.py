@@ -104,7 +104,7 @@ async def test_of_an_alias_only_servers_of_the_dialect_are_asked(gateway: Gatewa
     assert (await last(gateway))["target"] == "acme/vec"
 
 
-async def test_what_the_server_refuses_is_told_in_its_words(gateway: Gateway) -> None:
+async def test_rejected_embedding_keeps_the_servers_message(gateway: Gateway) -> None:
     gateway.acme.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as caught:
         await gateway.openai().embeddings.create(model="acme/vec", input="a")

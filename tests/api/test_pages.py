@@ -205,7 +205,7 @@ async def test_passwords_and_how_often_one_may_try(app: AppFixture) -> None:
     assert not passwords.verify("x", "no hash at all")
 
 
-async def test_what_a_person_wrote_is_shown_and_never_run(app: AppFixture) -> None:
+async def test_html_in_a_prompt_is_escaped(app: AppFixture) -> None:
     token = await signed_in(app)
     attack = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
     response = await app.client.post(

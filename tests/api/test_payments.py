@@ -137,7 +137,7 @@ async def test_an_amount_that_cannot_be_paid_is_refused(
     assert processor.asked == []
 
 
-async def test_a_paid_checkout_counts_once_however_often_it_is_told(
+async def test_repeated_checkout_events_credit_once(
     shop: tuple[AppFixture, Processor],
 ) -> None:
     app, _ = shop
@@ -242,7 +242,7 @@ async def test_the_age_of_an_event_is_by_the_database(
     assert (await deliver_event(app, session(app), at=int(time.time()))).status_code == 400
 
 
-async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[AppFixture, Processor]) -> None:
+async def test_rejection_by_the_payment_processor_responds_502(shop: tuple[AppFixture, Processor]) -> None:
     app, processor = shop
     processor.status = 402
     answer = await app.client.post(CHECKOUT, json={"amount_usd": 5}, headers=app.bearer)

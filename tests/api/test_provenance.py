@@ -69,7 +69,7 @@ async def test_foreign_file_opens_the_form_without_a_prediction(app: AppFixture)
     assert response["inputs"]["prompt"] == "a fox"
 
 
-async def test_a_file_that_was_changed_or_made_elsewhere_is_told_apart(app: AppFixture) -> None:
+async def test_changed_and_foreign_files_have_no_valid_signature(app: AppFixture) -> None:
     token = await signed_in(app)
     result = await run(app, "ra1", FOX)
     data = (await app.client.get(result["output"]["url"])).content
@@ -116,7 +116,7 @@ async def test_prediction_page_shows_sources_and_derived_files(any_database_app:
     assert stolen["id"] not in (await app.client.get(f"/predictions/{first['id']}")).text
 
 
-async def test_what_another_made_of_the_same_stands_on_no_page_of_mine(any_database_app: AppFixture) -> None:
+async def test_lineage_has_no_runs_of_other_accounts(any_database_app: AppFixture) -> None:
     app = any_database_app
     await signed_in(app)
     theirs = await run(app, "ra1", FOX, app.other)
@@ -133,7 +133,7 @@ async def test_what_another_made_of_the_same_stands_on_no_page_of_mine(any_datab
 
 
 @pytest.mark.parametrize("model", ["ra1", "style-transfer", "fast-image-space"])
-async def test_what_is_replayed_is_the_same_to_the_byte(app: AppFixture, model: str) -> None:
+async def test_replay_returns_identical_bytes(app: AppFixture, model: str) -> None:
     token = await signed_in(app)
     inputs: dict[str, Any] = {"prompt": "a fox"}
     if model == "style-transfer":

@@ -120,7 +120,7 @@ async def test_a_canceled_job_is_canceled_at_the_provider_and_refunded(
     assert [job.canceled for job in queue.jobs.values()] == [True]
 
 
-async def test_what_is_free_on_the_own_machine_goes_to_no_provider(app: AppFixture, queue: fal.Fal) -> None:
+async def test_free_embedded_engine_is_used_before_a_provider(app: AppFixture, queue: fal.Fal) -> None:
     answer = await app.client.get("/create_image", params={"prompt": "a fox", "width": 64, "height": 64})
     assert answer.status_code == 200
     assert answer.headers["X-Sixfold-Engine"] == "scene-painter"

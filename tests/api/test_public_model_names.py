@@ -61,7 +61,7 @@ def test_a_ratio_becomes_a_size_of_a_megapixel(ratio: str, size: tuple[int, int]
         ({"num_outputs": "many"}, "num_outputs"),
     ],
 )
-def test_what_cannot_be_made_is_refused_by_name(inputs: dict[str, Any], name: str) -> None:
+def test_unsupported_input_is_rejected_by_its_name(inputs: dict[str, Any], name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         FLUX.translate(inputs)
     (problem,) = caught.value.problems

@@ -101,7 +101,7 @@ async def test_audio_begins_before_the_text_has_ended(server: RealtimeServer) ->
     assert done.output[0].content[0].transcript == ANSWER
 
 
-async def test_what_was_not_played_is_truncated(server: RealtimeServer) -> None:
+async def test_truncate_removes_the_text_that_was_not_played(server: RealtimeServer) -> None:
     async with server.connect(AUDIO) as connection:
         item = (await say(connection, "Hi"))[-1].response.output[0]
         items = connection.conversation.item

@@ -168,7 +168,7 @@ CLIPS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_what_is_wrong_with_a_project_is_named_and_free(studio: AppFixture) -> None:
+async def test_invalid_project_is_rejected_with_a_reason_and_free(studio: AppFixture) -> None:
     for expected, text in WRONG:
         answer = await post_project(studio, expected)
         assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), expected
@@ -318,7 +318,7 @@ async def test_clip_starting_after_its_file_is_refused_unpriced(studio: AppFixtu
     assert await studio.balance() == ("5.00", "0.00")
 
 
-async def test_a_failed_render_is_told_and_free(tmp_path: Path) -> None:
+async def test_failed_render_has_an_error_and_is_free(tmp_path: Path) -> None:
     document = app_catalog.models_document()
     async with running_app(tmp_path, document, failpoints="engine.run.render=fail", max_attempts=1) as app:
         queued = await post_project(app, project())

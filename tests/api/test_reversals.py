@@ -67,7 +67,7 @@ async def test_a_refund_withdraws_the_output_the_file_and_the_cost(any_database_
     assert await app.faults() == ()
 
 
-async def test_what_was_published_of_a_refunded_result_is_withdrawn(any_database_app: AppFixture) -> None:
+async def test_refund_withdraws_posts_of_the_result(any_database_app: AppFixture) -> None:
     app = any_database_app
     result, remaining = await run(app), await run(app, input={"prompt": "another", "seed": 8})
     for record in (result, remaining):

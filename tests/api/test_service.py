@@ -97,7 +97,7 @@ async def test_embeddings_cost_by_text_here_and_by_time_as_a_template(app: AppFi
         ([], 400, "bad_request"),
     ],
 )
-async def test_what_cannot_be_done_is_told_and_free(
+async def test_invalid_service_request_has_a_code_and_is_free(
     app: AppFixture, body: Any, status: int, code: str
 ) -> None:
     answer = await ask(app, body)

@@ -129,7 +129,7 @@ async def test_speech_is_written_down_and_paid_by_the_minute(real: AppFixture) -
     assert transcript["output"]["text"] == output["text"]
 
 
-async def test_what_is_no_sound_is_told_in_a_sentence(real: AppFixture) -> None:
+async def test_transcription_rejects_a_file_without_audio(real: AppFixture) -> None:
     pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
     data = base64.b64encode(b"#EXTM3U\nfile:///etc/hosts\n").decode()
     response = await run(real, "stt", audio_url=f"data:audio/mpeg;base64,{data}")
@@ -149,7 +149,7 @@ async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: AppF
     assert body["quality"] == "full"
 
 
-async def test_what_cannot_be_forecast_is_said_of_the_series(real: AppFixture) -> None:
+async def test_invalid_series_is_named_in_the_error(real: AppFixture) -> None:
     answer = await real.client.post(
         "/api/service", json={"service": "forecast", "series": [1, {"t": 2, "y": 3}]}, headers=real.bearer
     )

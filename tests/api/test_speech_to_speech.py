@@ -34,7 +34,7 @@ async def synthesize(gateway: Gateway) -> str:
     return response.json()["url"]
 
 
-async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> None:
+async def test_text_input_gets_a_text_and_an_audio_response(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         body = (await run(gateway.app, text="say 3 words", system_prompt="Be short")).json()
         assert body["status"] == "succeeded", body

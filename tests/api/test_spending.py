@@ -14,7 +14,7 @@ from tests.api.test_pages import signed_in
 RUN = "/api/containers/run"
 
 
-async def test_what_was_spent_and_got_back_adds_up_by_model(any_database_app: AppFixture) -> None:
+async def test_spending_by_model_subtracts_refunds(any_database_app: AppFixture) -> None:
     app = any_database_app
     for model in ("ra1", "ra1", "anime"):
         body = {"model": model, "input": {"prompt": "a fox"}}

@@ -153,7 +153,7 @@ async def test_pictures_are_seen_again(gateway: Gateway) -> None:
     assert asked_of(gateway)[0]["content"][1]["image_url"]["url"] == PIXEL
 
 
-async def test_what_is_kept_is_what_was_new_in_each_turn(gateway: Gateway) -> None:
+async def test_each_stored_response_has_only_its_new_input(gateway: Gateway) -> None:
     client, previous = gateway.openai(), openai.omit
     for turn in range(6):
         answer = await client.responses.create(
@@ -187,7 +187,7 @@ async def test_an_idempotency_key_goes_on_once(gateway: Gateway) -> None:
 
 
 @BOTH
-async def test_a_response_is_read_again_as_it_was_told(any_database_gateway: Gateway, model: str) -> None:
+async def test_stored_response_is_retrieved_unchanged(any_database_gateway: Gateway, model: str) -> None:
     client = any_database_gateway.openai()
     response = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
     assert cast("Any", response).store is True
@@ -203,7 +203,7 @@ def mine(gateway: Gateway) -> Any:
 
 
 @BOTH
-async def test_a_stream_is_kept_before_its_end_is_told(gateway: Gateway, model: str) -> None:
+async def test_stream_is_stored_before_its_last_event(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
     stream = await client.responses.create(model=model, input="say 5 words", stream=True)
     response: Any = None
@@ -228,7 +228,7 @@ async def test_truncated_response_is_stored_and_failed_one_is_not(gateway: Gatew
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_not_to_be_kept_is_not(gateway: Gateway, stream: bool) -> None:
+async def test_store_false_stores_no_response(gateway: Gateway, stream: bool) -> None:
     client = gateway.openai()
     answer: Any = await client.responses.create(
         model="acme/small", input="say 1 words", store=False, stream=stream
@@ -410,7 +410,7 @@ async def test_hold_includes_the_history_stored_at_the_server(tmp_path: Path) ->
         assert 0.95 * first < later < 1.05 * first
 
 
-async def test_what_such_a_server_did_not_store_is_sent_again(tmp_path: Path) -> None:
+async def test_turns_that_the_server_has_not_stored_are_sent_again(tmp_path: Path) -> None:
     async with native(tmp_path) as (first, gateway):
         client = gateway.openai()
         plain = await client.responses.create(model="plain/small", input="say 2 words")

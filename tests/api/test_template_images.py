@@ -149,7 +149,7 @@ async def test_depth_is_a_film_or_a_map(real: AppFixture) -> None:
     assert len(set(maps)) == 3
 
 
-async def test_what_a_mask_covers_is_taken_out(real: AppFixture) -> None:
+async def test_inpaint_cleaner_removes_the_masked_part(real: AppFixture) -> None:
     picture = np.full((64, 64, 3), 120, np.uint8)
     picture[24:40, 24:40] = (250, 0, 250)
     mask = np.zeros((64, 64), np.uint8)

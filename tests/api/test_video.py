@@ -171,7 +171,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "text"), REFUSED)
-async def test_what_is_wrong_with_an_order_of_video_a_is_named(
+async def test_video_a_rejects_invalid_inputs_by_name(
     cinema: AppFixture, change: dict[str, Any], text: str
 ) -> None:
     answer = await cinema.client.post("/api/video-a", json=body_with(cinema, **change))
@@ -266,7 +266,7 @@ async def test_the_key_comes_first_and_the_balance_last(cinema: AppFixture, name
 
 
 @pytest.mark.parametrize("name", ["video-a", "video-text", "ra2v"])
-async def test_a_failed_film_is_told_and_free(tmp_path: Path, name: str) -> None:
+async def test_failed_video_has_an_error_and_is_free(tmp_path: Path, name: str) -> None:
     points = f"engine.run.{name}=fail"
     async with running_app(tmp_path, short_videos(), failpoints=points, max_attempts=1) as app:
         answer = await app.client.post(f"/api/{name}", json=body_with(app))

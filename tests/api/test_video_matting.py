@@ -122,7 +122,7 @@ async def test_a_job_gives_what_waiting_gives(studio: AppFixture, source: bytes)
         ("file:///etc/passwd", None),
     ],
 )
-async def test_what_is_no_film_is_refused_and_free(
+async def test_matting_of_a_file_without_video_is_rejected_and_free(
     studio: AppFixture, url: str | None, text: str | None
 ) -> None:
     answer = await cut(studio, url)

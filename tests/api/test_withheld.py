@@ -153,7 +153,7 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, children: lis
     assert await app.faults() == ()
 
 
-async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: AppFixture) -> None:
+async def test_outputs_of_nodes_are_withheld_until_the_charge(dots: AppFixture) -> None:
     with listening(dots) as client:
         watch = StepRecorder(dots)
         parent = await prompted(dots, saved_and_restyled("SLOW"))

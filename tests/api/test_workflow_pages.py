@@ -74,7 +74,7 @@ async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) 
         assert "my-graph" not in (await operator.get("/workflows")).text
 
 
-async def test_what_is_no_workflow_is_refused_in_a_sentence(app: AppFixture) -> None:
+async def test_file_that_is_no_workflow_is_rejected(app: AppFixture) -> None:
     token = await signed_in(app)
     for content in (b"{}", b"words", b"\x89PNG\r\n\x1a\n"):
         status, response = await brought(app, token, content)
@@ -83,7 +83,7 @@ async def test_what_is_no_workflow_is_refused_in_a_sentence(app: AppFixture) -> 
     assert (await brought(app, "wrong", b"{}"))[0] == 403
 
 
-async def test_a_graph_dropped_on_any_page_is_told_from_an_output(app: AppFixture) -> None:
+async def test_dropped_graph_has_the_kind_graph(app: AppFixture) -> None:
     token = await signed_in(app)
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
     answer = await app.client.post("/pages/origin", content=json.dumps(GRAPH), headers=headers)

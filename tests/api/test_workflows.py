@@ -159,7 +159,7 @@ async def test_files_come_by_url_by_upload_and_by_name(works: AppFixture) -> Non
     assert foreign.status_code == 400
 
 
-async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: AppFixture) -> None:
+async def test_workflow_without_an_engine_responds_503_and_is_free(works: AppFixture) -> None:
     refused = await run(works, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
     assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
     assert "pip install chatterbox-tts" in refused.json()["error"]

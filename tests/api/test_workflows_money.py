@@ -179,7 +179,7 @@ async def test_a_graph_that_runs_a_graph_is_refused(dots: AppFixture) -> None:
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_request"), refused.text
 
 
-async def test_nodes_that_order_the_same_are_told_in_one_row(dots: AppFixture) -> None:
+async def test_estimate_groups_nodes_with_equal_predictions(dots: AppFixture) -> None:
     graph = {
         f"{at}": node("SixfoldTextToImage", prompt="x", steps=1, seed=at, width=64, height=64)
         for at in range(64)

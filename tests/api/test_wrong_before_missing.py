@@ -43,7 +43,7 @@ async def error_text(folder: Path, path: str, body: dict[str, Any]) -> tuple[int
 
 
 @pytest.mark.parametrize(("path", "body", "name"), WRONG)
-async def test_what_no_engine_could_use_is_refused_by_its_name(
+async def test_unusable_input_is_rejected_before_a_missing_engine(
     tmp_path: Path, path: str, body: dict[str, Any], name: str
 ) -> None:
     status, response = await error_text(tmp_path, path, body)
@@ -52,7 +52,7 @@ async def test_what_no_engine_could_use_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(("path", "body"), MISSING)
-async def test_what_could_be_used_waits_for_an_engine(
+async def test_usable_input_without_an_engine_responds_503(
     tmp_path: Path, path: str, body: dict[str, Any]
 ) -> None:
     status, response = await error_text(tmp_path, path, body)

@@ -75,7 +75,7 @@ async def test_each_of_many_orders_is_run_and_charged_once(tmp_path: Path) -> No
         assert await second.faults() == ()
 
 
-async def test_the_steps_of_a_run_elsewhere_are_told_as_they_come(tmp_path: Path) -> None:
+async def test_events_of_a_run_on_another_server_arrive_in_order(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, _works):
         prediction = await asks.service.submit(asks.order())
         states = [

@@ -65,7 +65,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("model", "body", "status", "code"), REFUSED)
-async def test_what_cannot_be_a_session_is_refused(
+async def test_invalid_session_requests_are_rejected(
     session_server: SessionServer, model: str, body: dict[str, Any], status: int, code: str
 ) -> None:
     path = f"/api/containers/{model}/sessions"

@@ -76,7 +76,7 @@ async def picture(app: AppFixture, body: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.weights
-async def test_what_was_taught_is_a_service_of_its_account_alone(app: AppFixture) -> None:
+async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -> None:
     ended = await taught(app)
     assert ended.state is PredictionState.SUCCEEDED, ended.error
     await app.until("4.00", "0.00")
@@ -109,7 +109,7 @@ async def test_a_lesson_that_fails_costs_nothing_and_makes_no_service(app: AppFi
     assert answer.status_code == 404
 
 
-async def test_what_is_wrong_is_said_before_anything_is_fetched(bare: AppFixture) -> None:
+async def test_training_is_rejected_before_images_are_fetched(bare: AppFixture) -> None:
     wrong = {"name": "No Such!", "images": [], "base": "chat"}
     answer = await bare.client.post("/api/training", json=wrong, headers=bare.bearer)
     assert answer.status_code == 400

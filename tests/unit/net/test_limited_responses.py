@@ -136,6 +136,6 @@ async def test_a_slow_response_ends_after_the_whole_time() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"a":' * 100_000])
-async def test_what_is_no_json_object_is_unreadable(body: bytes) -> None:
+async def test_body_that_is_no_json_object_is_unreadable(body: bytes) -> None:
     with pytest.raises(UnreadableResponse):
         await limited_responses.json_object(body)

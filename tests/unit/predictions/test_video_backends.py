@@ -34,7 +34,7 @@ def test_under_load_a_film_is_smaller() -> None:
         assert video_backends.choose(values, video_backends.BUSY)[1] == {"resolution": "720p"}
 
 
-def test_whatever_is_chosen_is_listed_and_takes_what_it_is_given() -> None:
+def test_each_choice_is_a_backend_with_the_chosen_inputs() -> None:
     models = app_catalog.models_document()["models"]
     for values, waiting, _ in CHOICES:
         service, expected = video_backends.choose(values, waiting)
