@@ -27,26 +27,30 @@ class Tab:
 
     page: Any
     url: str
-    wrong: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     async def open(self, path: str) -> None:
         """Navigate to `path`."""
         await self.page.goto(self.url + path, wait_until="domcontentloaded")
 
+    def ignore(self, *texts: str) -> None:
+        """Remove recorded errors that contain one of the texts."""
+        self.errors = [error for error in self.errors if not any(text in error for text in texts)]
+
     def note(self, message: Any) -> None:
         """Record console messages, including violations of the content security policy."""
         if message.type == "error" and not any(text in message.text for text in EXPECTED):
-            self.wrong.append(message.text)
+            self.errors.append(message.text)
 
     def watch(self, request: Any) -> None:
         """Record requests to other hosts."""
         if not request.url.startswith((self.url, "data:", "blob:", "about:")):
-            self.wrong.append(f"asked {request.url}")
+            self.errors.append(f"requested {request.url}")
 
 
 @dataclass(frozen=True)
-class Look:
-    """Display preferences of a browser."""
+class TabOptions:
+    """Size and preferences of a browser's tab."""
 
     width: int = 1180
     scheme: Literal["light", "dark"] = "light"
@@ -67,19 +71,21 @@ async def browser(*arguments: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def tab(chromium: Any, app: AppFixture, url: str, look: Look | None = None) -> AsyncIterator[Tab]:
+async def tab(
+    chromium: Any, app: AppFixture, url: str, options: TabOptions | None = None
+) -> AsyncIterator[Tab]:
     """Open a signed-in tab; fail at the end of the block if it reported an error."""
-    look = look or Look()
+    options = options or TabOptions()
     context = await chromium.new_context(
-        viewport={"width": look.width, "height": 900},
-        color_scheme=look.scheme,
-        java_script_enabled=look.scripts,
-        has_touch=look.touch,
+        viewport={"width": options.width, "height": 900},
+        color_scheme=options.scheme,
+        java_script_enabled=options.scripts,
+        has_touch=options.touch,
     )
     context.set_default_timeout(60_000)
     result = Tab(await context.new_page(), url)
     result.page.on("console", result.note)
-    result.page.on("pageerror", lambda error: result.wrong.append(str(error)))
+    result.page.on("pageerror", lambda error: result.errors.append(str(error)))
     result.page.on("request", result.watch)
     clock = await app.product.database.read(one("clock"))
     assert clock is not None
@@ -87,6 +93,6 @@ async def tab(chromium: Any, app: AppFixture, url: str, look: Look | None = None
     await result.open(f"/signin?token={link}")
     try:
         yield result
-        assert not result.wrong, result.wrong
+        assert not result.errors, result.errors
     finally:
         await context.close()

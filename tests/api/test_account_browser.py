@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.accounts.authentication import passkeys
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_passkeys import free_port
 from tests.fakes.oidc import CLIENT, SECRET, provider
@@ -44,12 +44,14 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
             yield app, f"http://127.0.0.1:{port}", chromium
 
 
-@pytest.mark.parametrize("look", [Look(), Look(width=390, scheme="dark")], ids=["wide", "phone"])
+@pytest.mark.parametrize(
+    "options", [TabOptions(), TabOptions(width=390, scheme="dark")], ids=["wide", "phone"]
+)
 async def test_the_pages_stand_read_well_and_fit(
-    browser_app: tuple[AppFixture, str, Any], look: Look
+    browser_app: tuple[AppFixture, str, Any], options: TabOptions
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, look) as tab:
+    async with browser.tab(chromium, app, url, options) as tab:
         for path in PAGES:
             await tab.open(path)
             result = await axe.Axe().run(tab.page, options=RULES)

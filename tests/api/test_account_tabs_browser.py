@@ -13,7 +13,7 @@ from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_account_pages import TABS, run
 from tests.api.test_memory_browser import RULES
 from tests.mcp.loopback import serve
@@ -39,7 +39,7 @@ async def test_the_tabs_fit_are_light_and_accessible(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         for path in TABS:
             await tab.open(path)
             result = await axe.Axe().run(tab.page, options=RULES)
@@ -56,7 +56,7 @@ async def test_a_key_is_made_rolled_and_named_without_scripts(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390, scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
         page = tab.page
         await tab.open("/account/keys")
         await page.fill("form.inline [name=name]", "phone")
@@ -80,7 +80,7 @@ async def test_a_key_is_made_rolled_and_named_without_scripts(
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_the_ledger_shows_what_was_run(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         await tab.open("/account/billing")
         row = tab.page.locator(".ledger .for").first
         assert (await row.inner_text()).startswith("a fox\nPainterly image")

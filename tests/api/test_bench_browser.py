@@ -9,7 +9,7 @@ import pytest
 
 from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_graph_browser import IMPORT
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -39,7 +39,7 @@ async def test_nodes_show_their_time_cost_and_image(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open(PAGE)
         for part in ("[data-pane]", RUN):
@@ -61,7 +61,7 @@ async def test_nodes_show_their_time_cost_and_image(
 
 async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open(PAGE)
         await page.fill("#in-prompt", "a windmill")
@@ -83,7 +83,7 @@ async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, 
 
 async def test_a_click_on_a_node_leads_to_its_input(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open(PAGE)
         await page.click(".node[data-node='5'] .title")
@@ -95,7 +95,7 @@ async def test_a_click_on_a_node_leads_to_its_input(browser_app: tuple[AppFixtur
 
 async def test_missing_nodes_are_red_and_named_by_package(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/workflows")
         await tab.open(await page.evaluate(IMPORT, ["faces.json", json.dumps(MISSING)]))
@@ -114,7 +114,7 @@ async def test_missing_nodes_are_red_and_named_by_package(browser_app: tuple[App
 @pytest.mark.parametrize("width", page_checks.WIDTHS)
 async def test_the_bench_fits_and_is_managed(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await page_checks.opens_well(tab, PAGE)
         assert await page.evaluate(IN_VIEW, RUN), "the Run bar sticks to the bottom"

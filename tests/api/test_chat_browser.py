@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.api import browser
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_browser import RULES
 from tests.api.test_page_details_browser import SHIFT
@@ -58,7 +58,7 @@ async def _ask(page: Any, text: str) -> None:
 async def test_answer_grows_survives_a_reload_and_is_stopped(chatting: tuple[Gateway, str, Any]) -> None:
     gateway, url, chromium = chatting
     gateway.acme.answer = ANSWER
-    async with browser.tab(chromium, gateway.app, url, Look(width=1440)) as tab:
+    async with browser.tab(chromium, gateway.app, url, TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open("/chat")
         await _ask(page, "Plan it")
@@ -107,7 +107,7 @@ async def test_a_lost_connection_is_named_and_recovers(chatting: tuple[Gateway, 
         await page.keyboard.press("Enter")
         await page.click("#problem a:has-text('Sign in')")
         await page.wait_for_url("**/signin?next=%2Fchat%2Fconv_*")
-        tab.wrong = [text for text in tab.wrong if "ERR_FAILED" not in text and "of 401" not in text]
+        tab.ignore("ERR_FAILED", "of 401")
 
 
 @pytest.mark.parametrize("width", [1440, 834, 390])
@@ -116,7 +116,7 @@ async def test_chat_fits_the_window_without_shifts_or_faults(
 ) -> None:
     gateway, url, chromium = chatting
     gateway.acme.answer = ANSWER
-    async with browser.tab(chromium, gateway.app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, gateway.app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/chat")
         results = [await axe.Axe().run(page, options=RULES)]

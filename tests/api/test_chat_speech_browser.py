@@ -11,7 +11,7 @@ import pytest
 
 from tests.api import browser
 from tests.api.app_fixture import bearer, small_models
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.gateway import running_gateway
 from tests.mcp.loopback import serve
 
@@ -37,7 +37,7 @@ async def test_read_aloud_and_dictate_in_a_chat(tmp_path: Path, width: int) -> N
         running_gateway(tmp_path, models=models) as gateway,
         serve(gateway.app.asgi) as url,
         browser.browser(*flags, "--autoplay-policy=no-user-gesture-required") as chromium,
-        browser.tab(chromium, gateway.app, url, Look(width=width)) as tab,
+        browser.tab(chromium, gateway.app, url, TabOptions(width=width)) as tab,
     ):
         await asyncio.to_thread(microphone.write_bytes, await _recording(gateway))
         page, gateway.acme.answer = tab.page, "It is **open**.\n\n```\nx = 1\n```\n"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_memory_pages import put
 
@@ -25,7 +25,7 @@ async def test_the_catalog_filters_while_typing_like_the_server(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/catalog")
         await page.fill("#q", "remove bg")
@@ -43,7 +43,7 @@ async def test_the_catalog_filters_while_typing_like_the_server(
 
 async def test_the_catalog_searches_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
         await tab.open("/catalog")
         await tab.page.fill("#q", "transcribe")
         await tab.page.keyboard.press("Enter")
@@ -56,7 +56,7 @@ async def test_the_catalog_fits_is_light_and_accessible(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         sizes: list[int] = []
         page.on("response", lambda response: sizes.append(int(response.headers.get("content-length", 0))))
@@ -102,7 +102,7 @@ async def test_the_search_has_a_button_and_is_accessible(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/predictions")
         box = await page.locator("#find").bounding_box()
@@ -121,7 +121,7 @@ async def test_the_search_has_a_button_and_is_accessible(
 
 async def test_the_search_is_a_page_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390, scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
         await tab.open("/account")
         await tab.page.click("#find")
         await tab.page.fill("#q", "password")

@@ -15,7 +15,7 @@ from PIL import Image
 from sixfold.core.predictions.states import PredictionState
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_marks_browser import LEFT, RIGHT, photo
 from tests.api.test_pages import HTML, signed_in
 
@@ -106,7 +106,7 @@ async def test_a_box_cuts_out_a_subject_without_javascript(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390, scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         assert not await page.is_visible("#file-image_url + .choose")

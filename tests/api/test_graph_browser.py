@@ -9,7 +9,7 @@ import pytest
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_workflow_pages import GRAPH
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -46,7 +46,7 @@ async def test_a_long_name_becomes_words_and_fits(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         path = await tab.page.evaluate(IMPORT, [NAME, json.dumps(GRAPH)])
         await tab.open(path)
         assert await tab.page.inner_text("h1") == "2 pass txt2img, hiresfix esrgan"
@@ -61,7 +61,7 @@ async def test_the_text_of_a_graph_has_eleven_pixels(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         for slug in ("stylized-text-to-image", "video-to-video", "photoreal-img2img"):
             await tab.open(f"/workflows/{slug}")
             await tab.page.wait_for_selector(".node.has-inputs")
@@ -128,7 +128,7 @@ async def test_a_graph_taller_than_its_pane_is_zoomed(
 
 async def test_a_run_brings_the_graph_into_view(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open("/workflows/stylized-text-to-image")
         await page.fill("#in-prompt", "a windmill")

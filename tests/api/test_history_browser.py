@@ -10,7 +10,7 @@ import pytest
 from sixfold.ui.predictions import history
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_page_details_browser import SHIFT
 
@@ -40,13 +40,13 @@ async def test_the_history_fits_and_is_light_and_accessible(browser_app: tuple[A
     graph = "/api/graph/spaces/turbo-text-to-image/run"
     assert (await app.client.post(graph, json=body, headers=app.bearer)).status_code == 200
     pair = f"/predictions/selection?id={runs[0]['id']}&id={runs[1]['id']}"
-    looks = (Look(width=1440), Look(width=834, scheme="dark"), Look(width=390))
-    for look in looks:
-        async with browser.tab(chromium, app, url, look) as tab:
+    sizes = (TabOptions(width=1440), TabOptions(width=834, scheme="dark"), TabOptions(width=390))
+    for options in sizes:
+        async with browser.tab(chromium, app, url, options) as tab:
             for path in ("/predictions", "/predictions?view=list&q=fox", pair):
                 await tab.open(path)
                 await tab.page.wait_for_load_state("load")
-                assert await tab.page.evaluate("document.documentElement.scrollWidth") <= look.width, path
+                assert await tab.page.evaluate("document.documentElement.scrollWidth") <= options.width, path
                 assert await tab.page.evaluate(WEIGHT) < MAX_BYTES, path
                 assert await tab.page.evaluate(SHIFT) < 0.05, path
                 result = await axe.Axe().run(tab.page, options=RULES)
@@ -64,7 +64,7 @@ async def test_history_by_keyboard_and_while_scrolling(
     app, url, chromium = browser_app
     monkeypatch.setattr(history, "_PAGE", 3)
     await painted(app, *(f"a red fox, number {number}" for number in range(5)))
-    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open("/predictions")
         assert await page.inner_text(".run .name >> nth=0") == "a red fox, number 4"
@@ -95,7 +95,7 @@ async def test_history_by_keyboard_and_while_scrolling(
 
 async def test_a_result_leads_to_the_next_model(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         await tab.open("/catalog/fast-image-native")
@@ -135,7 +135,7 @@ async def test_a_result_leads_to_the_next_model(browser_app: tuple[AppFixture, s
 async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     await painted(app, "a red fox", "a white hen")
-    async with browser.tab(chromium, app, url, Look(width=834, scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=834, scripts=False)) as tab:
         page = tab.page
         await tab.open("/predictions")
         await page.fill("#q", "FOX")

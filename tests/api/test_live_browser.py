@@ -13,7 +13,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_pages_browser import FRAMES
 from tests.mcp.loopback import serve
 
@@ -98,7 +98,7 @@ async def test_the_live_page_fits_and_its_pad_moves(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await page_checks.opens_well(tab, "/live/world-model")
         for selector in ("#canvas", "#live .primary", ".pads [data-key=w]"):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_workflow_pages import GRAPH
 
@@ -92,7 +92,7 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
         assert await page.locator("[data-node]").count() == 2
         await page.evaluate(DROP, ["words.txt", base64.b64encode(b"words").decode(), "text/plain"])
         await page.wait_for_selector("#dropped:has-text('has no manifest')")
-        tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the words
+        tab.ignore("status of 400")  # the words
 
 
 async def test_cards_show_outputs_films_move_and_sounds_sound(
@@ -116,20 +116,22 @@ async def test_cards_show_outputs_films_move_and_sounds_sound(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "look", [Look(scheme="dark"), Look(width=390)], ids=["desktop in the dark", "phone in the light"]
+    "options",
+    [TabOptions(scheme="dark"), TabOptions(width=390)],
+    ids=["desktop in the dark", "phone in the light"],
 )
 async def test_operator_sees_all_pages_and_they_are_accessible(
-    browser_app: tuple[AppFixture, str, Any], look: Look
+    browser_app: tuple[AppFixture, str, Any], options: TabOptions
 ) -> None:
     app, url, chromium = browser_app
     made_id, _ = await run_output(app, "ra1", {"prompt": "a fox", "size": "1152x768"})
     operator = dataclasses.replace(app, account=app.operator)
-    async with browser.tab(chromium, operator, url, look) as tab:
+    async with browser.tab(chromium, operator, url, options) as tab:
         page = tab.page
         paths = ["/", "/catalog/anime?from=example", "/workflows/stylized-text-to-image", "/account"]
         for path in (*paths, "/admin", "/admin/engines", f"/admin/requests/{made_id}", "/admin/requests"):
             await tab.open(path)
-            assert await page.evaluate(FITS) <= look.width, path
+            assert await page.evaluate(FITS) <= options.width, path
             result = await axe.Axe().run(page, options=RULES)
             messages = [
                 (rule["id"], [node["html"][:120] for node in rule["nodes"]])
@@ -140,7 +142,7 @@ async def test_operator_sees_all_pages_and_they_are_accessible(
         await page.keyboard.press("Enter")
         await page.click(".requests .what")
         assert await page.locator(".receipt .reached").count() == 6
-    async with browser.tab(chromium, app, url, look) as tab:
+    async with browser.tab(chromium, app, url, options) as tab:
         await tab.open(f"/predictions/{made_id}")
         result = await axe.Axe().run(tab.page, options=RULES)
         assert result.response["violations"] == []

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look, Tab
+from tests.api.browser import Tab, TabOptions
 from tests.api.test_memory_browser import RULES
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
@@ -85,7 +85,7 @@ async def test_a_drawn_box_cuts_out_what_is_in_it(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width, touch=width < 1000)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width, touch=width < 1000)) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         assert not await page.is_visible("[data-marks=box]")
@@ -115,7 +115,7 @@ async def test_points_cut_out_the_subject_that_they_are_on(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width, touch=width < 1000)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width, touch=width < 1000)) as tab:
         page = tab.page
         await tab.open("/catalog/remove-background")
         await page.set_input_files("#file-image_url", photo(tmp_path))
@@ -194,7 +194,7 @@ async def test_painted_mask_is_uploaded_and_removes_its_area(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/catalog/inpaint-cleaner")
         assert not await page.is_visible("[data-marks=mask]")
@@ -219,4 +219,4 @@ async def test_painted_mask_is_uploaded_and_removes_its_area(
         assert [mask.getpixel(point) for point in points] == [255, 255, 0, 0]
         await page.click(RUN)
         await page.wait_for_selector(f"{DONE} img")
-        assert tab.wrong == []
+        assert tab.errors == []

@@ -11,7 +11,7 @@ import pytest
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_pages import ANN, put, read
 from tests.corpora import hostile
 from tests.mcp.loopback import serve
@@ -139,7 +139,7 @@ async def test_links_are_judged_and_versions_come_back(browser_app: tuple[AppFix
 
 async def test_without_scripts_a_page_is_written_and_read(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
         page = tab.page
         await tab.open("/memory?q=airships")
         await page.click(".hits h2 a")
@@ -152,9 +152,9 @@ async def test_without_scripts_a_page_is_written_and_read(browser_app: tuple[App
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("look", [Look(340), Look(1180, "dark")])
+@pytest.mark.parametrize("options", [TabOptions(340), TabOptions(1180, "dark")])
 async def test_every_page_fits_and_is_accessible(
-    browser_app: tuple[AppFixture, str, Any], look: Look
+    browser_app: tuple[AppFixture, str, Any], options: TabOptions
 ) -> None:
     app, url, chromium = browser_app
     long = "w" * 180
@@ -164,11 +164,11 @@ async def test_every_page_fits_and_is_accessible(
     paths = ["/memory", "/memory?q=ann", "/memory/people/ann", "/memory/people/ann/~edit", "/memory/~new"]
     paths += [f"/memory/{long}", f"/memory/{long}/~history?from=1&to=2", "/memory/people/ann/~move"]
     paths += ["/memory/nobody", "/memory/~import", "/memory?tag=team", "/memory?prefix=people/"]
-    async with browser.tab(chromium, app, url, look) as tab:
+    async with browser.tab(chromium, app, url, options) as tab:
         for path in paths:
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
-            assert width <= look.width, (path, width)
+            assert width <= options.width, (path, width)
             result = await axe.Axe().run(tab.page, options=RULES)
             messages = [
                 (rule["id"], [node["html"][:120] for node in rule["nodes"]])
@@ -181,7 +181,7 @@ async def test_hostile_texts_are_inert(browser_app: tuple[AppFixture, str, Any])
     app, url, chromium = browser_app
     assert len(hostile.ALL) > 120
     async with browser.tab(chromium, app, url) as tab:
-        tab.page.on("dialog", lambda dialog: tab.wrong.append(dialog.message))
+        tab.page.on("dialog", lambda dialog: tab.errors.append(dialog.message))
         for number, text in enumerate(hostile.ALL):
             line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
             await put(
@@ -194,4 +194,4 @@ async def test_hostile_texts_are_inert(browser_app: tuple[AppFixture, str, Any])
             assert await tab.page.evaluate(ACTIVE) == [], path
         await tab.page.wait_for_selector("#preview .prose")
         assert await tab.page.evaluate(ACTIVE) == []
-        tab.wrong = [text for text in tab.wrong if "/media/" not in text]  # pictures that are not there
+        tab.ignore("/media/")  # pictures that are not there

@@ -11,7 +11,7 @@ import pytest
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES, axe
 from tests.api.test_memory_pages import put, read
 from tests.mcp.loopback import serve
@@ -50,7 +50,7 @@ async def notes(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
 @pytest.mark.parametrize("width", [1440, 834, 390])
 async def test_notes_fit_and_are_accessible(notes: tuple[AppFixture, str, Any], width: int) -> None:
     app, url, chromium = notes
-    async with browser.tab(chromium, app, url, Look(width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width)) as tab:
         for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/~import"):
             await tab.open(path)
             if path.endswith("~edit"):
@@ -82,7 +82,7 @@ async def test_tasks_are_checked_with_and_without_scripts(notes: tuple[AppFixtur
         await tab.page.keyboard.press("Space")
         await tab.page.wait_for_selector("role=checkbox[name='call companies/acme'][checked=false]")
     assert (await read(app, "people/ann"))["version"] == 3
-    async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
         await tab.open("/memory/people/ann")
         await tab.page.click("role=checkbox[name='write']")
         await tab.page.wait_for_selector("role=checkbox[name='write'][checked=false]")

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_pages import put
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -107,7 +107,7 @@ async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[A
 async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
     app, url, chromium = browser_app
     await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         for path in ("/memory/notes/long/~edit", "/docs/howto/keys", "/catalog/ra1"):
             await tab.open(path)
             assert await tab.page.evaluate(SHIFT) < 0.05, path
@@ -118,7 +118,7 @@ async def test_a_result_and_save_are_seen_without_scrolling(browser_app: tuple[A
     await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
     body = (await app.client.post("/api/containers/run", json=painted, headers=app.bearer)).json()
-    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         seen = ((f"/predictions/{body['id']}", ".outputs img"), ("/memory/notes/long/~edit", "[value=save]"))
         for path, selector in seen:
             await tab.open(path)

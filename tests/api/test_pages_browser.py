@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
@@ -129,9 +129,11 @@ async def test_a_live_session_draws_and_hears_keys(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "look", [Look(), Look(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
+    "options", [TabOptions(), TabOptions(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
 )
-async def test_the_pages_fit_and_are_accessible(browser_app: tuple[AppFixture, str, Any], look: Look) -> None:
+async def test_the_pages_fit_and_are_accessible(
+    browser_app: tuple[AppFixture, str, Any], options: TabOptions
+) -> None:
     app, url, chromium = browser_app
     paths = ["/", "/catalog", "/catalog/tts-b", "/catalog/inpaint-cleaner", "/predictions", "/account"]
     paths += [
@@ -144,11 +146,11 @@ async def test_the_pages_fit_and_are_accessible(browser_app: tuple[AppFixture, s
         "/docs/howto/agents",
         "/docs/reference/engines",
     ]
-    async with browser.tab(chromium, app, url, look) as tab:
+    async with browser.tab(chromium, app, url, options) as tab:
         for path in paths:
             await tab.open(path)
             width = await tab.page.evaluate("document.documentElement.scrollWidth")
-            assert width <= look.width, (path, width)
+            assert width <= options.width, (path, width)
             result = await axe.Axe().run(tab.page, options=RULES)
             messages = [
                 (rule["id"], [node["html"][:120] for node in rule["nodes"]])
@@ -162,7 +164,7 @@ async def test_phone_menu_is_one_line_and_opens_by_keyboard(browser_app: tuple[A
     graph = "/api/graph/spaces/turbo-text-to-image/run"
     inputs = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
     assert (await app.client.post(graph, json=inputs, headers=app.bearer)).status_code == 200
-    async with browser.tab(chromium, app, url, Look(width=320)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=320)) as tab:
         page = tab.page
         for path in (*PLAIN, "/workflows/text-to-video", GUIDE):
             await tab.open(path)
@@ -186,7 +188,7 @@ async def test_the_words_of_the_reference_stay_whole_on_a_phone(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         await tab.open("/docs")
         for text in ("DELETE", "/api/training"):
             cell = tab.page.locator(".paths").get_by_text(text, exact=True).first

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from sixfold.core.accounts import accounts
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 
 pytestmark = [pytest.mark.browser, browser.needed]
 DONE = ".prediction[data-status=succeeded]"
@@ -53,7 +53,7 @@ def _photo(path: Path, *, subject: bool) -> Path:
 
 async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=1440)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         page = tab.page
         await tab.open("/catalog/ra1")
         head = await page.locator(".head-line h1").bounding_box()
@@ -84,7 +84,7 @@ async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/catalog/ra1")
         await page.fill("#in-prompt", "a red fox")
@@ -123,7 +123,7 @@ async def test_a_lost_connection_is_named_and_recovers(browser_app: tuple[AppFix
         await page.unroute("**/events")
         await page.wait_for_selector(f"{DONE} img")
         assert not await page.is_visible("#waiting")
-        tab.wrong = [text for text in tab.wrong if "ERR_FAILED" not in text]
+        tab.ignore("ERR_FAILED")
 
 
 async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[AppFixture, str, Any]) -> None:
@@ -169,7 +169,7 @@ async def test_wrong_files_are_refused_before_they_are_sent(
         )
         assert refused[0] == 400
         assert "is not a supported image file (text/plain)" in refused[1]
-        tab.wrong = [text for text in tab.wrong if "status of 400" not in text]
+        tab.ignore("status of 400")
 
 
 async def test_an_upload_shows_its_percentage(
@@ -219,7 +219,7 @@ async def test_without_credit_a_run_names_balance_price_and_a_way(
         stage = page.locator("#stage", has_text="a session needs more to start. Add credit")
         await stage.get_by_text("Add credit").click()
         assert await page.locator("#credit").is_visible()
-        tab.wrong = [text for text in tab.wrong if "status of 402" not in text]
+        tab.ignore("status of 402")
 
 
 async def test_a_doubtful_cut_out_warns_above_its_checkerboard(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 from tests.api.test_history_browser import MAX_BYTES, WEIGHT, painted
 from tests.api.test_memory_browser import RULES
 from tests.api.test_memory_pages import put
@@ -18,14 +18,14 @@ from tests.api.test_shares import share
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, pytest.mark.nightly, browser.needed]
-LOOKS = (Look(width=1440), Look(width=834, scheme="dark"), Look(width=390))
+OPTIONS = (TabOptions(width=1440), TabOptions(width=834, scheme="dark"), TabOptions(width=390))
 
 
-async def check(tab: Any, look: Look, name: str) -> None:
+async def check(tab: Any, options: TabOptions, name: str) -> None:
     """The page fits, is light, and breaks no rule of axe."""
     page = tab.page
     await page.wait_for_load_state("load")
-    assert await page.evaluate("document.documentElement.scrollWidth") <= look.width, name
+    assert await page.evaluate("document.documentElement.scrollWidth") <= options.width, name
     assert await page.evaluate(WEIGHT) < MAX_BYTES, name
     result = await axe.Axe().run(page, options=RULES)
     messages = [
@@ -37,16 +37,16 @@ async def check(tab: Any, look: Look, name: str) -> None:
 async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     (result,) = await painted(app, "a red fox", size=512)
-    for look in LOOKS:
-        async with browser.tab(chromium, app, url, look) as tab:
+    for options in OPTIONS:
+        async with browser.tab(chromium, app, url, options) as tab:
             page = tab.page
             await tab.open(f"/predictions/{result['id']}")
             await page.click(".next-steps >> text=Share")
             await page.wait_for_selector("dialog[open] >> text=Create link")
-            await check(tab, look, "dialog")
+            await check(tab, options, "dialog")
             await page.click("dialog >> text=Create link")
             await page.wait_for_selector("#share-link")
-            await check(tab, look, "link")
+            await check(tab, options, "link")
             link = re.sub("^https?://[^/]+", "", await page.input_value("#share-link"))
             await page.click("dialog >> role=button[name=/^End the link/]")
             await page.wait_for_selector("dialog >> text=Create link")
@@ -60,7 +60,7 @@ async def test_a_result_is_shared_and_ended_in_a_dialog(browser_app: tuple[AppFi
 async def test_the_form_works_without_a_script(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     (result,) = await painted(app, "a red fox")
-    async with browser.tab(chromium, app, url, Look(scripts=False)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
         page = tab.page
         await tab.open(f"/predictions/{result['id']}")
         await page.click(".next-steps >> text=Share")
@@ -85,8 +85,8 @@ async def test_shared_pages_and_the_list_of_shares_fit(browser_app: tuple[AppFix
     answer = await app.client.post("/api/create-post", json={"api_key": app.key, **post})
     assert answer.status_code == 200, answer.text
     paths = [*(re.sub("^https?://[^/]+", "", link) for link in links), "/account/shares", "/gallery"]
-    for look in LOOKS:
-        async with browser.tab(chromium, app, url, look) as tab:
+    for options in OPTIONS:
+        async with browser.tab(chromium, app, url, options) as tab:
             for path in paths:
                 await tab.open(path)
-                await check(tab, look, path)
+                await check(tab, options, path)

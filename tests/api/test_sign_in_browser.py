@@ -11,7 +11,7 @@ from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import now
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
-from tests.api.browser import Look
+from tests.api.browser import TabOptions
 
 pytestmark = [pytest.mark.browser, browser.needed]
 CURRENT = ".top nav [aria-current]"
@@ -41,7 +41,7 @@ async def test_an_expired_link_leads_to_the_sign_in_form(browser_app: tuple[AppF
         await tab.open(f"/signin?token={token}")
         assert "has expired or was already used" in await tab.page.inner_text(".problem")
         assert await tab.page.is_visible("#password")
-        tab.wrong = [text for text in tab.wrong if "status of 401" not in text]
+        tab.ignore("status of 401")
 
 
 async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture, str, Any]) -> None:
@@ -71,7 +71,7 @@ async def test_header_marks_its_page_and_stays_on_errors(
         "/account/data": ("Account", "true"),
         "/memory": ("Memory", "page"),
     }
-    async with browser.tab(chromium, app, url, Look(scripts=scripts)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(scripts=scripts)) as tab:
         await tab.open(f"/signin?token={await _link(app, app.operator.id)}")
         for path, mark in expected.items():
             await tab.open(path)
@@ -102,4 +102,4 @@ async def test_unknown_model_of_a_key_is_refused_at_its_field(
         key = await page.inner_text("#new-key")
         row = page.locator(".key-list li", has_text=key[-4:]).first
         assert "only ra1, openai/gpt-5, chat; 1.50 USD per day" in await row.inner_text()
-        tab.wrong = [text for text in tab.wrong if "status of 422" not in text]
+        tab.ignore("status of 422")

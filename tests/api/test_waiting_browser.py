@@ -12,7 +12,7 @@ from PIL import Image
 from sixfold.core.accounts import accounts
 from tests.api import browser
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import Look, Tab
+from tests.api.browser import Tab, TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_pages import link
 from tests.api.test_pages_browser import FRAMES
@@ -38,7 +38,7 @@ NOTIFICATIONS = """
 def expect_failures(tab: Tab) -> None:
     """Discard the browser's own messages about failed requests."""
     failures = ("ERR_INTERNET_DISCONNECTED", "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "status of 4")
-    tab.wrong = [text for text in tab.wrong if not any(each in text for each in failures)]
+    tab.ignore(*failures)
 
 
 async def wait_for_text(page: Any, selector: str, text: str) -> None:
@@ -58,7 +58,7 @@ async def test_lost_connection_is_named_and_the_run_sent_again(
     dots_app: tuple[AppFixture, Any], width: int
 ) -> None:
     app, chromium = dots_app
-    async with serve(app.asgi) as url, browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open(FORM)
         await page.fill("#in-prompt", "a red fox")
@@ -128,7 +128,7 @@ async def test_an_expired_link_leads_to_the_sign_in(dots_app: tuple[AppFixture, 
 async def test_without_credit_the_next_step_is_to_add_some(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
     eve = await app.product.database.write(accounts.create("eve@example.com"))
-    async with serve(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open(f"/signin?token={await link(app, eve)}")
         await tab.open("/")
@@ -168,7 +168,7 @@ async def test_a_wrong_file_offers_to_choose_another(
     wrong, plain = tmp_path / "wrong.jpg", tmp_path / "plain.png"
     wrong.write_text("This is text.")
     Image.new("RGB", (64, 64)).save(plain)
-    async with serve(app.asgi) as url, browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open("/catalog/upscaler")
         await page.set_input_files("#file-image", wrong)
