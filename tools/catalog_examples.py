@@ -16,7 +16,6 @@ import json
 import re
 import tempfile
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import cv2
 import numpy as np
 
 from sixfold.app import bootstrap
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.media.ports import OutputFile
@@ -34,7 +34,6 @@ from sixfold.settings import Settings
 from sixfold.ui.catalog import example_outputs
 from tools import thumbnails
 
-INPUTS = Path("tools/examples.toml")
 WORKFLOWS = Path("src/sixfold/data/workflows")
 _WAIT_SECONDS = 900
 _STRIP = 96  # number of colors that show a vector on its card
@@ -50,17 +49,17 @@ class Studio:
         self._product = product
         self._owner = owner
         self._folder = folder
-        self._examples: Mapping[str, Any] = tomllib.loads(INPUTS.read_text("utf-8"))
+        self._examples = app_catalog.examples()
         self._addresses: dict[str, str] = {}
 
     @property
-    def examples(self) -> Mapping[str, Any]:
+    def examples(self) -> Mapping[str, Mapping[str, Any]]:
         """The inputs of each example, by model."""
         return self._examples
 
     async def run(self, name: str) -> Prediction:
         """Run a model, after the models whose outputs it needs."""
-        inputs = {key: await self._resolve(value) for key, value in self._examples[name]["input"].items()}
+        inputs = {key: await self._resolve(value) for key, value in self._examples[name].items()}
         order = PredictionRequest(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
         predictions = self._product.predictions
         result = await predictions.wait(await predictions.submit(order), _WAIT_SECONDS)
@@ -168,10 +167,8 @@ async def run_example(studio: Studio, name: str) -> dict[str, Any]:
 
 def literal_inputs(studio: Studio, name: str) -> dict[str, Any]:
     """Return the inputs with literal values, without those that refer to files."""
-    inputs: Mapping[str, Any] = studio.examples[name]["input"]
-    return {
-        key: value for key, value in inputs.items() if not (isinstance(value, str) and value[:1] in "$@{")
-    }
+    inputs = studio.examples[name].items()
+    return {key: value for key, value in inputs if not (isinstance(value, str) and value[:1] in "$@{")}
 
 
 def inputs_digest(studio: Studio, name: str) -> str:

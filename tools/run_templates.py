@@ -1,6 +1,6 @@
 """Run every template of a server once, save its outputs, and print a table.
 
-Templates that are not in `RUNS` run with the inputs of their example in `examples.toml`.
+Templates that are not in `RUNS` run with the inputs of their example in `data/models`.
 
     SIXFOLD_API_KEY=sf_... python tools/run_templates.py FOLDER
 
@@ -17,7 +17,6 @@ import os
 import struct
 import sys
 import time
-import tomllib
 import urllib.error
 import urllib.request
 import zlib
@@ -25,6 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sixfold.app import catalog as app_catalog
 from sixfold.core.provenance.formats import png
 
 SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
@@ -104,12 +104,12 @@ def main() -> None:
 
 def _runs() -> list[tuple[str, Mapping[str, Any]]]:
     """Return the inputs of each template of the server, those of `RUNS` first."""
-    examples = tomllib.loads(Path(__file__).with_name("examples.toml").read_text("utf-8"))
+    examples = app_catalog.examples()
     with urllib.request.urlopen(f"{SERVER}/api/containers/templates") as response:  # noqa: S310 - the operator's own server
         templates = [template["name"] for template in json.load(response)["templates"]]
     known = {name for name, _ in RUNS}
     others = [name for name in templates if name not in known and name in examples]
-    return [*RUNS, *((name, examples[name]["input"]) for name in others)]
+    return [*RUNS, *((name, examples[name]) for name in others)]
 
 
 def _run(model: str, inputs: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:

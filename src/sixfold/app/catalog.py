@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -49,22 +50,35 @@ def read_toml(name: str) -> dict[str, Any]:
     return tomllib.loads((_DATA / name).read_text("utf-8"))
 
 
-def models_document() -> dict[str, Any]:
-    """Return the bundled models and engines: `data/models/*.toml`, `providers.toml` and the workflows."""
-    hosted = model_table.engine_rows()
-    document: dict[str, dict[str, Any]] = {"engines": dict(hosted), "models": {}}
+@functools.cache
+def _model_files() -> Mapping[str, Mapping[str, Any]]:
+    """Return the tables of `data/models/*.toml`."""
+    tables: dict[str, dict[str, Any]] = {"engines": {}, "models": {}, "templates": {}}
     for path in sorted((_DATA / "models").glob("*.toml")):
         for table, rows in read_toml(f"models/{path.name}").items():
-            if duplicates := document[table].keys() & rows.keys():
+            if duplicates := tables[table].keys() & rows.keys():
                 raise ValueError(f"{path.name} defines {', '.join(sorted(duplicates))} again")
-            document[table].update(rows)
-    document["engines"] = {name: _with_provider(row) for name, row in document["engines"].items()}
-    for row in document["models"].values():
-        row["engines"] = [name for entry in row["engines"] for name in _expand(entry, hosted)]
-    document["models"].update(
-        {workflow.model: workflow.row() for workflow in app_graphs.built_in_workflows().values()}
-    )
-    return document
+            tables[table].update(rows)
+    return tables
+
+
+def models_document() -> dict[str, Any]:
+    """Return the bundled models and engines: `data/models/*.toml`, `providers.toml` and the workflows."""
+    hosted, tables = model_table.engine_rows(), copy.deepcopy(_model_files())
+    engines = {**hosted, **tables["engines"]}
+    models = {
+        name: {**row, "engines": [engine for entry in row["engines"] for engine in _expand(entry, hosted)]}
+        for name, row in tables["models"].items()
+    }
+    models |= {workflow.model: workflow.row() for workflow in app_graphs.built_in_workflows().values()}
+    return {"engines": {name: _with_provider(row) for name, row in engines.items()}, "models": models}
+
+
+@functools.cache
+def examples() -> Mapping[str, Mapping[str, Any]]:
+    """Return the inputs of the example on each model's card, by model."""
+    rows = {**_model_files()["models"], **app_graphs.workflow_rows()}
+    return {name: row["example"] for name, row in rows.items() if "example" in row}
 
 
 def _expand(entry: str, hosted: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
@@ -100,7 +114,7 @@ def price_table(settings: Settings) -> PriceTable:
 
 @functools.cache
 def templates() -> Templates:
-    return Templates(read_toml("templates.toml"), HardwareCatalog(read_toml("hardware.toml")))
+    return Templates(_model_files()["templates"], HardwareCatalog(read_toml("hardware.toml")))
 
 
 def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:

@@ -47,6 +47,11 @@ def built_in_workflows() -> Mapping[str, Workflow]:
     return workflows.bundled({**_read("bundled"), "verified": _read("verified")}, contents)
 
 
+def workflow_rows() -> Mapping[str, Mapping[str, Any]]:
+    """Return the rows of `bundled.toml` by the model's name."""
+    return {f"space:{slug}": row for slug, row in _read("bundled")["spaces"].items()}
+
+
 def node_classes() -> Registry:
     classes: Registry = import_string.deferred("sixfold.engines.workflow_nodes.registry:registry")()
     return classes

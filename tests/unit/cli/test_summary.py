@@ -10,6 +10,7 @@ import pytest
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.cli.doctor import summary
+from sixfold.core.catalog.tasks import TASKS
 from tests.unit.cli.conftest import program
 
 EVERY_KEY = {
@@ -62,16 +63,11 @@ def test_all_shows_every_model_and_engine(tmp_path: Path) -> None:
     assert marks == sorted(marks, key="●○".index)  # those that are ready come first
 
 
-def test_every_model_has_a_task_and_every_task_names_models(tmp_path: Path) -> None:
+def test_every_model_has_a_task_of_the_list(tmp_path: Path) -> None:
     configured = settings.load({}, data_dir=tmp_path)
-    models = [
-        model.name for model in app_catalog.catalog(configured, app_catalog.price_table(configured)).models()
-    ]
-    assert [name for name in models if summary.task_of(name) == summary.OTHERS] == []
-    tasks = app_catalog.read_toml("tasks.toml")
-    named = [name for names in tasks.values() for name in names]
-    assert len(named) == len(set(named))
-    assert [name for name in named if not name.endswith("*") and name not in models] == []
+    models = app_catalog.catalog(configured, app_catalog.price_table(configured)).models()
+    assert [model.name for model in models if model.task not in TASKS] == []
+    assert {model.task for model in models} == set(TASKS)
 
 
 @pytest.mark.parametrize(

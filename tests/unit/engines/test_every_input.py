@@ -189,4 +189,4 @@ def test_no_template_and_no_input_is_forgotten() -> None:
     requests = {(name, each) for name, (_, others) in CASES.items() for each in others}
     inputs = {(name, each.name) for name in CASES for each in CATALOGUE[name].inputs}
     assert (requests | set(ELSEWHERE), requests & set(ELSEWHERE)) == (inputs, set())
-    assert CASES.keys() | WHOLE.keys() == set(app_catalog.read_toml("templates.toml"))
+    assert CASES.keys() | WHOLE.keys() == {template.name for template in app_catalog.templates()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.catalog.tasks import TASKS
 from sixfold.providers import CHAT_PROVIDERS, PROVIDERS
 
 # Maximum number of lines of `doctor` and `engines list` without --all.
@@ -46,31 +46,21 @@ def cut(text: str, width: int) -> str:
 
 
 @cache
-def _tasks() -> Mapping[str, list[str]]:
-    return app_catalog.read_toml("tasks.toml")
+def _tasks_of_models() -> Mapping[str, str]:
+    return {name: row.get("task", OTHERS) for name, row in app_catalog.models_document()["models"].items()}
 
 
-@cache
 def task_of(model: str) -> str:
     """Return the task of a model, such as "text to image"."""
-    for task, names in _tasks().items():
-        if any(fnmatchcase(model, name) for name in names):
-            return task
-    return OTHERS
+    return _tasks_of_models().get(model, OTHERS)
 
 
 def by_task(models: Iterable[Row]) -> dict[str, list[Row]]:
-    """Group models by task, in the order of `data/tasks.toml`; other models come last."""
-    groups: dict[str, list[Row]] = {task: [] for task in (*_tasks(), OTHERS)}
+    """Group models by task; models without a task come last."""
+    groups: dict[str, list[Row]] = {task: [] for task in (*TASKS, OTHERS)}
     for model in models:
         groups[task_of(model["model"])].append(model)
-    for task, names in _tasks().items():
-        groups[task].sort(key=lambda model: _position(model["model"], names))
     return {task: rows for task, rows in groups.items() if rows}
-
-
-def _position(model: str, names: Sequence[str]) -> int:
-    return next(place for place, name in enumerate(names) if fnmatchcase(model, name))
 
 
 def served(models: Iterable[Row], width: int) -> list[str]:
@@ -177,7 +167,7 @@ def _rank(command: str) -> int:
 
 def _task_names(models: set[str], first: Collection[str]) -> list[str]:
     tasks = {task_of(model) for model in models}
-    return sorted((task for task in (*_tasks(), OTHERS) if task in tasks), key=lambda task: task not in first)
+    return sorted((task for task in (*TASKS, OTHERS) if task in tasks), key=lambda task: task not in first)
 
 
 def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list[str]:

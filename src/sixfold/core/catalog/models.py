@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
-
-import msgspec
 
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.prices import FREE, InvalidPrice, PriceRow, PriceTable
 from sixfold.core.catalog import engine_selection, inputs, metering, timeline
 from sixfold.core.catalog.engine_selection import SelectionPolicy
-from sixfold.core.catalog.engines import Quality, TaskRecord
+from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.near_names import unknown
 
@@ -127,7 +124,8 @@ class Model:
     captured.
     `hardware` is the hardware of a custom model. `parts` are the models that a workflow runs. `served_by` is
     a clause that names a server outside the catalog. `files` maps names to blobs that every run receives. An
-    `internal` model runs only what the server itself has prepared; to clients it does not exist.
+    `internal` model runs only what the server itself has prepared; to clients it does not exist. `task` is a
+    name of `tasks.py`, empty for custom models.
     """
 
     name: str
@@ -150,6 +148,7 @@ class Model:
     parts: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     internal: bool = False
+    task: str = ""
 
     def listed_images(self, values: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
         """Return the images of list inputs by the names under which an engine finds them."""
@@ -486,15 +485,10 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         parts=tuple(row.get("parts", ())),
         files=row.get("files", {}),
         internal=row.get("internal", False),
+        task=row.get("task", ""),
     )
 
 
 def _descriptor(order: int, name: str, row: Mapping[str, Any]) -> Descriptor:
     fields: dict[str, Any] = {**row, "choices": tuple(row.get("choices", ()))}
     return Descriptor(name=name, order=order, **fields)
-
-
-def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
-    """Return a hash that is equal for tasks with equal results: same model, engine, version and inputs."""
-    encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
-    return hashlib.blake2b(encoded, digest_size=16).digest()

@@ -83,6 +83,7 @@ class Workflow:
             "title": self.name,
             "description": self.description,
             "output_kind": self.output_kind,
+            "task": "workflows",
             "price": "children",
             "engines": [ENGINE],
             "parts": list(self.parts),

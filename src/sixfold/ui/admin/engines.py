@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import cache
-from importlib import resources
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -15,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.catalog import availability
+from sixfold.core.catalog import availability, tasks
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec, Model
 from sixfold.core.configuration.ports import InstallView
@@ -130,9 +126,7 @@ class EnginesPage:
         )
 
     def _groups(self, weights: Sequence[InstallView]) -> Iterator[TaskGroup]:
-        models: dict[str, list[Model]] = {title: [] for title in (*_tasks(), _OTHER)}
-        for model in self._services.catalog.models():
-            models[_task_of(model.name)].append(model)
+        models = {**tasks.by_task(self._services.catalog.models()), _OTHER: []}
         unassigned, unused = dict(self._services.catalog.engines()), list(weights)
         for title, members in models.items():
             engines = {engine.name: engine for model in members for engine in model.engines}
@@ -177,20 +171,6 @@ class EnginesPage:
         except errors.EngineUnavailable:
             return TaskModel(model.name, model.title, "", "")
         return TaskModel(model.name, model.title, engine.name, quality)
-
-
-@cache
-def _tasks() -> Mapping[str, tuple[str, ...]]:
-    text = (resources.files("sixfold.data") / "tasks.toml").read_text("utf-8")
-    return {title: tuple(names) for title, names in tomllib.loads(text).items()}
-
-
-@cache
-def _task_of(model: str) -> str:
-    return next(
-        (title for title, names in _tasks().items() if any(fnmatchcase(model, name) for name in names)),
-        _OTHER,
-    )
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:

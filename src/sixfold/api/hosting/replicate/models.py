@@ -6,10 +6,7 @@ A model is `sixfold/NAME`, or a public name of Replicate that is mapped to one.
 from __future__ import annotations
 
 import contextlib
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,6 +18,7 @@ from sixfold.api.hosting.public_names import PublicModel, PublicNames
 from sixfold.api.hosting.replicate import schemas
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.models import Model
+from sixfold.core.catalog.tasks import TASKS
 from sixfold.core.clock import rfc3339, steady_clock
 from sixfold.web import requests, responses
 from sixfold.web.services import WebServices
@@ -64,8 +62,6 @@ class ReplicateModels:
             _name(named_model): schemas.public_version(named_model.model, named_model.public)
             for named_model in self._built_in
         }
-        text = (resources.files("sixfold.data") / "tasks.toml").read_text("utf-8")
-        self._tasks: Mapping[str, list[str]] = tomllib.loads(text)
 
     async def page(self, request: Request) -> Response:
         """Return every model, custom models after the built-in ones, a page at a time."""
@@ -98,7 +94,7 @@ class ReplicateModels:
         ]
         words = query.lower().split()
         collections = [
-            self._collection(task) for task in self._tasks if all(word in task.lower() for word in words)
+            self._collection(task) for task in TASKS if all(word in task.lower() for word in words)
         ]
         return responses.json({"query": query, "models": documents, "collections": collections, "pages": []})
 
@@ -120,17 +116,17 @@ class ReplicateModels:
 
     async def collections(self, request: Request) -> Response:
         await self._enter(request)
-        return _page([self._collection(task) for task in self._tasks])
+        return _page([self._collection(task) for task in TASKS])
 
     async def collection(self, request: Request) -> Response:
         principal = await self._enter(request)
         slug = requests.path_value(request, "slug")
-        for task, names in self._tasks.items():
+        for task in TASKS:
             if _slug(task) == slug:
                 matches = [
                     model
                     for model in self._built_in
-                    if model.model.name in names and _allowed(principal, model)
+                    if model.model.task == task and _allowed(principal, model)
                 ]
                 return responses.json(
                     {**self._collection(task), "models": [self._render(model) for model in matches]}
