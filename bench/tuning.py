@@ -2,7 +2,7 @@
 
 .venv/bin/python -m bench.tuning [--rounds N] [--meaning FOLDER]
 
-Prints proposed changes of `core/memory/search/ranking.py` without applying them. The held-out conversations
+Prints proposed changes of `core/memory/search/weights.py` without applying them. The held-out conversations
 and the other half of the wiki are only reported. With `--meaning`, the weights of vector search are tuned,
 with the files of MiniLM in FOLDER; without it those of words.
 """
@@ -24,7 +24,8 @@ from sixfold.core.memory.search import query_parser, ranking
 from sixfold.core.memory.search.embedding import Embedder
 from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.ports import IndexView, Saturation, SearchFilter
-from sixfold.core.memory.search.ranking import RankedQuery, Weights
+from sixfold.core.memory.search.ranking import RankedQuery
+from sixfold.core.memory.search.weights import WEIGHTS, Weights
 from sixfold.engines.text.minilm import NAME, MiniLM
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite.database import SqliteDatabase
@@ -106,7 +107,7 @@ def vary(weights: Weights, name: str, factor: float) -> Weights:
 
 def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int) -> Weights:
     """Change one weight at a time while the score improves."""
-    weights = ranking.WEIGHTS
+    weights = WEIGHTS
     best = judge(weights)
     for _ in range(rounds):
         before = best
@@ -190,7 +191,7 @@ async def _tune(options: argparse.Namespace) -> None:
 
     weights = descend(judge, _MEANING if model else _WORDS, options.rounds)
     for field in dataclasses.fields(Weights):
-        before, after = getattr(ranking.WEIGHTS, field.name), getattr(weights, field.name)
+        before, after = getattr(WEIGHTS, field.name), getattr(weights, field.name)
         print(f"{field.name}: {before}" + (f" -> {after}" if after != before else ""))
     for name, part in (
         ("tuning", tuning),
@@ -199,9 +200,9 @@ async def _tune(options: argparse.Namespace) -> None:
         ("wiki, kept", remaining),
     ):
         if part:
-            print(f"{name}: {evaluate(part, ranking.WEIGHTS)}\n  -> {evaluate(part, weights)}")
+            print(f"{name}: {evaluate(part, WEIGHTS)}\n  -> {evaluate(part, weights)}")
     if options.ablation:
-        ablation([part for part in (unseen, own) if part], ranking.WEIGHTS)
+        ablation([part for part in (unseen, own) if part], WEIGHTS)
 
 
 def main() -> None:

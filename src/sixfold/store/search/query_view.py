@@ -10,14 +10,14 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.memory.indexing.answer_kinds import ENOUGH, KINDS, AnswerKind
-from sixfold.core.memory.search.ports import Saturation, SearchFilter
+from sixfold.core.memory.indexing.answer_kinds import KINDS, AnswerKind
+from sixfold.core.memory.search.ports import SearchFilter
+from sixfold.core.memory.search.weights import ENOUGH_ANSWERS, MIN_PASSED_SHARE, Saturation
 from sixfold.store.search.columns import Flags, Floats, Places
 from sixfold.store.search.page_store import IndexedPages
 
 T = TypeVar("T")
 _EVERYTHING = SearchFilter()
-_MIN_SHARE = 0.4  # pages below this share of the best score pass nothing to their neighbors
 _MAX_POSTINGS = 1 << 20  # cached postings
 _POSTING_BYTES = 12
 _ENTRY_BYTES = 400  # measured size of the Python objects of a cached word
@@ -203,9 +203,9 @@ class PageView:
         return (self._visible & ~self._of.states.values).astype(np.float32)
 
     def kind_counts(self, kind: AnswerKind) -> Floats:
-        """Return the answers of the requested kind on each page, as a share of `ENOUGH`."""
+        """Return the answers of the requested kind on each page, as a share of `ENOUGH_ANSWERS`."""
         counts = self._of.holds[KINDS.index(kind)].values
-        return counts.astype(np.float32) * np.float32(1 / ENOUGH)
+        return counts.astype(np.float32) * np.float32(1 / ENOUGH_ANSWERS)
 
     def substance(self, half: int) -> Floats:
         """Return a measure of content that is 0.5 at `half` significant words and approaches 1."""
@@ -465,7 +465,7 @@ def _rarity(having: int, of: int) -> float:
 def _greatest(vector: Floats, count: int) -> Places:
     """Return the places of the greatest values, at most `count`, none far below the best."""
     best = float(np.max(vector, initial=0.0))
-    least = max(_MIN_SHARE * best, _reached(vector, count))
+    least = max(MIN_PASSED_SHARE * best, _reached(vector, count))
     places = np.flatnonzero(vector >= least) if best > 0 else np.zeros(0, np.int64)
     if len(places) > count:
         places = places[np.argsort(-vector[places], kind="stable")[:count]]

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US, rfc3339
 from sixfold.core.memory import slugs
 from sixfold.core.memory.import_export import attachments
-from sixfold.core.memory.search import snippets
+from sixfold.core.memory.search import snippets, weights
 from sixfold.ui.memory.markdown import page_path
 
 _MINUTE_US = 60 * SECOND_US
@@ -32,30 +32,6 @@ _SYNTAX = re.compile(
     r"!?\[\[[^\[\]|]{1,200}\|(?=[^\[\]]{1,200}\]\])|!?\[\[|\]\]|\*\*|__|==|`+"
     r"|(?<!\S)\[[ xX]\](?=\s)|(?<!\S)#{1,6}(?=\s)|(?<!\S)[-*+>](?=\s)"
 )
-_REASONS = {
-    "text": "words on the page",
-    "passage": "words in this passage",
-    "previous": "the previous page",
-    "next": "the next page",
-    "reply": "replies to a question",
-    "folder": "same folder",
-    "path": "folder name",
-    "entities": "names in your question",
-    "title": "its title is in your question",
-    "hop": "linked with the page that you name",
-    "links": "linked pages",
-    "answer": "has what the question asks for",
-    "relation": "matches the relation",
-    "when": "matches the time",
-    "statement": "contains a statement",
-    "substance": "has substantial text",
-    "recency": "recently changed",
-    "meaning": "meaning",
-    "entitled": "all words are in its title",
-    "complete": "has all words",
-    "phrase": "words next to each other",
-    "stop_words": "has exactly these words",
-}
 # Smaller parts of a score are not shown.
 _MIN_PART = 0.005
 
@@ -101,7 +77,7 @@ def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
     `explain` also has facts that are no parts: `words` and `spelling` are objects, `on_disk` is a boolean.
     """
     parts = [
-        (_REASONS.get(name, name.replace("_", " ")), float(value))
+        (weights.LABELS.get(name, name.replace("_", " ")), float(value))
         for name, value in (explain or {}).items()
         if isinstance(value, int | float) and not isinstance(value, bool) and value >= _MIN_PART
     ]

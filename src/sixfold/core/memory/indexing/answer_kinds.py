@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from sixfold.core.memory.search.weights import ENOUGH_ANSWERS
+
 AnswerKind = Literal["time", "number", "name"]
 # The order of the counts in an index entry.
 KINDS: tuple[AnswerKind, ...] = ("time", "number", "name")
-# More of a kind than this does not make an answer more likely.
-ENOUGH = 2
 # The characters of a body that are read.
 _MAX_READ = 2_000
 _TIME = re.compile(
@@ -46,7 +46,7 @@ def expected_kind(question: str) -> AnswerKind | None:
 
 
 def held(body: str) -> tuple[int, int, int]:
-    """Return how many times, numbers and names a body contains, each at most `ENOUGH`."""
+    """Return how many times, numbers and names a body contains, each at most `ENOUGH_ANSWERS`."""
     text = body[:_MAX_READ]
     times, numbers, names = (_counted(reader, text) for reader in _READERS)
     return times, numbers, names
@@ -56,6 +56,6 @@ def _counted(reader: re.Pattern[str], text: str) -> int:
     count = 0
     for _ in reader.finditer(text):
         count += 1
-        if count == ENOUGH:
+        if count == ENOUGH_ANSWERS:
             break
     return count

@@ -16,12 +16,11 @@ from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.indexing import answer_kinds, chunks, tokens
 from sixfold.core.memory.models import Link, MemoryPage
+from sixfold.core.memory.search.weights import TITLE_WEIGHT
 
 # The version of entries, to be changed whenever the entry of an unchanged page would differ.
 FORM = 7
 PREFIX = f"[{FORM},"
-# The weight of a word of the title relative to one of the body.
-TITLE_WEIGHT = 2
 # The limit on the names of a page that a query can match.
 _MAX_NAMES = 32
 # The characters of front matter that are indexed.

@@ -33,6 +33,7 @@ from sixfold.core.memory.relation_extraction.entity_resolution import (
 )
 from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
+from sixfold.core.memory.search import weights
 
 _TABLE = Path(__file__).parents[3] / "data" / "relations.toml"
 # The limit on the rows of one look-up of names.
@@ -369,11 +370,6 @@ class RelationAnswer(NamedTuple):
     sentence: str
 
 
-# The scores of the requested page, and of the page with the sentence.
-_ANSWER_SCORE, _SOURCE_SCORE = 1.0, 0.6
-# Beyond this number of pages with the same statement, each counts less.
-_FEW = 3
-_OTHER_TIME = 0.25
 _MAX_ANSWERS = 200
 _SEPARATOR = "\n"
 
@@ -443,17 +439,19 @@ def _query_answers(
         fit = 1.0
         if question.moment:
             moment = row["moment"] or dates.of_slug(row["slug"])
-            fit = 1.0 if dates.agree(moment, question.moment) else _OTHER_TIME
+            fit = 1.0 if dates.agree(moment, question.moment) else weights.RELATION_OTHER_TIME
         result += [
-            RelationAnswer(end, _ANSWER_SCORE * fit, row["sentence"])
+            RelationAnswer(end, weights.RELATION_ANSWER * fit, row["sentence"])
             for end in _answer_ids(row, question, slug_set)
         ]
-        says = _SOURCE_SCORE * min(1.0, _FEW / max(saying[row["subject_id"], row["object_id"]], 1))
+        says = weights.RELATION_SOURCE * min(
+            1.0, weights.RELATION_SOURCES / max(saying[row["subject_id"], row["object_id"]], 1)
+        )
         result.append(RelationAnswer(row["page_id"], says * fit, row["sentence"]))
     for row in link_rows:
-        fit = _OTHER_TIME if question.moment else 1.0
+        fit = weights.RELATION_OTHER_TIME if question.moment else 1.0
         result += [
-            RelationAnswer(end, _ANSWER_SCORE * fit, row["sentence"])
+            RelationAnswer(end, weights.RELATION_ANSWER * fit, row["sentence"])
             for end in _answer_ids(row, question, slug_set)
         ]
     return result

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from sixfold.core.memory.indexing.answer_kinds import AnswerKind
 from sixfold.core.memory.indexing.entries import IndexEntry
+from sixfold.core.memory.search.weights import Saturation
 
 T = TypeVar("T")
 
@@ -22,14 +23,6 @@ class Vector(Protocol):
     def __add__(self, other: Any, /) -> Any: ...
 
     def __mul__(self, factor: Any, /) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Saturation:
-    """The parameters of BM25: `k1` for term saturation and `b` for length normalization."""
-
-    k1: float
-    b: float
 
 
 @dataclass(frozen=True, slots=True)

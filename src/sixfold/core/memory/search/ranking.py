@@ -1,4 +1,4 @@
-"""The ranking of search results: a formula over signals, and the table of its weights.
+"""The ranking of search results: a formula over signals, whose weights are in `weights.py`.
 
 Each signal gives every page one number. The signals of the text are summed first and scaled so that the best
 page has 1; the other signals are added on that scale. A score is the sum of its parts, and `explain` shows
@@ -16,8 +16,7 @@ each.
 `phrase` is added in `service.py`, because it reads the texts of the best pages.
 
 Scores are added instead of ranks: on questions about conversations, fusing the ranks of words and vectors is
-worse than words alone. The weights were chosen by `python -m bench.tuning`; docs/architecture/62-ranking.md
-shows the effect of each signal.
+worse than words alone. docs/architecture/62-ranking.md shows the effect of each signal.
 """
 
 from __future__ import annotations
@@ -26,87 +25,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sixfold.core.clock import DAY_US
 from sixfold.core.memory.indexing.answer_kinds import AnswerKind
-from sixfold.core.memory.search.ports import IndexView, Saturation, Vector
-
-_PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights of the signals, and the parameters of their formulas."""
-
-    # Signals of the text and its surroundings, scaled so that the best page has 1.
-    text: float = 0.5
-    # The best passage; it has the score of the text if the page is one passage.
-    passage: float = 0.5
-    # The texts of the pages before and after this one in its folder.
-    previous: float = 0.4
-    next: float = 0.25
-    previous_but_one: float = 0.2
-    next_but_one: float = 0.1
-    # A reply: the text of the page before this one, if that asks a question.
-    reply: float = 0.6
-    # The folder as one document.
-    folder: float = 1.0
-    # The words in the names of the folders.
-    path: float = 2.0
-    # The share of the signals of neighbors and folder that applies to a self-contained article.
-    article: float = 0.3
-    # A replacement of a misspelled word.
-    spelling: float = 0.4
-
-    # Signals besides the words: a page about every name in the query, ...
-    entities: float = 0.12
-    # ... a page whose whole title is in the query, ...
-    title: float = 0.8
-    # ... of which a part of a folder has this share, since its title seldom is its own, ...
-    part_title: float = 0.5
-    # ... a page whose title has all words of the query, ...
-    entitled: float = 1.0
-    # ... a page that has all words of the query, ...
-    complete: float = 0.4
-    # ... of several of them, one that has them next to each other, which `service.py` adds, ...
-    phrase: float = 0.4
-    # ... a page that is linked with such a page, which is the second hop of a question, ...
-    hop: float = 0.8
-    # ... the best text among linked pages, ...
-    links: float = 0.2
-    # ... a page that makes a statement instead of asking a question, ...
-    statement: float = 0.15
-    # ... a page with much content, ...
-    substance: float = 0.2
-    # ... an answer to a question about a relation, such as "who works at Acme", ...
-    relation: float = 1.5
-    # ... a page with a time, a number or a name, if the question asks for one, ...
-    answer: float = 0.2
-    # ... a page of the requested time, such as "last week", ...
-    when: float = 0.6
-    # ... the newest page, ...
-    recency: float = 0.01
-    # ... and the page nearest to the query's vector, with a share for its neighbors.
-    meaning: float = 0.5
-    meaning_previous: float = 0.2
-    meaning_next: float = 0.2
-
-    page: Saturation = _PAGE
-    whole_folder: Saturation = _FOLDER
-    # In a folder with more pages, the signal of the folder decreases.
-    crowd: int = 30
-    # A page with more links passes less to each by `hop`.
-    hop_crowd: int = 4
-
-
-WEIGHTS = Weights()
-# The number of best pages whose links are followed.
-MAX_LINKING = 50
-HALF_WORDS = 15
-HALF_LIFE_US = 90 * DAY_US
-# The minimum cosine of a result that shares no word with the query.
-NEAR = 0.25
-# A query with at least this many words is a question, for which pages next to a match may be results.
-SENTENCE = 3
+from sixfold.core.memory.search.ports import IndexView, Vector
+from sixfold.core.memory.search.weights import (
+    HALF_LIFE_US,
+    HALF_WORDS,
+    MAX_LINKING,
+    NEAR,
+    SENTENCE,
+    WEIGHTS,
+    Weights,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
 from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
 from sixfold.core.memory.search.ranking import RankedPage, RankedQuery
 from sixfold.core.memory.search.time_expressions import TimeSpan
+from sixfold.core.memory.search.weights import STOP_WORDS_IN_TEXT, STOP_WORDS_IN_TITLE, WEIGHTS
 
 # The limit on the characters of a query.
 MAX_CHARS = 10_000
@@ -42,8 +43,8 @@ _LOOP_CHARS = 2**16
 _LOOP_WORK, _LEAST_CHARS = 20_000_000, 100
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
-# The characters of a phrase of stop words, and the scores of pages that have it.
-_PHRASE_CHARS, _IN_TITLE, _IN_TEXT = 200, 1.0, 0.5
+# The characters of a phrase of stop words.
+_PHRASE_CHARS = 200
 
 T = TypeVar("T")
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -221,7 +222,7 @@ def _stop_word_scores(caller: Caller, text: str) -> Transaction[dict[str, float]
     if not any(char.isalnum() for char in words):
         return {}
     rows = yield Query("memory_phrase", {"account_id": caller.account_id, "phrase": words})
-    return {row["id"]: _IN_TITLE if row["titled"] else _IN_TEXT for row in rows}
+    return {row["id"]: STOP_WORDS_IN_TITLE if row["titled"] else STOP_WORDS_IN_TEXT for row in rows}
 
 
 def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transaction[Rows]:
@@ -302,7 +303,7 @@ def _positions(
     """Return the requested results, after the scores of pages with the phrase of the query were raised."""
     view, worded = best.view, best.query
     scores = {
-        place: score + ranking.WEIGHTS.phrase if place in with_phrase else score
+        place: score + WEIGHTS.phrase if place in with_phrase else score
         for place, score in best.scores.items()
     }
     first = sorted(scores, key=lambda place: -scores[place])
@@ -378,7 +379,7 @@ def _explained(
     view: IndexView, place: int, question: RankedQuery, ranked: RankedPage, with_phrase: Collection[int]
 ) -> Mapping[str, Any]:
     parts: dict[str, Any] = {**ranked.score_parts(view, place)}
-    parts["phrase"] = ranking.WEIGHTS.phrase if place in with_phrase else 0.0
+    parts["phrase"] = WEIGHTS.phrase if place in with_phrase else 0.0
     parts["words"] = {word: view.rarity(word) for word in question.words}
     if view.on_disk(place):
         parts["on_disk"] = True

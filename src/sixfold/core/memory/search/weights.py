@@ -1,0 +1,138 @@
+"""The weights of the ranking and all other constants that scores depend on.
+
+They were chosen by `python -m bench.tuning`. `ranking.py` has the formula; docs/architecture/62-ranking.md
+shows the effect of each signal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sixfold.core.clock import DAY_US
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """The parameters of BM25: `k1` for term saturation and `b` for length normalization."""
+
+    k1: float
+    b: float
+
+
+_PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of the signals, and the parameters of their formulas."""
+
+    # Signals of the text and its surroundings, scaled so that the best page has 1.
+    text: float = 0.5
+    # The best passage; it has the score of the text if the page is one passage.
+    passage: float = 0.5
+    # The texts of the pages before and after this one in its folder.
+    previous: float = 0.4
+    next: float = 0.25
+    previous_but_one: float = 0.2
+    next_but_one: float = 0.1
+    # A reply: the text of the page before this one, if that asks a question.
+    reply: float = 0.6
+    # The folder as one document.
+    folder: float = 1.0
+    # The words in the names of the folders.
+    path: float = 2.0
+    # The share of the signals of neighbors and folder that applies to a self-contained article.
+    article: float = 0.3
+    # A replacement of a misspelled word.
+    spelling: float = 0.4
+
+    # Signals besides the words: a page about every name in the query, ...
+    entities: float = 0.12
+    # ... a page whose whole title is in the query, ...
+    title: float = 0.8
+    # ... of which a part of a folder has this share, since its title seldom is its own, ...
+    part_title: float = 0.5
+    # ... a page whose title has all words of the query, ...
+    entitled: float = 1.0
+    # ... a page that has all words of the query, ...
+    complete: float = 0.4
+    # ... of several of them, one that has them next to each other, which `service.py` adds, ...
+    phrase: float = 0.4
+    # ... a page that is linked with such a page, which is the second hop of a question, ...
+    hop: float = 0.8
+    # ... the best text among linked pages, ...
+    links: float = 0.2
+    # ... a page that makes a statement instead of asking a question, ...
+    statement: float = 0.15
+    # ... a page with much content, ...
+    substance: float = 0.2
+    # ... an answer to a question about a relation, such as "who works at Acme", ...
+    relation: float = 1.5
+    # ... a page with a time, a number or a name, if the question asks for one, ...
+    answer: float = 0.2
+    # ... a page of the requested time, such as "last week", ...
+    when: float = 0.6
+    # ... the newest page, ...
+    recency: float = 0.01
+    # ... and the page nearest to the query's vector, with a share for its neighbors.
+    meaning: float = 0.5
+    meaning_previous: float = 0.2
+    meaning_next: float = 0.2
+
+    page: Saturation = _PAGE
+    whole_folder: Saturation = _FOLDER
+    # In a folder with more pages, the signal of the folder decreases.
+    crowd: int = 30
+    # A page with more links passes less to each by `hop`.
+    hop_crowd: int = 4
+
+
+WEIGHTS = Weights()
+# The number of best pages whose links are followed.
+MAX_LINKING = 50
+HALF_WORDS = 15
+HALF_LIFE_US = 90 * DAY_US
+# The minimum cosine of a result that shares no word with the query.
+NEAR = 0.25
+# A query with at least this many words is a question, for which pages next to a match may be results.
+SENTENCE = 3
+# The scores of a page with a query of stop words in its title or in its text.
+STOP_WORDS_IN_TITLE, STOP_WORDS_IN_TEXT = 1.0, 0.5
+# The weight of a word of the title relative to one of the body. It is counted into stored entries: a change
+# needs a new `FORM` in indexing/entries.py.
+TITLE_WEIGHT = 2
+# More times, numbers or names than this do not make an answer more likely; also counted into stored entries.
+ENOUGH_ANSWERS = 2
+# Pages below this share of the best score pass nothing to their neighbors.
+MIN_PASSED_SHARE = 0.4
+# The signal `relation`: the scores of the requested page and of the page with the sentence.
+RELATION_ANSWER, RELATION_SOURCE = 1.0, 0.6
+# Beyond this number of pages with the same statement, each counts less.
+RELATION_SOURCES = 3
+# The share of a statement about another time than the requested one.
+RELATION_OTHER_TIME = 0.25
+# What the page of the memory shows as the reason for a part of a score.
+LABELS = {
+    "text": "words on the page",
+    "passage": "words in this passage",
+    "previous": "the previous page",
+    "next": "the next page",
+    "reply": "replies to a question",
+    "folder": "same folder",
+    "path": "folder name",
+    "entities": "names in your question",
+    "title": "its title is in your question",
+    "hop": "linked with the page that you name",
+    "links": "linked pages",
+    "answer": "has what the question asks for",
+    "relation": "matches the relation",
+    "when": "matches the time",
+    "statement": "contains a statement",
+    "substance": "has substantial text",
+    "recency": "recently changed",
+    "meaning": "meaning",
+    "entitled": "all words are in its title",
+    "complete": "has all words",
+    "phrase": "words next to each other",
+    "stop_words": "has exactly these words",
+}
