@@ -385,17 +385,9 @@ class Gateway:
         return rated_targets
 
     def rates(self, target: RouteTarget) -> TokenRates | None:
-        """Return the operator's rates, zero for local servers, else the provider's or the bundled rates."""
-        upstream, model = target.upstream, target.model
-        if upstream.local:
-            return self._prices.local(upstream.name, model)
-        own = self._prices.own(upstream.name, model)
-        rates = (
-            own or target.model_info().rates or self._prices.find(upstream.name, model, upstream.price_table)
-        )
-        if rates is not None:
-            return self._prices.with_tools(rates)
-        return FREE if self.policy.allow_unpriced else None
+        """Return the rates of a target, or None if it has no price."""
+        rates = self._prices.rates_of(target.upstream, target.model, target.model_info().rates)
+        return FREE if rates is None and self.policy.allow_unpriced else rates
 
     async def _complete(self, active: ActiveCall) -> GatewayReply:
         response = await self._attempts.open(active, read_full_body)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal, DecimalException
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -295,6 +295,14 @@ def _micros(key: str, value: Any) -> int:
     return int(amount.to_integral_value())
 
 
+class PricedServer(Protocol):
+    """What a price depends on besides the model; `price_table` is the prefix of its bundled rows."""
+
+    name: str
+    local: bool
+    price_table: str
+
+
 class PriceBook:
     """Prices of targets: the operator's rows first, then the bundled rows, by model.
 
@@ -318,6 +326,15 @@ class PriceBook:
         self._free = own_hardware_free
         self._waived = {name: TokenRates(0, 0, list_rates=row) for name, row in self._own.items()}
         self._cache: dict[tuple[str, str], TokenRates | None] = {}
+
+    def rates_of(self, server: PricedServer, model: str, stated: TokenRates | None) -> TokenRates | None:
+        """Return the operator's rates, else zero for a local server, else the rates that the provider states
+        in its list of models, else the bundled rates; None if there are none.
+        """
+        if server.local:
+            return self.local(server.name, model)
+        rates = self.own(server.name, model) or stated or self.find(server.name, model, server.price_table)
+        return None if rates is None else self.with_tools(rates)
 
     def find(self, upstream: str, model: str, table: str = "") -> TokenRates | None:
         """Return the operator's rates for `upstream/model` or the model, else the bundled rates of its
