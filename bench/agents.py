@@ -96,7 +96,6 @@ async def sdk_rows() -> list[Row]:
 
     @server.tool()
     def read(slug: str) -> dict[str, str]:
-        """Read a page."""
         return {"slug": slug, "body": "x" * 1400}
 
     app = server.streamable_http_app(stateless_http=True, json_response=True)
@@ -152,5 +151,4 @@ async def _rows() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     return asyncio.run(_rows())

@@ -278,7 +278,6 @@ def _means(samples: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     return [*calibration(), *uvloop.run(_measure())]
 
 

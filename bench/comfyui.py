@@ -211,5 +211,4 @@ async def _bench() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     return calibration() + asyncio.run(_bench())

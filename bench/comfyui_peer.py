@@ -40,7 +40,6 @@ class Executor:
     process: asyncio.subprocess.Process
 
     async def taken(self, graph: dict[str, Any]) -> Timing:
-        """Run a graph twice."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(graph).encode() + b"\n")

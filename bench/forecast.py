@@ -76,12 +76,10 @@ class Quiet:
 
     @property
     def scratch(self) -> Path:
-        """Return a path that is not used."""
         return Path()
 
 
 def generate(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
-    """Return one series of a kind."""
     rng = np.random.default_rng([KINDS.index(kind), seed])
     at = np.arange(count + horizon)
     phases = rng.normal(0, 1, 12)

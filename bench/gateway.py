@@ -85,7 +85,6 @@ general_settings: {{master_key: sk-bench}}
 
 
 def free_port() -> int:
-    """Return a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -232,7 +231,6 @@ def _percentile(samples: list[float], share: float) -> float:
 
 
 def _latency_rows(name: str, found: dict[str, list[float]], direct: dict[str, list[float]]) -> list[Row]:
-    """Return the latency that a gateway adds."""
     return [
         Row(
             f"{name}, {where}: added p{share}",
@@ -436,7 +434,6 @@ async def _peer(folder: Path, models: int, stack: ExitStack) -> _Server:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     if len(os.sched_getaffinity(0)) > 1:
         os.sched_setaffinity(0, {1})
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:

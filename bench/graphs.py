@@ -97,7 +97,6 @@ async def run_twice(graph: Graph) -> Timing:
 
 
 def each_node(of: str, length: int, samples: list[Timing], note: str = "") -> list[Row]:
-    """Return the time per node from the samples of several graphs."""
     return [
         of_samples(f"{of}: a node, validated and run", [each.fresh / length for each in samples], "µs", note),
         of_samples(f"{of}: a node, all cached", [each.again / length for each in samples], "µs", note),
@@ -237,7 +236,6 @@ async def measure_servers(place: Path | None) -> list[Row]:
 
 
 def best_times(what: Callable[[Any], object], given: list[Any], times: int = 5) -> list[float]:
-    """Return the best of several times for each input."""
     results: list[float] = []
     for each in given:
         samples: list[float] = []
@@ -293,7 +291,6 @@ def executed_path(path: Path) -> Path:
 
 
 def known_graph(graph: Any, registry: Registry) -> Any:
-    """Return a graph with the inputs that the registry knows."""
     return {
         node_id: {
             "class_type": each["class_type"],
@@ -315,5 +312,4 @@ async def measure_with_comfyui() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Run all measurements."""
     return [*calibration(), *asyncio.run(measure_with_comfyui()), *measure_third_party()]

@@ -90,7 +90,6 @@ _DIALECTS = {
 
 
 def statements(dialect: str, predictions: int) -> list[str]:
-    """Return the statements that fill a database of this dialect."""
     words = _DIALECTS[dialect]
     counts = {
         "predictions": predictions,
@@ -188,7 +187,6 @@ async def _measure(dialect: str, folder: Path, predictions: int) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure both databases."""
     result = calibration()
     for dialect in ("sqlite", "postgres"):
         with tempfile.TemporaryDirectory() as folder:

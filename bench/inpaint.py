@@ -40,7 +40,6 @@ _SECTORS = 16
 
 
 def photographs() -> Iterator[tuple[str, Pixels, MaskHole]]:
-    """Yield the photographs with their holes."""
     for name, (across, down, wide, high) in HOLES:
         image = getattr(skimage.data, name)()
         rgb = np.dstack([image] * 3) if image.ndim == 2 else image[..., :3]

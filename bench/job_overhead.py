@@ -48,6 +48,5 @@ async def _alone(built: PipelineFixture) -> list[float]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         return calibration() + asyncio.run(_measure(Path(folder)))

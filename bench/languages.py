@@ -37,7 +37,6 @@ async def measure() -> dict[str, tuple[int, int, int]]:
 
 
 def main() -> None:
-    """Print the table."""
     print("| language | questions | first | first three |", "|---|---|---|---|", sep="\n")
     for name, (first, third, all_) in asyncio.run(measure()).items():
         print(f"| {name} | {all_} | {first / all_:.2f} | {third / all_:.2f} |")

@@ -80,7 +80,6 @@ async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         result = asyncio.run(_ledger(Path(folder)))
         result += asyncio.run(_claims(Path(folder)))

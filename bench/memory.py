@@ -82,7 +82,6 @@ class Texts:
         return f"log/{number // 50}/{number:06d}", title, " ".join(parts)
 
     def name(self) -> str:
-        """Return the name of a person."""
         return self._word().capitalize()
 
 
@@ -314,7 +313,6 @@ def _pss() -> int:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     results: list[Row] = []
     for back in ("sqlite", "postgres"):
         if back == "postgres" and postgres.LACKING:

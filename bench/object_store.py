@@ -47,7 +47,6 @@ def compare(name: str, samples: list[float], peer: Row) -> Row:
 
 
 async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
-    """Return every row, measured in one run."""
     blobs = [os.urandom(SIZE) for _ in range(ROUNDS)]
     warm = ObjectStore(bucket, _cache(folder / "warm"), RetryOptions(by_content=True))
     cold = ObjectStore(bucket, _cache(folder / "cold", 0), RetryOptions(by_content=True))
@@ -92,7 +91,6 @@ def _cache(folder: Path, size: int = 1 << 30) -> BlobCache:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     from tests.harness import s3
 
     server = s3.server()

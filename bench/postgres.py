@@ -113,7 +113,6 @@ def _measure(home: Path, back: str) -> Figures:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         of = {back: _measure(Path(name), back) for back in BACKENDS}
     result = calibration()

@@ -47,7 +47,6 @@ def _children(pid: int) -> list[int]:
 
 @contextmanager
 def _pin(command: list[str], environ: dict[str, str], core: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program and its child processes on one core."""
     process = subprocess.Popen(
         ["taskset", "-c", str(core), *command],
         env={**os.environ, **environ},
@@ -111,7 +110,6 @@ async def _by_turns(servers: list[_Server]) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     if len(os.sched_getaffinity(0)) > 1:
         os.sched_setaffinity(0, {1})
     results = [*calibration()]

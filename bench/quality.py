@@ -183,5 +183,4 @@ def asking(searcher: Searcher, caller: Caller, mode: Mode = "auto") -> Ask:
 
 
 async def measure(corpus: Corpus, ask: Ask) -> list[tuple[float, float, float, float]]:
-    """Ask every question of a corpus."""
     return [judge(await ask(case.question), case.answers) for case in corpus.cases]

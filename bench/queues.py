@@ -187,6 +187,5 @@ async def _measure(folder: Path) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory() as folder:
         return [*calibration(), *asyncio.run(_measure(Path(folder)))]

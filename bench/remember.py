@@ -77,7 +77,6 @@ def f1(answer: str, right: str) -> float:
 
 
 def measure(client: httpx.Client, row: dict[str, Any], questions: int) -> Measured:
-    """Remember a conversation and ask its questions."""
     result = Measured()
     for name, date, text in sessions(row["conversation"]):
         body = {"text": text, "source": name, "date": date, "folder": f"locomo/{row['sample_id']}"}
@@ -109,7 +108,6 @@ def _mean(values: list[float] | list[bool]) -> str:
 
 
 def main() -> None:
-    """Measure and print the table."""
     parser = argparse.ArgumentParser(prog="bench.remember", description="Measure remember and answer.")
     parser.add_argument("--url", default="http://127.0.0.1:8600")
     parser.add_argument("--conversation", default="42")

@@ -97,7 +97,6 @@ def project(seconds: float) -> dict[str, Any]:
 
 
 def render_sixfold(folder: Path, seconds: float) -> None:
-    """Render with Sixfold."""
     whole = timeline.check(project(seconds))
     ends = {"a": "a.mp4", "b": "b.mp4", "logo": "logo.png"}
     files = {name: folder / ends[url] for name, url in timeline.urls(whole).items()}
@@ -110,7 +109,6 @@ def render_sixfold(folder: Path, seconds: float) -> None:
 
 
 def render_ffmpeg() -> list[str]:
-    """Render with the command line of ffmpeg."""
     half = SECONDS / 2
     graph = (
         f"[0:v]trim=0:{half + 1}[a];[1:v]trim=0:{half}[b];[a][b]xfade=duration=1:offset={half}[ab];"
@@ -126,7 +124,6 @@ def render_ffmpeg() -> list[str]:
 
 
 def render_moviepy(folder: Path) -> None:
-    """Render with moviepy."""
     moviepy = importlib.import_module("moviepy")
     vfx = moviepy.vfx
 

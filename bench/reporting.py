@@ -25,7 +25,6 @@ class Row:
 
 
 def of_samples(name: str, seconds: Iterable[float], unit: str, note: str = "") -> Row:
-    """Return a row of timings."""
     scale = {"µs": 1e6, "ms": 1e3, "s": 1.0}[unit]
     ordered = sorted(seconds)
     p95 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))] * scale

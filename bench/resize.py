@@ -27,7 +27,6 @@ GROUNDS: tuple[Stratum, ...] = ("plain", "textured", "shadow")
 
 
 def retained_share(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> float:
-    """Return the share of a subject's mask that a plan retains."""
     height, width = mask.shape
     left, top, right, bottom = way.box
     visible = canvas.apply(mask, way, size, fill=False)
@@ -42,7 +41,6 @@ def retained_share(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> 
 
 
 def center_crop(source: tuple[int, int], size: tuple[int, int]) -> ResizePlan:
-    """Return the plan of a crop around the center."""
     change = size[0] / size[1] * source[1] / source[0]
     half = min(change, 1 / change) / 2
     span = (0.5 - half, 0.0, 0.5 + half, 1.0) if change < 1 else (0.0, 0.5 - half, 1.0, 0.5 + half)

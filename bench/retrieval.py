@@ -69,8 +69,6 @@ async def write(server: AppFixture, corpus: Corpus) -> str:
 
 
 def asking(client: httpx.AsyncClient, key: str, mode: str) -> Ask:
-    """Search over HTTP."""
-
     async def ask(question: str) -> Sequence[str]:
         sent = {"query": question, "limit": quality.DEPTH, "mode": mode}
         answer = await client.post("/api/search", json=sent, headers=bearer(key))
@@ -297,7 +295,6 @@ def _fetch(folder: Path) -> str:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     measured = corpora()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         result = asyncio.run(_ours(Path(folder) / "words", measured, meaning=False))

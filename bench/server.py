@@ -97,6 +97,5 @@ def _help() -> Row:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         return [*calibration(), _help(), *asyncio.run(_measure(Path(folder)))]

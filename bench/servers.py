@@ -60,7 +60,6 @@ class Setup:
     rounds: list[RoundCost] = field(default_factory=list[RoundCost])
 
     async def measure(self, requests: int) -> None:
-        """Measure one round."""
         before, began = self._spent(), time.perf_counter()
         callers = [
             (await _callers(self.ports[n % len(self.ports)], self.keys[n % len(self.keys)], 1))[0]
@@ -177,7 +176,6 @@ def _rows(setup: Setup) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name, ExitStack() as stack:
         models = free_port()
         stack.enter_context(_process([sys.executable, "-m", "bench.modelserver", str(models)], 1))

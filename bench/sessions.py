@@ -94,7 +94,6 @@ def read_spent(*processes: int) -> float:
 
 
 def descendant_pids(pid: int) -> list[int]:
-    """Return the descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -153,7 +152,6 @@ async def arrivals(group: Sequence[servers.Server], count: int) -> list[Row]:
 
 
 async def one_server() -> list[Row]:
-    """Return the arrivals from one server."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         async with servers.serving(Path(folder) / "home", SIXFOLD_SESSION_LIMIT=str(max(MANY))) as server:
@@ -182,7 +180,6 @@ async def two_servers() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Return the rows of the table."""
     cv2.setNumThreads(1)
     result = calibration()
     for prompt in PROMPTS:

@@ -34,7 +34,6 @@ class Watcher(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the upgrade request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         key = base64.b64encode(os.urandom(16)).decode()
@@ -44,7 +43,6 @@ class Watcher(asyncio.Protocol):
         transport.write("\r\n".join(lines).encode())
 
     def send(self, text: str) -> None:
-        """Send one message."""
         assert self._transport is not None
         self._transport.write(masked(text))
 
@@ -61,7 +59,6 @@ class Watcher(asyncio.Protocol):
             self.first.set_exception(ConnectionError("the socket was closed before the first pose"))
 
     def data_received(self, data: bytes) -> None:
-        """Record the time, then parse."""
         moment = time.perf_counter()
         self._buffer += data
         if not self._open:
@@ -97,7 +94,6 @@ class Watcher(asyncio.Protocol):
 
 
 async def watch(url: str) -> Watcher:
-    """Open a socket at an address."""
     parts = urlsplit(url)
     path = f"{parts.path}?{parts.query}"
     _, watcher = await asyncio.get_running_loop().create_connection(

@@ -118,7 +118,6 @@ async def idle(folder: Path) -> Row:
 
 
 async def wait_for_attempt(built: PipelineFixture, prediction: Prediction, attempt: int) -> None:
-    """Wait until a run has reached an attempt."""
     async for event in built.service.events(prediction):
         if isinstance(event, StateChanged):
             moved = event.prediction
@@ -180,7 +179,6 @@ async def restart_server(folder: Path) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory() as result, contextlib.chdir(result):
         folder = Path(result)
         results = [*calibration(), asyncio.run(starts("inline", InlineDriver(), echo(folder), 50))]

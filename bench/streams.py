@@ -176,7 +176,6 @@ async def _measure(folder: Path) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         return [*calibration(), *uvloop.run(_measure(Path(folder)))]
 

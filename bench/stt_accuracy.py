@@ -89,7 +89,6 @@ class RunContext:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in the form that is compared."""
     return re.sub(r"[^a-z' ]", " ", " ".join(text.split()).lower().replace("-", " ")).split()
 
 
@@ -130,7 +129,6 @@ def share(listener: Any, sentences: Sequence[str], voice: str) -> float:
 
 
 def rows() -> list[Row]:
-    """Return the rows of the table."""
     sentences = SENTENCES[: int(os.environ.get("EARS_SENTENCES", len(SENTENCES)))]  # a bench
     results: list[Row] = []
     listening = SphinxEngine()

@@ -133,7 +133,6 @@ def sheet(tiles: list[tuple[str, NDArray[np.float32]]], file: Path) -> None:
 
 
 def rows() -> list[Row]:
-    """Measure every style."""
     cv2.setNumThreads(1)
     picture = (painted() / np.float32(255)).astype(np.float32)
     unit = min(calibration(picture) for _ in range(3))

@@ -74,7 +74,6 @@ async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: Mi
 
 
 def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
-    """Return the quality with these weights."""
     judged: list[tuple[float, float, float, float]] = []
     for one in asked:
         ranked = ranking.rank(one.view, one.question, weights)

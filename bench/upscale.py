@@ -37,7 +37,6 @@ METHODS: dict[str, Callable[[Array, int], Array]] = {
 
 
 def photographs() -> Iterator[tuple[str, Array]]:
-    """Yield the originals."""
     for name in ("astronaut", "chelsea", "coffee", "rocket", "page"):
         image = getattr(skimage.data, name)()
         yield name, np.dstack([image] * 3) if image.ndim == 2 else image[..., :3]

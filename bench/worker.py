@@ -104,7 +104,6 @@ async def blobs(folder: Path) -> None:
 
 
 def rows() -> list[Row]:
-    """Measure."""
     ROWS.clear()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)

@@ -71,7 +71,6 @@ class Promise:
 
 
 def promises() -> list[Promise]:
-    """Return the promises in tools/assurance.toml."""
     return [Promise(**row) for row in tomllib.loads(PROMISES.read_text())["promise"]]
 
 

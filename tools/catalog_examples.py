@@ -70,7 +70,6 @@ class Studio:
         return result
 
     async def bytes_of(self, file: OutputFile) -> bytes:
-        """Return the content of an output file."""
         return await self._product.blobs.get(file.blob)
 
     async def _resolve(self, value: Any) -> Any:

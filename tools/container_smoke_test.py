@@ -346,7 +346,6 @@ class Compose:
         return process.stdout.strip()
 
     def container(self, service: str, number: int = 1) -> str:
-        """Return the name of a container."""
         return f"{self.name}_{service}_{number}"
 
     def keep_logs(self) -> Path:

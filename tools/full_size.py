@@ -25,7 +25,6 @@ _DEVIATION = 0.02
 
 
 def names() -> list[str]:
-    """Return the names of the pipelines."""
     return list(_rows())
 
 

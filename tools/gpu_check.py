@@ -51,7 +51,6 @@ class LogContext:
         """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Store a line."""
         self.lines.append(line)
 
 

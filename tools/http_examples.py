@@ -42,7 +42,6 @@ _FILE_BYTES = {
 
 
 async def main(pages: list[str]) -> None:
-    """Write the examples of these pages, or of all."""
     table: dict[str, list[dict[str, Any]]] = tomllib.loads(TABLE.read_text("utf-8"))
     async with _server() as (client, key):
         for page in pages or table:

@@ -48,7 +48,6 @@ async def _scroll_to_lineage(page: Any) -> None:
 
 
 async def _run_model(page: Any) -> None:
-    """Run the model of the page."""
     await page.fill("#in-prompt", "a hot-air balloon over mountains at sunrise")
     await page.click("#run button.primary")
     await page.wait_for_selector(".prediction[data-status=succeeded] img")
@@ -133,7 +132,6 @@ async def _create_lineage(app: AppFixture) -> str:
 
 
 async def take_screenshots(app: AppFixture, url: str, middle: str) -> None:
-    """Write the screenshots."""
     operator = dataclasses.replace(app, account=app.operator)
     screenshots: dict[str, tuple[AppFixture, str, Literal["light", "dark"], Preparation]] = {
         "page-catalog.webp": (app, "/catalog", "light", _wait_for_images),

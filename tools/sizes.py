@@ -30,7 +30,6 @@ def distributions(layer: str) -> list[str]:
 
 
 def installed(layers: Iterable[str]) -> list[int]:
-    """Return the size of each layer in bytes."""
     return [sum(map(of_distribution, distributions(layer))) for layer in layers]
 
 

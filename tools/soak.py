@@ -47,7 +47,6 @@ class History:
     samples: list[tuple[float, float, int]] = field(default_factory=list[tuple[float, float, int]])
 
     def sample(self, moment: float) -> None:
-        """Add a sample."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         memory = next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / _MB
         descriptors = sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())

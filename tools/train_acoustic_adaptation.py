@@ -211,7 +211,6 @@ class Adaptation:
 
 
 def main() -> None:
-    """Train the adaptation and write it."""
     parser = argparse.ArgumentParser(
         prog="tools.train_acoustic_adaptation", description="Adapt the recognizer to Sixfold's voices."
     )

@@ -76,7 +76,6 @@ class AppFixture:
         return await self.product.database.read(ledger_queries.verify())
 
     async def operator_key(self) -> str:
-        """Return an operator key with every right."""
         result = keys.create(self.operator.id, granted=rights.ALL)
         return (await self.product.database.write(result)).api_key
 

@@ -30,7 +30,6 @@ class Tab:
     errors: list[str] = field(default_factory=list)
 
     async def open(self, path: str) -> None:
-        """Navigate to `path`."""
         await self.page.goto(self.url + path, wait_until="domcontentloaded")
 
     def ignore(self, *texts: str) -> None:

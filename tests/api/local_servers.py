@@ -20,7 +20,6 @@ SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
 
 @asynccontextmanager
 async def app_with(folder: Path, **changes: Any) -> AsyncIterator[AppFixture]:
-    """Run a server that has discovered local model servers."""
     async with running_app(folder, app_catalog.models_document(), **changes) as app:
         await app.product.gateway_runtime.wait_refreshed()
         yield app

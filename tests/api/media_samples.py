@@ -26,7 +26,6 @@ def write_video(
     rate: int = 10,
     tone: float = 0.0,
 ) -> bytes:
-    """Write a video of one color, with a tone unless it is 0."""
     sound = encode.AudioSource.of(wave(frames / rate, tone)) if tone else None
     with encode.VideoEncoder(path, size, Fraction(rate), sound) as result:
         for _ in range(frames):

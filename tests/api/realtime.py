@@ -39,7 +39,6 @@ class RealtimeServer:
     async def connect(
         self, session: Any = None, *, model: str = "acme/small", key: str | None = None
     ) -> AsyncIterator[AsyncRealtimeConnection]:
-        """Connect, and update the session."""
         async with (
             self.client(key) as client,
             client.realtime.connect(model=model) as connection,
@@ -52,7 +51,6 @@ class RealtimeServer:
 
 
 async def event(connection: AsyncRealtimeConnection) -> Any:
-    """Return the next event."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await connection.recv()
 

@@ -40,7 +40,6 @@ class ServedApp:
         assert self._ready.wait(PATIENCE_SECONDS)
 
     def stop(self) -> None:
-        """Stop the server and wait for it to end."""
         assert self._server is not None
         self._server.should_exit = True
         self._thread.join(PATIENCE_SECONDS)

@@ -46,7 +46,6 @@ async def use_everything(app: AppFixture) -> str:
 
 
 def read_zip(answer: httpx.Response) -> zipfile.ZipFile:
-    """Return the content of a zip response."""
     assert answer.status_code == 200
     result = zipfile.ZipFile(io.BytesIO(answer.content))
     assert result.testzip() is None
@@ -54,7 +53,6 @@ def read_zip(answer: httpx.Response) -> zipfile.ZipFile:
 
 
 def lines(archive: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
-    """Return the objects of one file."""
     return [json.loads(line) for line in archive.read(f"{name}.jsonl").splitlines()]
 
 

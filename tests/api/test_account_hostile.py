@@ -95,7 +95,6 @@ async def test_every_page_has_its_policy_and_nothing_inline(app: AppFixture) -> 
 
 @pytest.fixture
 async def public(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server behind https."""
     async with running_app(tmp_path, public_url="https://six.example.com", previews="allow") as result:
         yield result
 

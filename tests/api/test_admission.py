@@ -116,7 +116,9 @@ async def test_strangers_have_a_rate_by_their_address(tmp_path: Path) -> None:
         assert await ask("127.0.0.1", forwarded="2a00:1:2:4::1") == usual
 
 
-async def test_requests_to_unconfigured_routes_are_counted_not_logged(app: AppFixture, caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_to_unconfigured_routes_are_counted_not_logged(
+    app: AppFixture, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     before = refusals.recorder().totals["not_configured"]
     for _ in range(50):

@@ -44,7 +44,6 @@ def sweeper(app: AppFixture, table: dict[str, Any], boot: str = "boot_a") -> Ret
 
 
 async def sweep(app: AppFixture, table: dict[str, Any], days: float) -> dict[str, int]:
-    """Sweep as if `days` had passed."""
     time_us = await app.product.database.read(now()) + round(days * DAY_US)
     return dict(await sweeper(app, table).sweep(time_us))
 
@@ -127,7 +126,6 @@ async def test_charges_stay_as_long_as_their_runs(app: AppFixture) -> None:
 
 
 def delete_charges() -> Transaction[None]:
-    """Delete the charges of a run without an archive."""
     rows = yield from many("archive_charges_page", after_at=-1, after_id="", before=2**60, limit=10)
     assert rows
     yield Query("archive_charge_delete", {}, [{"id": row["id"]} for row in rows])
@@ -210,7 +208,6 @@ async def test_erasure_reaches_the_archive(app: AppFixture) -> None:
 
 
 async def files(app: AppFixture) -> AsyncIterator[bytes]:
-    """Yield the files of all segments."""
     async for row in ArchiveReader(app.product.database, app.product.blobs).rows():
         yield await app.product.blobs.get(str(row["blob"]))
 

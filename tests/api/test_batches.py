@@ -31,7 +31,6 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 
 
 def chat_line(custom_id: str, words: int = 3, model: str = "acme/small", **more: Any) -> dict[str, Any]:
-    """Return a line that requests the words."""
     messages = [{"role": "user", "content": f"say {words} words"}]
     return {
         "custom_id": custom_id,
@@ -48,7 +47,6 @@ def jsonl(lines: Sequence[Any]) -> bytes:
 async def create_batch(
     gateway: Gateway, lines: Sequence[Any] | bytes, endpoint: Any = CHAT, key: str | None = None, **more: Any
 ) -> Batch:
-    """Create a batch of these lines."""
     client = gateway.openai(key)
     content = lines if isinstance(lines, bytes) else jsonl(lines)
     file = await client.files.create(file=("in.jsonl", content), purpose="batch")
@@ -68,7 +66,6 @@ async def finished_batch(gateway: Gateway, batch: Batch, key: str | None = None)
 
 
 async def content(gateway: Gateway, file_id: str | None, key: str | None = None) -> list[Any]:
-    """Return the lines of a file, or none without a file."""
     if file_id is None:
         return []
     answer = await gateway.openai(key).files.content(file_id)

@@ -73,7 +73,6 @@ class ChatUser:
         return answer.text
 
     def ids(self, page: str, role: str) -> list[str]:
-        """The ids of the messages of a page."""
         return re.findall(rf'class="message {role}" id="m-(\w+)"', page)
 
 

@@ -39,7 +39,6 @@ async def weather(*, json_response: bool = False) -> AsyncGenerator[tuple[str, l
 
     @server.tool()
     def secret() -> str:
-        """Tell a secret."""
         return "hidden"
 
     del forecast, secret

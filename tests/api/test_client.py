@@ -177,8 +177,6 @@ def prediction(status: str) -> Prediction:
 
 
 def client_with(answers: list[httpx.Response | Exception], seen: list[httpx.Request]) -> Client:
-    """A client whose server returns `answers` in order."""
-
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request)
         result = answers.pop(0)

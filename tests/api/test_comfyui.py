@@ -49,7 +49,6 @@ async def comfy_setup(
 
 
 def png(image: Image.Image) -> bytes:
-    """Return the image as a PNG file."""
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()

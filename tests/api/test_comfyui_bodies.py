@@ -63,8 +63,6 @@ async def test_large_idempotent_request_is_hashed_in_a_thread(
 
 
 def form(size: int, original: str = "{}") -> AsyncIterator[bytes]:
-    """Return a form with a PNG of `size` bytes, in chunks."""
-
     async def pieces() -> AsyncIterator[bytes]:
         part = '--b\r\nContent-Disposition: form-data; name="{}"'
         yield (part.format("original_ref") + f"\r\n\r\n{original}\r\n").encode()

@@ -79,7 +79,6 @@ async def running_configured(folder: Path, more: str = "") -> AsyncIterator[Conf
 
 
 async def wait_for(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until a condition holds after a reload."""
     async with asyncio.timeout(30):
         while not await condition():  # noqa: ASYNC110 - the file is polled, too
             await asyncio.sleep(0.02)

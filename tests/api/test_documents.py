@@ -27,7 +27,6 @@ FILLER = "Words about the weather fill this page. " * 60
 
 
 async def import_file(app: AppFixture, name: str, data: bytes, status: int = 200, **params: Any) -> Any:
-    """Import a file; return the response."""
     answer = await app.client.post(
         "/api/documents", content=data, headers=app.bearer, params={"name": name, **params}
     )
@@ -36,7 +35,6 @@ async def import_file(app: AppFixture, name: str, data: bytes, status: int = 200
 
 
 async def first_result(app: AppFixture, query: str) -> Any:
-    """Return the first result of a search."""
     answer = await app.client.post("/api/search", json={"query": query}, headers=app.bearer)
     return answer.json()["results"][0]
 

@@ -30,7 +30,6 @@ async def fill(gateway: Gateway) -> tuple[str, str]:
 
 
 def tool(*stores: str, **more: Any) -> Any:
-    """The tool with its stores."""
     return {"type": "file_search", "vector_store_ids": list(stores), **more}
 
 

@@ -176,7 +176,6 @@ async def test_an_expired_file_is_gone(gateway: Gateway) -> None:
 
 
 async def expire(gateway: Gateway, file_id: str) -> None:
-    """Make a file expire."""
     path = gateway.app.product.settings.data_dir / "sixfold.db"
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE account_file SET expires_at = 1 WHERE id = ?", (file_id,))

@@ -18,19 +18,16 @@ from tests.fakes import fault_server
 
 
 def png(colour: str = "red") -> bytes:
-    """A small picture."""
     out = io.BytesIO()
     Image.new("RGB", (12, 8), colour).save(out, "PNG")
     return out.getvalue()
 
 
 def base64_of(data: bytes) -> str:
-    """Return base64."""
     return base64.b64encode(data).decode()
 
 
 def uri(data: bytes, content_type: str) -> str:
-    """Return a `data:` URI."""
     return f"data:{content_type};base64,{base64_of(data)}"
 
 

@@ -40,7 +40,6 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
 
 
 def model_server(there: Gateway) -> GgufServer:
-    """The model server in question."""
     result = next(
         each for each in there.app.product.gateway_runtime.gateway.router.servers() if each.name == "own"
     )
@@ -49,7 +48,6 @@ def model_server(there: Gateway) -> GgufServer:
 
 
 async def process(there: Gateway, model: str = "tiny") -> RunningProcess:
-    """Return the process that has loaded the model."""
     own = model_server(there)
     running, leave = await own.pool.enter(model, own.files[model])
     leave()

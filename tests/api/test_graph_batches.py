@@ -20,7 +20,6 @@ PAIRS = 400
 
 
 def texts() -> dict[str, Any]:
-    """Return a graph of texts, each of which is shown."""
     graph: dict[str, Any] = {}
     for at in range(PAIRS):
         graph[f"{at}"] = node("PrimitiveString", value=f"text {at}")

@@ -51,7 +51,6 @@ def invalid_nodes() -> Document:
 
 
 def reroutes() -> Document:
-    """Return an editor document with a chain of reroutes."""
     latent = {"type": "LATENT"}
     nodes: list[Document] = [
         {
@@ -69,7 +68,6 @@ def reroutes() -> Document:
 
 
 def parallel_samplers() -> Document:
-    """Return an editor document with samplers side by side."""
     kinds = {
         "model": "MODEL",
         "positive": "CONDITIONING",

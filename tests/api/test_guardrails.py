@@ -54,7 +54,6 @@ async def gateway(tmp_path: Path, server: SayingServer) -> AsyncIterator[Gateway
 
 @pytest.fixture
 async def any_gateway(either: Path, server: SayingServer) -> AsyncIterator[Gateway]:
-    """Gateway on each database."""
     async with guarded(either, server) as result:
         yield result
 
@@ -77,7 +76,6 @@ async def guard(app: AppFixture, **fields: Any) -> None:
 
 
 def request_of(dialect: str, model: str, text: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
-    """The path and body of a call."""
     messages = [{"role": "user", "content": text}]
     body: dict[str, Any] = {"model": model, "stream": stream}
     match dialect:

@@ -33,7 +33,6 @@ async def dots(either: Path) -> AsyncIterator[AppFixture]:
 
 
 async def run_model(app: AppFixture, prompt: str, key: str = "") -> dict[str, Any]:
-    """Run a small image model."""
     body = {"model": "ra2", "input": {"prompt": prompt, **SMALL}}
     headers = {"Authorization": f"Bearer {key or app.key}"}
     return (await app.client.post(RUN, json=body, headers=headers)).json()

@@ -91,7 +91,6 @@ def climbing() -> list[str]:
 
 
 def files(folder: Path) -> set[str]:
-    """Every file below a folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
@@ -267,7 +266,6 @@ async def test_a_small_body_where_none_is_expected_goes_unread(tmp_path: Path) -
 
 
 async def slowly(data: bytes) -> AsyncIterator[bytes]:
-    """Yield a body in chunks."""
     for start in range(0, len(data), 100):
         yield data[start : start + 100]
 

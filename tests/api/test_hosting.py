@@ -17,7 +17,6 @@ LIST = "/api/containers/predictions"
 
 
 def run_body(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
-    """Return the body of a run."""
     return {"model": "ra2", "input": {"prompt": prompt, "width": 64, "height": 64}, **more}
 
 
@@ -61,7 +60,9 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("body", "names"), REFUSED)
-async def test_every_invalid_input_is_in_the_errors(app: AppFixture, body: dict[str, Any], names: list[str]) -> None:
+async def test_every_invalid_input_is_in_the_errors(
+    app: AppFixture, body: dict[str, Any], names: list[str]
+) -> None:
     answer = await app.client.post(RUN, json=body, headers=app.bearer)
     document = answer.json()
     assert (answer.status_code, document["code"]) == (400, "invalid_input")

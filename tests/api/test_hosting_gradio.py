@@ -64,7 +64,6 @@ def uri(data: bytes, kind: str) -> str:
 
 
 def gray_image(value: int, width: int = 40, height: int = 20) -> str:
-    """Return an image of one gray."""
     result = io.BytesIO()
     Image.new("RGB", (width, height), (value,) * 3).save(result, "PNG")
     return uri(result.getvalue(), "image/png")

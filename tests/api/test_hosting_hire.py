@@ -52,7 +52,6 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def paint(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
-    """Return the body of a run."""
     return {"model": "anime-image", "input": {"prompt": prompt}, **more}
 
 

@@ -16,7 +16,6 @@ RUN = "/api/containers/run"
 
 
 async def run_template(app: AppFixture, model: str, **inputs: Any) -> dict[str, Any]:
-    """Run a template; return the prediction."""
     answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "succeeded", answer.json()["error"]

@@ -21,7 +21,6 @@ KEPT = "shouter-0123456789abcdef"
 
 
 def import_folder(folder: Path, name: str = KEPT) -> Path:
-    """Store a folder as `sixfold space import` does."""
     target = folder / "spaces" / name
     shutil.copytree(SPACE, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target

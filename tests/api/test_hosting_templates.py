@@ -139,7 +139,6 @@ async def test_ignored_image_of_a_video_is_empty_by_default(app: AppFixture) -> 
 
 
 async def read_configuration(app: AppFixture) -> dict[str, Any]:
-    """E1, without a key."""
     answer = await app.client.get(CONFIG)
     assert answer.status_code == 200
     return answer.json()

@@ -30,8 +30,6 @@ INSIDE: dict[str, Any] = {"fetch_allow": "127.0.0.0/8"}
 
 @asynccontextmanager
 async def webhook_url(faults: Faults, port: int = 0) -> AsyncIterator[str]:
-    """Run a webhook receiver and return its URL."""
-
     async def hear(request: Request) -> Response:
         raw = await request.body()
         return await faults.take("told", request, raw) or Response(status_code=204)
@@ -41,13 +39,11 @@ async def webhook_url(faults: Faults, port: int = 0) -> AsyncIterator[str]:
 
 
 def run_body(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]:
-    """Return the body of a run."""
     inputs = {"prompt": prompt, "width": 64, "height": 64}
     return {"model": "ra2", "input": inputs, "webhook": webhook, **more}
 
 
 async def told(app: AppFixture, prediction_id: str) -> list[Row]:
-    """Return the messages of a prediction."""
     return list(await app.product.database.read(webhooks.of_prediction(prediction_id)))
 
 

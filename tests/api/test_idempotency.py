@@ -36,7 +36,6 @@ def are_identical(answers: list[httpx.Response]) -> bool:
 
 
 async def prediction_count(app: AppFixture) -> int:
-    """Return the number of predictions."""
     page, _ = await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 200, None)
     return len(page)
 
@@ -133,7 +132,6 @@ async def test_repeated_form_matches_despite_another_boundary(app: AppFixture, p
 
 
 def keyed_request(app: AppFixture) -> Request:
-    """Return a request with a key, as the APIs pass it on."""
     scope = {
         "type": "http",
         "method": "POST",

@@ -20,7 +20,6 @@ SMALL = {"prompt": "a fox", "width": "80", "height": "64"}
 
 
 def image_format(data: bytes) -> tuple[str | None, tuple[int, int]]:
-    """Return the format and size of an image."""
     with Image.open(io.BytesIO(data)) as image:
         return image.format, image.size
 

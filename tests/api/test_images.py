@@ -33,19 +33,16 @@ async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def uri(data: bytes, kind: str = "image/png") -> str:
-    """Bytes as a `data:` URI."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def png(image: Any, kind: str = "PNG", **options: Any) -> bytes:
-    """A picture as a file."""
     out = io.BytesIO()
     (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(out, kind, **options)
     return out.getvalue()
 
 
 def subject(seed: int = 3, size: tuple[int, int] = (180, 240)) -> bytes:
-    """Return an image with a subject."""
     return png(composites.composite(seed, "plain", size).rgb)
 
 

@@ -28,7 +28,6 @@ _CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
 
 @pytest.fixture
 async def bundled_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the bundled models."""
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         yield app
 

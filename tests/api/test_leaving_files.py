@@ -33,7 +33,6 @@ async def run_without_credit(app: AppFixture) -> httpx.Response:
 
 
 async def deleted_file(app: AppFixture) -> httpx.Response:
-    """A file that is deleted at once."""
     files = {"file": ("a.bin", os.urandom(SIZE))}
     headers = bearer(app.poor)
     result = await app.client.post("/v1/files", data={"purpose": "assistants"}, files=files, headers=headers)
@@ -43,7 +42,6 @@ async def deleted_file(app: AppFixture) -> httpx.Response:
 
 
 async def part_beyond_its_upload(app: AppFixture) -> httpx.Response:
-    """A part that is larger than the file."""
     headers = bearer(app.poor)
     details = {"filename": "a", "purpose": "assistants", "bytes": 9, "mime_type": "text/plain"}
     upload = await app.client.post("/v1/uploads", json=details, headers=headers)
@@ -52,7 +50,6 @@ async def part_beyond_its_upload(app: AppFixture) -> httpx.Response:
 
 
 async def post_of_the_wrong_type(app: AppFixture) -> httpx.Response:
-    """A post whose media has the wrong type."""
     files = {"media": ("a.bin", os.urandom(SIZE))}
     return await app.client.post(
         "/api/create-post", data={"text": "a"}, files=files, headers=bearer(app.poor)

@@ -34,7 +34,6 @@ FITS = "document.documentElement.scrollWidth"
 
 
 async def run_output(app: AppFixture, model: str, inputs: dict[str, Any]) -> tuple[str, bytes]:
-    """Return the id and the bytes of an output."""
     answer = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)
     body = answer.json()
     return body["id"], (await app.client.get(body["output"]["url"])).content

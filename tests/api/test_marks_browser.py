@@ -50,7 +50,6 @@ async def _drag(page: Any, start: tuple[float, float], end: tuple[float, float])
 
 
 async def _swipe(page: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """Drag with a finger."""
     devtools = await page.context.new_cdp_session(page)
     for kind, point in (("touchStart", start), ("touchMove", end), ("touchEnd", None)):
         points = [dict(zip("xy", await _at(page, point), strict=True))] if point else []

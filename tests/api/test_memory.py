@@ -21,7 +21,6 @@ CODED = {"error", "code", "status", "request_id"}
 
 
 async def send_route(app: AppFixture, route: str, slug: str, key: str, **more: Any) -> httpx.Response:
-    """Send one of `ROUTES` for a slug."""
     method, _, path = route.partition(" ")
     inputs = {**ROUTES[route], **more}
     headers = {**bearer(key), **inputs.pop("headers", {})}
@@ -43,7 +42,6 @@ async def get(app: AppFixture, path: str, **params: Any) -> Any:
 
 
 def zip_of(files: Iterable[tuple[str, str | bytes]]) -> bytes:
-    """Return a zip of these files."""
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files:
@@ -52,14 +50,12 @@ def zip_of(files: Iterable[tuple[str, str | bytes]]) -> bytes:
 
 
 async def import_report(app: AppFixture, data: bytes) -> Any:
-    """Import files; return the report."""
     answer = await app.client.post("/api/import", content=data, headers=app.bearer)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 async def exported_files(app: AppFixture) -> dict[str, bytes]:
-    """Return the files of an export."""
     answer = await app.client.get("/api/export", headers=app.bearer)
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}

@@ -21,7 +21,6 @@ from tests.api.test_memory import exported_files, get, import_report, zip_of
 
 
 def tar_of(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
-    """Return a tar of these files."""
     result = io.BytesIO()
     with tarfile.open(fileobj=result, mode=mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType] # by name
         for name, text in files:

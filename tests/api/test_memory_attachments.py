@@ -23,14 +23,12 @@ NOTE = """# Lamp
 
 
 def picture(color: str = "red") -> bytes:
-    """Return a PNG."""
     data = io.BytesIO()
     Image.new("RGB", (40, 30), color).save(data, "PNG")
     return data.getvalue()
 
 
 def sound() -> bytes:
-    """Return a WAV file."""
     data = io.BytesIO()
     with wave.open(data, "wb") as file:
         file.setnchannels(1)

@@ -27,7 +27,6 @@ async def put(app: AppFixture, slug: str, body: str, **fields: Any) -> int:
 
 
 async def read(app: AppFixture, slug: str) -> dict[str, Any]:
-    """Return a page over REST."""
     return (await app.client.get(f"/api/pages/{slug}", headers=app.bearer)).json()
 
 
@@ -37,7 +36,6 @@ async def open_page(app: AppFixture, path: str, key: str = "") -> httpx.Response
 
 
 async def post_form(app: AppFixture, path: str, **form: str) -> httpx.Response:
-    """Submit a form with a key."""
     return await app.client.post(path, data=form, headers=app.bearer)
 
 

@@ -59,7 +59,6 @@ def recording() -> bytes:
 
 
 def picture(mode: str = "RGB") -> bytes:
-    """A small PNG file."""
     file = io.BytesIO()
     Image.new(mode, (32, 32)).save(file, "PNG")
     return file.getvalue()

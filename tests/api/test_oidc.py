@@ -26,7 +26,6 @@ Both = tuple[AppFixture, OpenId]
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Both]:
-    """A server and its provider."""
     async with provider() as result, app_with_provider(tmp_path, result) as app:
         yield app, result
 
@@ -38,7 +37,6 @@ def app_with_provider(folder: Path, found: OpenId, **changes: Any) -> AbstractAs
 
 
 async def login_redirect(visitor: httpx.AsyncClient, following: str = "") -> str:
-    """Start a login; return the URL of the redirect."""
     answer = await visitor.get("/signin/oidc", params={"next": following})
     assert answer.status_code == 303
     return answer.headers["Location"]

@@ -48,7 +48,6 @@ WRONG_CASES = 15
 
 
 def operation_paths(app: AppFixture) -> set[tuple[str, str]]:
-    """Method and path of every operation."""
     result = documents(app.product, cast("WebApp", app.asgi).table.entries).values()
     return {(method, path) for document in result for method, path, _ in document.summaries()}
 
@@ -152,14 +151,12 @@ async def test_each_area_describes_itself(app: AppFixture) -> None:
 
 @pytest.fixture(scope="module")
 def shared_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApp]:
-    """One server for all operations."""
     with served_app(tmp_path_factory.mktemp("served"), inline_seconds=5, queue_limit=100_000) as result:
         yield result
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
-    """One session for all requests."""
     with requests.Session() as result:
         yield result
 

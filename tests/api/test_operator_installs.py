@@ -20,7 +20,6 @@ FAMILY, NAME = "matting-u2netp", "u2netp"
 
 
 async def wait_for_end(app: AppFixture) -> InstallView:
-    """Wait until the installation has ended."""
     async with asyncio.timeout(120):
         while True:
             views = await app.product.operator.installs.view()

@@ -69,13 +69,11 @@ async def member(app: AppFixture, email: str, role: rights.Role = "member") -> m
 
 
 async def key_of(app: AppFixture, each: members.Member, granted: rights.Rights = rights.STANDARD) -> str:
-    """A key of a member."""
     result = keys.create(each.account_id, granted=granted, holder=Holder(each.id, each.team_id))
     return (await app.product.database.write(result)).api_key
 
 
 async def acting(app: AppFixture, email: str, account_id: str) -> Browser:
-    """A browser in which a user acts for an organization."""
     result = await browser(app, email)
     assert (await result.post("/account/switch", account_id=account_id)).status_code == 303
     return result

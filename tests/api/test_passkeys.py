@@ -40,7 +40,6 @@ SEND = """async ([path, body, csrf]) => {
 
 
 def free_port() -> int:
-    """Return an unused port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -82,7 +81,6 @@ async def link(app: AppFixture, email: str) -> str:
 
 
 async def csrf(page: Any) -> str:
-    """The page's token."""
     return str(await page.get_attribute("form[data-csrf]", "data-csrf"))
 
 

@@ -61,7 +61,6 @@ class Processor:
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, Processor]]:
-    """A server that accepts payments, and its processor."""
     async with running_shop(tmp_path) as both:
         yield both
 

@@ -30,7 +30,6 @@ def png(workflow: bool = False) -> bytes:
 
 
 def archive() -> bytes:
-    """An archive of one page."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         file.writestr("large.md", LARGE)
@@ -78,7 +77,6 @@ def stored_bytes(app: AppFixture) -> Any:
 
 
 def rpc(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """A tool call of MCP."""
     return {
         "jsonrpc": "2.0",
         "id": 1,

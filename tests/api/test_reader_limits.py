@@ -45,7 +45,6 @@ class BodyRoute(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The path with names in it."""
         return fill_path(self.path, NAMES)
 
 
@@ -66,7 +65,6 @@ READING = [place for place in PLACES if place.method not in ("GET", "DELETE")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def metered(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeteredServer]:
-    """One server for all requests."""
     async with server.metered(tmp_path_factory.mktemp("readers")) as result:
         yield result
 
@@ -122,7 +120,6 @@ def assign_routes() -> dict[str, list[BodyRoute]]:
 
 
 def most(document: Document) -> int:
-    """Return the size limit of a document in `make test`."""
     return MAX_BYTES if document.content_type in (documents.JSON, documents.FORM) else QUICK_BYTES
 
 

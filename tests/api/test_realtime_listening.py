@@ -42,7 +42,6 @@ def server(running: RealtimeServer) -> RealtimeServer:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def speech(running: RealtimeServer) -> bytes:
-    """Return `WORDS` as PCM."""
     return await spoken(running)
 
 

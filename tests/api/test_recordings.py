@@ -22,7 +22,6 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 async def record(app: AppFixture, session_id: str) -> None:
-    """Record one pose of the only session."""
     await app.product.sessions.start_recording(session_id, Tenant(app.account.id))
     (runner,) = app.product.sessions.running
     assert runner.recording is not None
@@ -30,7 +29,6 @@ async def record(app: AppFixture, session_id: str) -> None:
 
 
 async def collect(app: AppFixture, session_id: str, token: str) -> httpx.Response:
-    """End the recording of a session and make a run of it."""
     path = f"/pages/sessions/{session_id}/recording"
     return await app.client.post(path, json={"on": False}, headers={"X-CSRF-Token": token, "Origin": ORIGIN})
 

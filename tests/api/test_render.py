@@ -33,12 +33,10 @@ async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def project(*tracks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a small project."""
     return {"width": 96, "height": 64, "fps": 10, "tracks": list(tracks or (TITLE,)), **more}
 
 
 def picture(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
-    """A picture as a `data:` URI."""
     file = io.BytesIO()
     Image.new("RGB", size, colour).save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
@@ -51,7 +49,6 @@ async def post_project(app: AppFixture, wanted: Any, **more: Any) -> Any:
 
 
 async def render(app: AppFixture, wanted: Any, **more: Any) -> tuple[dict[str, Any], DecodedVideo]:
-    """Render a project; return the result and the decoded video."""
     queued = await post_project(app, wanted, **more)
     assert queued.status_code == 202, queued.text
     job = await finished_job(app, queued.json()["status_url"])

@@ -45,7 +45,6 @@ async def run_image(app: AppFixture, key: str) -> dict[str, Any]:
 
 
 async def sweep(app: AppFixture, table: dict[str, Any], days: float) -> dict[str, int]:
-    """Sweep as if `days` had passed."""
     database = app.product.database
     time_us = await database.read(now()) + round(days * DAY_US)
     writer = ArchiveWriter(database, app.product.blobs)

@@ -20,12 +20,10 @@ class Stuck:
         self.closed: tuple[int, str] | None = None
 
     async def receive(self) -> dict[str, Any]:
-        """Nothing ever comes."""
         await asyncio.Event().wait()
         return {}
 
     async def send_text(self, _text: str) -> None:
-        """Wait for the reader."""
         await self.read.wait()
 
     async def close(self, code: int, reason: str) -> None:

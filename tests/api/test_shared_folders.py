@@ -205,7 +205,6 @@ async def test_a_folder_inside_a_shared_one_is_writable_by_both(app: AppFixture)
 
 
 async def ben(app: AppFixture) -> accounts.Account:
-    """The second account."""
     return await app.product.database.read(accounts.by_email("ben@example.com"))
 
 

@@ -24,7 +24,6 @@ TOOL: Any = {"type": "function", "strict": False, **WEATHER["function"]}
 
 
 async def rows(gateway: Gateway) -> list[Any]:
-    """Return the stored responses of the first account."""
     mine = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)
     return list(await gateway.app.product.database.read(mine))
 

@@ -30,14 +30,12 @@ async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def uri(pixels: Any) -> str:
-    """Return an image as a `data:` URI."""
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "PNG")
     return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 async def run_template(app: AppFixture, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:
-    """Run a template; return the response."""
     body = {"model": template, "input": inputs}
     answer = await app.client.post(RUN, json=body, headers=app.bearer)
     assert answer.status_code == status, answer.text
@@ -54,7 +52,6 @@ async def output(app: AppFixture, document: Mapping[str, Any]) -> bytes:
 
 
 async def output_image(app: AppFixture, document: Mapping[str, Any]) -> Image.Image:
-    """Return the image of a run."""
     return Image.open(io.BytesIO(await output(app, document)))
 
 

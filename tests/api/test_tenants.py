@@ -76,7 +76,6 @@ CAPABILITIES = {
 
 
 def route_paths(product: Application) -> set[str]:
-    """Every described route with a value in its path."""
     return {
         f"{method} {path}"
         for document in documents(product, list).values()

@@ -40,7 +40,6 @@ async def any_database_app(either: Path) -> AsyncIterator[AppFixture]:
 
 
 def text_graph(text: str) -> dict[str, Any]:
-    """Return a free graph that shows a text."""
     return {"1": {"class_type": "PrimitiveString", "inputs": {"value": text}}, **preview_node("1")}
 
 

@@ -64,7 +64,9 @@ async def test_output_without_a_limit_is_held_or_limited(tmp_path: Path) -> None
         ("/v1/messages", {"max_tokens": 9, "speed": "fast"}),
     ],
 )
-async def test_provider_tool_without_a_price_is_rejected(gateway: Gateway, path: str, fields: dict[str, Any]) -> None:
+async def test_provider_tool_without_a_price_is_rejected(
+    gateway: Gateway, path: str, fields: dict[str, Any]
+) -> None:
     model, server = ("acme/small", gateway.acme) if "chat" in path else ("anth/small", gateway.anth)
     body = {"model": model, "messages": [USER], **fields}
     answer = await gateway.app.client.post(path, json=body, headers=gateway.headers)

@@ -28,7 +28,6 @@ BIRDS = (
 
 
 async def upload(client: openai.AsyncOpenAI, name: str = "birds.txt", data: bytes = BIRDS.encode()) -> str:
-    """Store a file; return its id."""
     return (await client.files.create(file=(name, data), purpose="assistants")).id
 
 

@@ -32,7 +32,6 @@ def short_videos() -> dict[str, Any]:
 
 
 def picture(size: tuple[int, int] = (96, 64)) -> str:
-    """A picture as a `data:` URI."""
     file = io.BytesIO()
     Image.radial_gradient("L").resize(size).convert("RGB").save(file, "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -42,7 +42,6 @@ def expect_failures(tab: Tab) -> None:
 
 
 async def wait_for_text(page: Any, selector: str, text: str) -> None:
-    """Wait until an element has a text."""
     await page.wait_for_selector(f'{selector}:has-text("{text}")', timeout=SOON_MS)
 
 

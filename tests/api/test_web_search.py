@@ -48,7 +48,6 @@ async def hasty(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway
 
 
 def last_request(gateway: Gateway) -> dict[str, Any]:
-    """Return the last request to the model server."""
     return gateway.acme.seen[-1].document
 
 

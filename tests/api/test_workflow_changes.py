@@ -13,7 +13,6 @@ PATH = "/api/graph/spaces"
 
 
 async def import_workflow(app: AppFixture, name: str = "mine") -> dict[str, Any]:
-    """Import a workflow as an own one."""
     body = {"workflow": GRAPH, "name": name}
     response = await app.client.post(PATH, json=body, headers=app.bearer)
     assert response.status_code == 201, response.text

@@ -23,7 +23,6 @@ GRAPH = {
 async def brought(
     app: AppFixture, token: str, content: bytes, name: str = "mine"
 ) -> tuple[int, dict[str, str]]:
-    """Return what the page shows for a dropped workflow."""
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
     answer = await app.client.post(
         "/pages/workflows", params={"name": name}, content=content, headers=headers

@@ -63,7 +63,6 @@ def png(size: tuple[int, int] = (96, 64)) -> bytes:
 
 
 async def picture(app: AppFixture, told: Any) -> Image.Image:
-    """Return the output image of a run."""
     assert told["status"] == "succeeded", told["error"]
     answer = await app.client.get(told["output"]["url"])
     return Image.open(io.BytesIO(answer.content))

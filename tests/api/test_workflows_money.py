@@ -43,7 +43,6 @@ def template_graph(model: str, **fields: Any) -> dict[str, Any]:
 
 
 async def estimate_of(app: AppFixture, graph: Any) -> Any:
-    """Return the estimate of a graph."""
     answer = await app.client.post("/api/graph/validate", json={"workflow": graph}, headers=app.bearer)
     return answer.json()
 

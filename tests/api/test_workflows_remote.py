@@ -50,7 +50,6 @@ class ComfySetup:
         return answer.json()
 
     async def run(self, slug: str, wait: float = 60, **inputs: Any) -> Any:
-        """A run of a space."""
         body = {"input": inputs, "wait": wait}
         return await self.app.client.post(f"{SPACES}/{slug}/run", json=body, headers=self.app.bearer)
 

@@ -30,7 +30,6 @@ def python(*folders: str) -> list[str]:
 
 @cache
 def text(name: str) -> str:
-    """Return a file's text."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 

@@ -13,7 +13,6 @@ from tools import lock
 
 
 def function(code: str) -> source.Function:
-    """Return the first function of a piece of code."""
     return next(node for node in ast.walk(ast.parse(code)) if isinstance(node, source.Function))
 
 

@@ -18,7 +18,6 @@ VERBS = frozenset({"bring", "embed", "feed", "focus", "need", "seed", "shed", "s
 
 
 def title_fault(title: str) -> str | None:
-    """Return what is wrong with the title of a commit, or None."""
     if len(title) > TITLE_CHARACTERS:
         return f"{len(title)} characters, at most {TITLE_CHARACTERS}"
     result = TITLE.fullmatch(title)
@@ -30,7 +29,6 @@ def title_fault(title: str) -> str | None:
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in the repository."""
     return subprocess.run(["git", *arguments], cwd=source.ROOT, capture_output=True, text=True, check=False)
 
 

@@ -225,7 +225,6 @@ def test_restored_database_has_the_latest_schema(tmp_path: Path) -> None:
 
 @pytest.fixture
 def valid_backup(tmp_path: Path) -> Path:
-    """A valid backup."""
     path = tmp_path / "whole.tar"
     asyncio.run(fill(snapshot_at(tmp_path / "source")))
     asyncio.run(write_backup(snapshot_at(tmp_path / "source"), path))
@@ -313,7 +312,6 @@ Change = Callable[[str, bytes], list[tuple[tarfile.TarInfo, bytes]]]
 
 
 def with_changed_members(path: Path, change: Change) -> Path:
-    """Yield the backup with its members changed one by one."""
     target = path.with_name("rewritten.tar")
     with tarfile.open(path) as old, tarfile.open(target, "w") as new:
         for info in old.getmembers():

@@ -129,7 +129,6 @@ class PostgresCommands:
         self._capsys = capsys
 
     def __call__(self, *words: str) -> Any:
-        """Its JSON document."""
         assert command_line.main([*words, "--json", "--data-dir", str(self.folder)]) == 0
         return json.loads(self._capsys.readouterr().out)
 

@@ -33,7 +33,6 @@ AWAY = "The object store cannot be reached; nothing was changed"
 
 
 def behind(front: FaultyProxy, folder: Path, name: str, seconds: float = 5) -> ObjectStore:
-    """Return a content store behind a proxy."""
     access = BucketAccess({**s3.server().options, "endpoint": front.endpoint}, seconds)
     return ObjectStore(
         open_bucket(f"s3://{name}", access), buckets.cache(folder / "cache"), RetryOptions(by_content=True)

@@ -140,7 +140,6 @@ async def test_a_raising_engine_fails_its_run_only(
 
 
 def remaining_files(folder: Path) -> list[str]:
-    """Return all files in the folder."""
     return [path.name for path in folder.iterdir()]
 
 

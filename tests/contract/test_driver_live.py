@@ -23,7 +23,6 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
 
 
 def ask(**inputs: Any) -> StepRequest:
-    """Send one tick."""
     return StepRequest("m", {"prompt": "walk", **inputs}, None, Controls(), 20)
 
 

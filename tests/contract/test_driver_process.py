@@ -72,7 +72,6 @@ async def wait_for_exit(*handles: int) -> None:
 
 
 def remaining_files(folder: Path) -> list[str]:
-    """Return all files in the folder."""
     return [path.name for path in folder.iterdir()]
 
 

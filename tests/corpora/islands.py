@@ -38,7 +38,6 @@ class _World:
 
 
 def islands(seed: int = 11) -> Wiki:
-    """Return the encyclopedia of a seed."""
     draw = random.Random(seed)  # noqa: S311  # a corpus that is the same everywhere
     world = _World(draw)
     names = [f"{head} {tail}" for head in WORDS["heads"] for tail in WORDS["tails"]]

@@ -14,7 +14,6 @@ _FILE = Path(__file__).with_suffix(".toml")
 
 
 def languages() -> dict[str, Wiki]:
-    """Return the corpus of each language."""
     return {name: _corpus(rows) for name, rows in tomllib.loads(_FILE.read_text("utf-8")).items()}
 
 

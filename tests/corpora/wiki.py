@@ -54,7 +54,6 @@ def slug(text: str) -> str:
 
 
 def wiki(seed: int = 7) -> Wiki:
-    """Return the wiki of a seed."""
     draw = random.Random(seed)  # noqa: S311  # a corpus that is the same everywhere
     results: list[tuple[Page, Sequence[Question]]] = []
     for part in (_people, _firms, _projects, _decisions, _incidents, _guides, _meetings, _logs):

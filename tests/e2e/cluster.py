@@ -74,7 +74,6 @@ class Worker:
     process: asyncio.subprocess.Process
 
     async def kill(self) -> None:
-        """Send SIGKILL."""
         self.process.kill()
         await processes.wait_for_exit(self.process)
 
@@ -84,7 +83,6 @@ class Worker:
 
 
 async def work(folder: Path, environ: dict[str, str]) -> Worker:
-    """Start a worker."""
     command = (
         sys.executable,
         "-m",
@@ -127,7 +125,6 @@ class Cluster:
         await asyncio.to_thread(self.database.crash)
 
     async def crash_one(self, members: list[Server] | list[Worker], chance: random.Random) -> None:
-        """Kill a server or a worker, and restart it."""
         member = chance.choice(members)
         await member.kill()
         await member.restart()
@@ -226,7 +223,6 @@ class Work:
         self.done += 1
 
     async def chat(self, number: int) -> None:
-        """Send one gateway call."""
         body = {"model": "small", "messages": [{"role": "user", "content": f"say {number % 9 + 1} words"}]}
         named = {"Idempotency_Key": f"{self.run}-chat-{number}"}
         self.chats.append(await self.insist("POST", "/v1/chat/completions", body, **named))

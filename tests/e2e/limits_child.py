@@ -9,7 +9,6 @@ from sixfold.web.connections import peers
 
 
 def limited_network(address: str, *, behind_proxy: bool) -> str | None:
-    """Return the address itself."""
     del behind_proxy
     return address
 

@@ -39,7 +39,6 @@ async def submit_all(built: PipelineFixture) -> list[Prediction]:
 
 
 async def final_state(built: PipelineFixture, orders: list[Prediction]) -> dict[str, Any]:
-    """Return the final state as JSON values."""
     ended = [await built.database.read(predictions.get_any(order.id)) for order in orders]
     files = [file for prediction in ended if prediction.output for file in prediction.output.files]
     stored = [await built.blobs.stat(file.blob) for file in files]

@@ -28,7 +28,6 @@ class RayCluster:
         await self._order("kill", "killed")
 
     async def add(self) -> None:
-        """Add one node."""
         await self._order("add", "added")
 
     async def _order(self, word: str, answer: str) -> None:

@@ -29,7 +29,6 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """Return the body as JSON."""
         return json.loads(self.body)
 
 
@@ -80,7 +79,6 @@ class Server:
         return child.returncode, output.decode()
 
     async def kill(self) -> None:
-        """Send SIGKILL."""
         self.process.kill()
         await self.gone()
 

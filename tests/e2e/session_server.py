@@ -32,14 +32,12 @@ class SessionServer:
     port: int
 
     async def begin(self, model: str = "motion-model", **body: Any) -> dict[str, Any]:
-        """Create a session."""
         path = f"/api/containers/{model}/sessions"
         answer = await self.app.client.post(path, json=body, headers=self.app.bearer)
         assert answer.status_code == 201, answer.text
         return answer.json()
 
     async def told(self, session: dict[str, Any]) -> dict[str, Any]:
-        """Return the record of the session."""
         path = f"/api/containers/sessions/{session['session_id']}"
         return (await self.app.client.get(path, headers=self.app.bearer)).json()
 
@@ -58,7 +56,6 @@ class Guest:
     heard: list[dict[str, Any]] = field(default_factory=list)
 
     async def say(self, kind: str, **fields: Any) -> None:
-        """Send one message."""
         await self.connection.send(json.dumps({"type": kind, **fields}))
 
     async def next(self) -> dict[str, Any]:
@@ -96,7 +93,6 @@ class Guest:
 
 @asynccontextmanager
 async def running_session_server(folder: Path, **changes: Any) -> AsyncIterator[SessionServer]:
-    """Run an app on a port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:

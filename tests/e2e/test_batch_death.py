@@ -33,7 +33,6 @@ SIZES = [300, pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeo
 
 
 def line(number: int) -> bytes:
-    """A request for three words."""
     messages = [{"role": "user", "content": "say 3 words"}]
     body = {"model": "small", "messages": messages, "max_tokens": 50}
     request = {"custom_id": str(number), "method": "POST", "url": "/v1/chat/completions", "body": body}

@@ -60,7 +60,6 @@ class TwoServers:
         return self.visitors[-1]
 
     async def of_key(self, key: str) -> Access:
-        """The access of a key, with a prediction that hangs."""
         access = Access(self.visitor(self.first, key), self.visitor(self.second, key), key)
         request = {"model": "ra1", "input": {"prompt": "x"}, "wait": 0}
         body = (await access.first.post(RUN, json=request)).json()

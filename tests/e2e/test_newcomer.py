@@ -24,14 +24,12 @@ TEXT = "# Zeppelin\n\nThe airship leaves in June.\n\nAnn steers it.\n"
 
 
 async def keep(tab: Tab, pictures: Path, name: str) -> None:
-    """Store a screenshot."""
     shot = Image.open(io.BytesIO(await tab.page.screenshot())).convert("RGB")
     shot.thumbnail((900, 900), Image.Resampling.LANCZOS)
     shot.save(pictures / f"tour-{name}.webp", quality=78)
 
 
 async def makes_a_picture(tab: Tab, pictures: Path) -> None:
-    """The box of the start page."""
     page = tab.page
     await tab.open("/")
     await page.fill("#prompt", "A hot-air balloon over mountains at dawn")
@@ -45,7 +43,6 @@ async def makes_a_picture(tab: Tab, pictures: Path) -> None:
 
 
 async def looks_around(tab: Tab, pictures: Path) -> None:
-    """The catalog."""
     page = tab.page
     await tab.open("/")
     await page.click("text=All models in the catalog")
@@ -90,7 +87,6 @@ async def writes_with_an_agent(tab: Tab, app: AppFixture, pictures: Path) -> Non
 
 
 async def runs_a_workflow(tab: Tab, pictures: Path) -> None:
-    """Its nodes light up."""
     page = tab.page
     await tab.open("/workflows/stylized-text-to-image")
     await page.fill("#in-prompt", "a windmill in a meadow")

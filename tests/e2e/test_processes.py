@@ -26,7 +26,6 @@ COUNT = 3
 
 @asynccontextmanager
 async def serving(folder: Path, **environ: str) -> AsyncIterator[tuple[Server, ModelServer]]:
-    """A server of several processes beside a model server."""
     async with model_server() as acme:
         (folder / "sixfold.toml").write_text(CONFIG.format(url=acme.url))
         own = {"SIXFOLD_PROCESSES": str(COUNT), "ACME_KEY": "sk-acme", "SIXFOLD_WORKERS": "1", **environ}
@@ -175,7 +174,6 @@ async def test_restarted_process_keeps_database_and_number(tmp_path: Path) -> No
 
 
 async def wait_for_exit(process: int) -> None:
-    """Wait for the end of a process, by its descriptor."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(process, event.set)
     try:

@@ -43,7 +43,6 @@ async def two_servers(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
 
 
 async def open_connection(stack: AsyncExitStack, server: Server) -> Pair:
-    """Return a connection that the stack closes."""
     pair = await asyncio.open_connection("127.0.0.1", server.port)
     stack.callback(pair[1].close)
     return pair
@@ -58,7 +57,6 @@ async def status(pair: Pair, sent: bytes) -> int:
 
 
 def get(path: str, key: str, more: str = "") -> bytes:
-    """A request with a key."""
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n{more}\r\n".encode()
 
 

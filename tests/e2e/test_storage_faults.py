@@ -53,7 +53,6 @@ class FailingConnection:
         self._left = at
 
     def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
-        """Run it, or fail."""
         self._left -= 1
         if self._left == 0:
             if self._real.in_transaction:

@@ -35,7 +35,6 @@ DRAWN = {"service": "custom:glow", "prompt": "a fox", "width": 64, "height": 64,
 
 @pytest.fixture
 async def bare(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server without weights."""
     async with running_app(tmp_path / "data", app_catalog.models_document()) as result:
         yield result
 

@@ -63,11 +63,9 @@ class BudgetServers:
     account_id: str
 
     async def limited(self, scope: Scope) -> keys.NewKey:
-        """A key of the account."""
         return await self.database.write(keys.create(self.account_id, scope))
 
     async def ask(self, key: keys.NewKey, orders: Sequence[Order]) -> list[Reply]:
-        """All of it at once, every other order at the other server."""
         bearer = {"Authorization": f"Bearer {key.api_key}"}
         request = zip(itertools.cycle(self.servers), orders, strict=False)
         return await asyncio.gather(*(server.call("POST", *order, **bearer) for server, order in request))

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.weights
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny pipeline on disk."""
     pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
     from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
 

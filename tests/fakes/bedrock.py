@@ -231,7 +231,6 @@ def message(name: str, payload: dict[str, Any], kind: str = "event") -> bytes:
 
 @asynccontextmanager
 async def bedrock() -> AsyncGenerator[Bedrock]:
-    """The fake, served."""
     fake = Bedrock()
     async with fault_server.serve(fake.routes()) as fake.port:
         yield fake

@@ -154,7 +154,6 @@ class ModelServer:
         return self._stream([*events, b"data: [DONE]\n\n"], mode)
 
     def usage(self, document: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
-        """Return the usage of a chat completion."""
         usage = {"prompt_tokens": 10 * len(document["messages"]), "completion_tokens": reply["tokens"]}
         usage |= {"total_tokens": sum(usage.values()), "prompt_tokens_details": {"cached_tokens": 4}}
         return self.report(usage)
@@ -409,7 +408,6 @@ def _message_events(answer: dict[str, Any]) -> list[bytes]:
 
 @asynccontextmanager
 async def model_server(port: int = 0) -> AsyncGenerator[ModelServer, None]:
-    """Run the fake."""
     fake = ModelServer()
     async with fault_server.serve(fake.routes(), port) as fake.port:
         yield fake

@@ -41,7 +41,6 @@ class FakeCog:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """Return the routes of the server."""
         return [
             Route("/health-check", self._health),
             Route("/openapi.json", self._document),

@@ -50,7 +50,6 @@ def word(paragraphs: Sequence[tuple[str, str]], *, title: str = "", rows: int = 
 
 
 def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, str] | None = None) -> bytes:
-    """Return an EPUB of chapters in XHTML."""
     names = [f"c{number}.xhtml" for number in range(len(chapters))]
     items = "".join(f'<item id="{name}" href="{name}"/>' for name in names)
     spine = "".join(f'<itemref idref="{name}"/>' for name in names)
@@ -65,7 +64,6 @@ def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, 
 
 
 def pack(files: Mapping[str, str | bytes]) -> bytes:
-    """Return a zip of these files."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():

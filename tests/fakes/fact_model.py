@@ -68,13 +68,11 @@ class FactModel:
 
 
 def fact(subject: str, statement: str, quote: str, date: str = "") -> Mapping[str, str]:
-    """Return one item of a reply."""
     return {"subject": subject, "statement": statement, "quote": quote, "date": date}
 
 
 @asynccontextmanager
 async def fact_model() -> AsyncIterator[FactModel]:
-    """Run the model on loopback."""
     model = FactModel()
     async with fault_server.serve([Route("/v1/chat/completions", model.chat, methods=["POST"])]) as port:
         model.port = port

@@ -72,8 +72,6 @@ def answer(status: int, document: Any, headers: Mapping[str, str] | None = None)
 
 
 def raw(content: bytes, content_type: str = "application/json", status: int = 200) -> Fault:
-    """Return a fault that sends exactly these bytes."""
-
     async def fault(_request: Request) -> Response:
         return Response(content, status, media_type=content_type)
 
@@ -85,7 +83,6 @@ async def succeed(_request: Request) -> None:
 
 
 async def hang(_request: Request) -> Response:
-    """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -123,7 +120,6 @@ def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alp
 async def serve(
     routes: Sequence[BaseRoute], port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncGenerator[int, None]:
-    """Serve an application on loopback and yield its port."""
     # Named as TCP, asyncio turns Nagle's delay off; without the name each answer waits 40 ms.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

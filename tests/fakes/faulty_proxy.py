@@ -81,7 +81,6 @@ class FaultyProxy:
 
 @asynccontextmanager
 async def faulty_proxy(port: int, rule: Callable[[int, str], str]) -> AsyncIterator[FaultyProxy]:
-    """Run a proxy to the server at a local port."""
     result = FaultyProxy(port, rule)
     server = await asyncio.start_server(result.serve, "127.0.0.1", 0, limit=64 << 20)
     result.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

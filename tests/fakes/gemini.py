@@ -197,7 +197,6 @@ class Gemini:
 
 @asynccontextmanager
 async def gemini() -> AsyncGenerator[Gemini]:
-    """The fake, served."""
     fake = Gemini()
     async with fault_server.serve(fake.routes()) as fake.port:
         yield fake

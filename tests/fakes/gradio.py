@@ -122,7 +122,6 @@ class GradioServer:
 
 @asynccontextmanager
 async def gradio(version: str) -> AsyncGenerator[GradioServer, None]:
-    """Run one application."""
     result = GradioServer(version)
     async with fault_server.serve(result.routes()) as port:
         result.port = port

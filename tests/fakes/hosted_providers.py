@@ -245,7 +245,6 @@ class HostedProvider(ModelServer):
         return JSONResponse(error, status, headers)
 
     def _unknown_field(self, document: dict[str, Any]) -> Response | None:
-        """Return Mistral's response to an unknown field."""
         if self.name != "mistral":
             return None
         names = [["body", name] for name in document if name in _FORBIDDEN]
@@ -262,7 +261,6 @@ class HostedProvider(ModelServer):
 
 @asynccontextmanager
 async def hosted_provider(name: str) -> AsyncGenerator[HostedProvider]:
-    """Run a fake provider."""
     fake = HostedProvider(name=name, always_usage=name in ("mistral", "openrouter"))
     async with fault_server.serve(fake.routes()) as fake.port:
         yield fake

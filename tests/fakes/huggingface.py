@@ -35,7 +35,6 @@ class LoopbackHub:
         return [expected for name, expected in self.asked if name == path]
 
     def rows(self, repository: str) -> list[dict[str, Any]]:
-        """Return the tree of a repository, as the Hub describes it."""
         root = self.folder / repository
         results: list[dict[str, Any]] = []
         for path in sorted(root.rglob("*")):

@@ -185,7 +185,6 @@ class Ollama(LocalModels):
 
 
 def lm_studio(*rows: tuple[str, str, str]) -> LocalModels:
-    """LM Studio: its models as (name, type, state)."""
     native = [
         {"id": name, "object": "model", "type": kind, "state": state, "arch": "x"}
         for name, kind, state in rows
@@ -232,7 +231,6 @@ def llama_swap(*names: str, running: tuple[str, ...] = ()) -> LocalModels:
 
 @asynccontextmanager
 async def listening(server: AnyServer, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[AnyServer]:
-    """Run the server."""
     async with fault_server.serve(server.routes(), port, host) as server.port:
         yield server
 

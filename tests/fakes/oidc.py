@@ -112,7 +112,6 @@ class OpenId:
 
 @asynccontextmanager
 async def provider() -> AsyncIterator[OpenId]:
-    """Run the provider."""
     result = OpenId()
     async with serve(result.routes()) as port:
         result.issuer = f"http://127.0.0.1:{port}"

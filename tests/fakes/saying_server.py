@@ -117,7 +117,6 @@ def _events(events: list[dict[str, Any]], *, done: bool = False) -> Response:
 
 @asynccontextmanager
 async def saying_server() -> AsyncIterator[SayingServer]:
-    """Run the server on loopback."""
     server = SayingServer()
     routes = [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),

@@ -44,7 +44,6 @@ class SearxngServer:
 
 @asynccontextmanager
 async def searxng_server() -> AsyncIterator[SearxngServer]:
-    """Run the server."""
     server = SearxngServer()
     async with serve([Route("/search", server.search)]) as port:
         server.url = f"http://127.0.0.1:{port}"

@@ -27,7 +27,6 @@ class FakeGpu:
         return self.total - self.others - sum(self.held.values())
 
     def of(self, server: str) -> dict[str, int]:
-        """Return the models of one server."""
         return {model: size for (holder, model), size in self.held.items() if holder == server}
 
     def load(self, server: str, model: str, size: int) -> None:
@@ -43,7 +42,6 @@ class FakeGpu:
         self.held[server, model] = size
 
     def unload(self, server: str, model: str = "") -> None:
-        """Unload a model, or all of a server."""
         for name in [model] if model else list(self.of(server)):
             if self.held.pop((server, name), None) is not None:
                 self.unloaded.append((server, name))

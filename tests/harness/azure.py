@@ -47,7 +47,6 @@ class Azure(ThreadingHTTPServer):
         return {"account_name": ACCOUNT, "account_key": KEY, "endpoint": endpoint}
 
     def new_container(self) -> str:
-        """Return the name of a new container."""
         name = f"container{len(self.containers)}"
         self.containers.add(name)
         return name

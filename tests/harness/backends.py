@@ -71,7 +71,6 @@ def blob_url(folder: Path, backend: str | None = None) -> str:
 
 
 def open_blobs(folder: Path) -> BlobStore:
-    """Open the blob store of a test's folder."""
     from sixfold.app import storage  # noqa: PLC0415 - conftest comes before the product
     from sixfold.settings import Settings  # noqa: PLC0415 - the same
 

@@ -16,7 +16,6 @@ def bucket(url: str, seconds: float = 10) -> Bucket:
 
 
 def cache(folder: Path, size: int = 256 << 20) -> BlobCache:
-    """Return a blob cache configured as in a server."""
     return BlobCache(folder, CacheLimits(size, 60))
 
 

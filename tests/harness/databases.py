@@ -34,7 +34,6 @@ async def running_database(
 
 
 def open_database(folder: Path, clock: Clock | None = None, backend: str | None = None) -> Database:
-    """Open the database of `folder`; the caller closes it."""
     return stores.open_database(backends.database_url(folder, backend), folder / FILE, clock)
 
 
@@ -62,12 +61,10 @@ def prepare(folder: Path) -> None:
 
 
 def keeper(url: str, folder: Path) -> DatabaseAdmin:
-    """Return the database administration of a folder."""
     return stores.open_keeper(url, folder / FILE)
 
 
 def snapshot(url: str, folder: Path) -> AbstractContextManager[TableReader]:
-    """Open a snapshot of the tables."""
     return stores.open_snapshot(url, folder / FILE)
 
 

@@ -17,7 +17,6 @@ class EmbeddedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to pytest."""
         yield
 
     async def main_loop(self) -> None:

@@ -84,11 +84,9 @@ class NoFetcher:
     """Fetcher that rejects every URL."""
 
     async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> Any:
-        """Reject the URL."""
         raise FetchRefused
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """Reject the URL."""
         raise FetchRefused
 
 
@@ -122,7 +120,6 @@ class PipelineFixture:
         return await self.service.wait(prediction, 60)
 
     async def account(self) -> Account:
-        """Return the paying account."""
         return await self.database.read(accounts.by_id(self.payer.id))
 
     async def faults(self) -> tuple[str, ...]:

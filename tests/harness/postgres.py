@@ -61,7 +61,6 @@ class Databases:
         self._careful = careful
 
     def address(self, name: str = "postgres") -> str:
-        """Return the URL of one database."""
         return str(server(self._folder).get_uri(database=name))
 
     def lend(self) -> str:

@@ -48,7 +48,6 @@ class S3:
         }
 
     def new_bucket(self) -> str:
-        """Return the name of a new bucket."""
         name = f"bucket{os.getpid()}x{next(_NUMBERS)}"
         self.request("PUT", f"/{name}")
         return name

@@ -149,7 +149,6 @@ def _multipart() -> Iterator[Document]:
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """Return a chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 

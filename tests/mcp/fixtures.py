@@ -40,7 +40,6 @@ def sound() -> str:
 
 
 def text(message: str) -> JsonObject:
-    """Return a text as content."""
     return {"type": "text", "text": message}
 
 
@@ -75,7 +74,6 @@ def showing(name: str, *content: JsonObject) -> McpTool:
 
 
 async def log(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
-    """Send three log messages."""
     del inputs
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         call.notify("notifications/message", {"level": "info", "data": line})
@@ -95,7 +93,6 @@ async def progress(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
 
 
 async def fail(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
-    """Fail with an error."""
     del call, inputs
     raise errors.BadRequest("This tool intentionally returns an error for testing")
 
@@ -219,7 +216,6 @@ STATIC: Mapping[str, JsonObject] = {
 
 
 async def list_resources(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """Return the fixed resources."""
     del params, call
     return {
         "resources": [
@@ -230,7 +226,6 @@ async def list_resources(params: JsonObject, call: ToolInvocation) -> JsonObject
 
 
 async def list_templates(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """Return the one template."""
     del params, call
     return {"resourceTemplates": [{"uriTemplate": "test://template/{id}/data", "name": "template"}]}
 
@@ -263,7 +258,6 @@ PROMPTS: Mapping[str, Sequence[str]] = {
 
 
 async def list_prompts(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """Return the fixed prompts."""
     del params, call
     rows = [
         {
@@ -303,7 +297,6 @@ async def get_prompt(params: JsonObject, call: ToolInvocation) -> JsonObject:
 
 
 async def complete(params: JsonObject, call: ToolInvocation) -> JsonObject:
-    """Return no completions."""
     del params, call
     return {"completion": {"values": [], "hasMore": False}}
 

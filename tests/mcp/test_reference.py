@@ -12,7 +12,6 @@ PAGE = "docs/reference/mcp.md"
 
 
 def section(tool: dict[str, Any]) -> str:
-    """A tool as the reference has it."""
     needed = set(tool["inputSchema"]["required"])
     rows = "".join(
         f"| `{name}`{' *' if name in needed else ''} | {_kind(schema)} | {_cell(schema['description'])} |\n"

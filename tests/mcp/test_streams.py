@@ -33,7 +33,6 @@ def tool(name: str, run: Any) -> McpTool:
 
 @asynccontextmanager
 async def serving(app: AppFixture, tools: Sequence[McpTool], ping_seconds: float = 15) -> AsyncIterator[str]:
-    """A server with just these tools, on a socket."""
     server = McpServer([Toolbox(tools).feature()], "Fixtures.")
     asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.product), server, ping_seconds)], Metrics())
     async with serve(asgi_app) as origin:
@@ -46,7 +45,6 @@ def asking(name: str) -> JsonObject:
 
 
 def data(line: str) -> Any:
-    """Return the message in a line of a stream."""
     assert line.startswith("data: "), line
     return json.loads(line[6:])
 

@@ -15,7 +15,6 @@ from sixfold.settings import InvalidSetting
 
 
 def load(folder: Path, text: str) -> settings.Settings:
-    """Return the settings of a file."""
     (folder / "sixfold.toml").write_text(text)
     return settings.load({}, data_dir=folder)
 

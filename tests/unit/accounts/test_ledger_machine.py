@@ -375,8 +375,6 @@ def _play(
 
 
 def _statement(name: str, old: str, new: str) -> Mutant:
-    """Replace the ledger's SQL statement `name`."""
-
     def change(database: Any) -> None:
         queries = dict(database._queries)
         assert old in queries[name].sql

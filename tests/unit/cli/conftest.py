@@ -86,11 +86,9 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL of the server."""
         return next(line.split()[-1] for line in self.banner.splitlines() if "address" in line)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Stop the server; return its exit status."""
         self.process.send_signal(number)
         self.process.communicate(timeout=START_SECONDS)
         return self.process.returncode
@@ -104,7 +102,6 @@ class _Started:
     servers: list[Server] = field(default_factory=list[Server])
 
     def __call__(self, folder: Path, *options: str, **environ: str) -> Server:
-        """Start a server; ready for requests when this returns."""
         process = subprocess.Popen(
             [sys.executable, "-m", "sixfold.cli.main", "serve", "--port", "0", *options],
             env={**minimal(folder), **environ},
@@ -161,5 +158,4 @@ def start() -> Iterator[Starter]:
 
 @pytest.fixture(scope="module")
 def server(start: Starter, tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """One server for a module."""
     return start(tmp_path_factory.mktemp("served") / "data")

@@ -17,7 +17,6 @@ bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash
 
 
 def script(sixfold: Commands, shell: str) -> str:
-    """Return the output of `completion`."""
     done = sixfold("completion", shell)
     assert done.status == 0
     return done.out

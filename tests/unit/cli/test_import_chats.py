@@ -22,7 +22,6 @@ ANN, BOB = "ann@example.com", "bob@example.com"
 
 
 def node(parent: str | None, role: str = "", *parts: Any, hidden: bool = False) -> dict[str, Any]:
-    """A node of ChatGPT's tree."""
     if not role:
         return {"message": None, "parent": parent, "children": []}
     content = {"content_type": "text", "parts": list(parts)}
@@ -45,7 +44,6 @@ def chatgpt_chat(chat_id: str = "c-1", title: str = "Birds") -> dict[str, Any]:
 
 
 def archive(path: Path, chats: Any, name: str = "conversations.json") -> str:
-    """A ChatGPT export."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr(name, chats if isinstance(chats, bytes) else json.dumps(chats))
         file.writestr("chat.html", "<html>")

@@ -31,7 +31,6 @@ PROJECT = {
 
 @pytest.fixture(scope="module")
 def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """One output file of each model."""
     folder = tmp_path_factory.mktemp("made")
     photo = folder / "photo.png"
     orders = {

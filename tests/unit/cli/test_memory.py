@@ -20,7 +20,6 @@ pytestmark = pytest.mark.slow  # each test starts programs
 
 @pytest.fixture
 def server(start: Starter, tmp_path: Path) -> Server:
-    """A separate server for each test."""
     return start(tmp_path / "data")
 
 
@@ -29,7 +28,6 @@ def memory(server: Server, *words: str, **environ: str) -> Done:
 
 
 def run_with_input(server: Server, text: str, *words: str) -> Done:
-    """Run a command with a text on standard input."""
     done = subprocess.run(
         [sys.executable, "-m", "sixfold.cli.main", "memory", *words],
         env=minimal(server.folder),

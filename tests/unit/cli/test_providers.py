@@ -23,7 +23,6 @@ KEY = "sk-proj-canary-0123456789abcdef"
 
 @pytest.fixture
 def key_input(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Standard input with a key."""
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
     return monkeypatch
 

@@ -119,7 +119,6 @@ IMPORTED = {
 
 @pytest.fixture(scope="module")
 def imported_folder(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of outputs of imported workflows."""
     folder = tmp_path_factory.mktemp("imported")
     for name, graph in IMPORTED.items():
         file = folder / f"{name}.json"

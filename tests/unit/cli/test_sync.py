@@ -38,7 +38,6 @@ class Memory:
     step: Callable[[], None] = lambda: None
 
     def put(self, slug: str, data: bytes) -> int:
-        """Somebody else writes."""
         page = self.ids.setdefault(slug, f"{slug}{len(self.every)}")
         self.versions[page] = self.versions.get(page, 0) + 1
         self.pages[slug] = (self.versions[page], data)
@@ -144,7 +143,6 @@ class SyncFixture:
     number: int = 0
 
     def text(self) -> bytes:
-        """A line that is nowhere else."""
         self.number += 1
         return b"text %d\n" % self.number
 
@@ -172,7 +170,6 @@ class SyncFixture:
             self.missed.add(line)
 
     def drop(self, slug: str) -> None:
-        """The person deletes a file."""
         path = self.folder / f"{slug}.md"
         if path.exists():
             self.missing_no_more(path)
@@ -185,7 +182,6 @@ class SyncFixture:
             path.rename(target)
 
     def other(self, slug: str) -> None:
-        """Somebody else writes a page."""
         self.memory.put(slug, self.text())
 
     def begin(self, slug: str) -> None:

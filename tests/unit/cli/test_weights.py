@@ -25,7 +25,6 @@ UNET = "unet/diffusion_pytorch_model.safetensors"
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny pipeline on disk."""
     pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
     from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
 
@@ -48,7 +47,6 @@ def hub(tmp_path: Path, tiny: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
 
 
 def files_in(folder: Path) -> set[str]:
-    """Every file under a folder."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 

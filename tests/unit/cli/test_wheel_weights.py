@@ -30,7 +30,6 @@ def wheel(tmp_path: Path) -> Path:
 
 
 def row(wheel: Path) -> dict[str, object]:
-    """A row of the table."""
     return {"package": "tiny==1.0", "sha256": sha256(wheel), "folder": "model", "files": FILES}
 
 

@@ -36,7 +36,6 @@ class Fetching:
         self.target = target
 
     def __call__(self, path: str = BIG) -> bytes:
-        """Fetch one file; gives its bytes."""
         with self.client as client:
             tree = client.tree("someone/tiny", "main")
             file = next(file for file in tree.files if file.path == path)
@@ -46,7 +45,6 @@ class Fetching:
 
 @pytest.fixture
 def fetching(hub: LoopbackHub, tmp_path: Path) -> Fetching:
-    """A client of the Hub."""
     return Fetching(hub, tmp_path / "here")
 
 

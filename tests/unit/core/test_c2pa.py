@@ -143,7 +143,6 @@ def test_unusable_pairs_are_refused_with_the_reason() -> None:
 
 
 def names(folder: Path) -> list[str]:
-    """The names of the files in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 

@@ -39,7 +39,6 @@ def ssim(a: Picture, b: Picture) -> float:
 
 
 def entropy(picture: Picture) -> float:
-    """Bits of luma information."""
     counts = np.bincount(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).ravel(), minlength=256)
     share = counts[counts > 0] / counts.sum()
     return float(-(share * np.log2(share)).sum())
@@ -185,14 +184,12 @@ def is_forest(picture: Picture) -> bool:
 
 
 def is_space(picture: Picture) -> bool:
-    """Dark, with points of light."""
     plane = grey(picture)
     points = plane - cv2.morphologyEx(plane, cv2.MORPH_OPEN, np.ones((5, 5), np.uint8))
     return bool(float(np.median(plane)) < 0.34 and (points > 0.06).mean() > 0.002)
 
 
 def is_snow_covered(picture: Picture) -> bool:
-    """Bright, colourless ground."""
     _, saturation, value = hsv(picture[picture.shape[0] * 62 // 100 : picture.shape[0] * 86 // 100])
     return float(saturation.mean()) < 0.34 and float(value.mean()) > 0.55
 

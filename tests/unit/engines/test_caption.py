@@ -29,7 +29,6 @@ COLOURS = {
 
 
 def caption_of(folder: Path, pixels: NDArray[Any]) -> dict[str, Any]:
-    """Return the caption of an image."""
     path = folder / "in.png"
     Image.fromarray(pixels.astype(np.uint8)).save(path)
     return dict(CaptionEngine().run(Task("t", "caption", {}, {"image_url": path}), RunContext(folder)).data)

@@ -129,7 +129,6 @@ WHOLE = {  # every input of these has a test of its own, and a run of them takes
 
 @pytest.fixture(scope="module")
 def input_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The files that inputs name."""
     folder = tmp_path_factory.mktemp("kept")
     mask = np.zeros((64, 64), np.uint8)
     mask[20:30, 20:30] = 255

@@ -26,7 +26,6 @@ def weave() -> Any:
 
 
 def spot(radius: int = 14, middle: tuple[int, int] = (64, 64)) -> Any:
-    """A mask with a white disc."""
     return cv2.circle(np.zeros((SIDE, SIDE), np.uint8), middle, radius, 255, -1)
 
 
@@ -72,7 +71,6 @@ def stripes(side: int) -> Any:
 
 
 def grid(side: int) -> Any:
-    """Thin dark lines, both ways."""
     rows, columns = np.indices((side, side))
     return np.where(((rows % 31 < 2) | (columns % 37 < 2))[..., None], (40, 40, 60), (210, 220, 200))
 

@@ -21,12 +21,10 @@ from tests.unit.engines.engine_runs import RunContext
 
 
 def overlap(alpha: Any, truth: Any) -> float:
-    """The soft IoU."""
     return float(np.minimum(alpha, truth).sum() / np.maximum(alpha, truth).sum())
 
 
 def save(folder: Path, rgb: Any) -> Path:
-    """Return an image as a file."""
     Image.fromarray(rgb).save(folder / "in.png")
     return folder / "in.png"
 

@@ -27,7 +27,6 @@ def scene(columns: tuple[int, int], size: tuple[int, int] = (120, 200)) -> np.nd
 def saliency(
     box: tuple[float, float, float, float], heads: tuple[tuple[float, float, float, float], ...] = ()
 ) -> DetectedRegion:
-    """Return a saliency map with these regions."""
     worth = np.zeros((100, 160), np.float32)
     worth[int(box[1] * 100) : int(box[3] * 100), int(box[0] * 160) : int(box[2] * 160)] = 1
     return DetectedRegion(worth, np.full((100, 160), 0.5, np.float32), box, heads)

@@ -21,7 +21,6 @@ resvg = pytest.importorskip("resvg_py", reason="needs the extra `test`")
 
 
 def vectorize(folder: Path, picture: Any, **inputs: Any) -> str:
-    """Return the SVG of an image."""
     path = engine_runs.saved(folder / "in.png", picture)
     artifact, result, _ = engine_runs.run(VectorEngine(), folder, inputs, image=path)
     assert (artifact.content_type, result.quality) == ("image/svg+xml", "full")

@@ -35,7 +35,6 @@ class MemoryFixture:
 async def open_memory(
     backend: str, clock: Clock | None = None, limits: MemoryLimits | None = None, folder: Path | None = None
 ) -> AsyncIterator[MemoryFixture]:
-    """A fresh memory on one of `databases.OPENERS`."""
     with tempfile.TemporaryDirectory() as result:
         async with databases.OPENERS[backend](folder or Path(result), clock) as database:
             people = [await database.write(accounts.create(f"{name}@example.com")) for name in ("ann", "ben")]

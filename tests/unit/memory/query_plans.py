@@ -25,7 +25,6 @@ class Explained:
         self._bind = PostgresBinder()
 
     async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
-        """Drive it."""
         result: Sequence[Mapping[str, Any]] | None = None
         while True:
             try:
@@ -46,7 +45,6 @@ class Explained:
             return await self.read(transaction)
 
     async def close(self) -> None:
-        """Release the connection."""
         await self._connection.close()
 
     async def _explain(self, text: str, inputs: Sequence[Any]) -> int:

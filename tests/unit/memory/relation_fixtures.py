@@ -21,7 +21,6 @@ CORPUS = Path(__file__).parents[2] / "corpora" / "relations"
 
 
 def corpus(name: str) -> Mapping[str, Any]:
-    """One file of the corpus."""
     return tomllib.loads((CORPUS / f"{name}.toml").read_text("utf-8"))
 
 
@@ -46,7 +45,6 @@ class RelationFixture:
         aliases: tuple[str, ...] = (),
         collections: tuple[str, ...] = (),
     ) -> MemoryPage:
-        """Create or replace a page."""
         head = f"---\naliases: [{', '.join(aliases)}]\n---\n" if aliases else ""
         draft = pages.PageDraft(slug, title or name(slug), head, body, kind, collections=collections)
 
@@ -58,18 +56,14 @@ class RelationFixture:
         return (await self.database.write(work()))[0]
 
     async def delete(self, slug: str) -> None:
-        """Delete a page."""
-
         await self.database.write(pages.delete(await self.page(slug)))
 
     async def page(self, slug: str) -> MemoryPage:
-        """The page at a slug."""
         row = await self.database.read(pages.find_exact(self.writes.account_id, slug))
         assert row is not None, slug
         return row.page
 
     async def evidence(self, slug: str, caller: Caller | None = None) -> tuple[Evidence, ...]:
-        """What a page states."""
         return await self.database.read(inference.evidence(caller or self.writes, await self.page(slug)))
 
     async def links(self, slug: str, caller: Caller | None = None) -> dict[tuple[str, str], Link]:

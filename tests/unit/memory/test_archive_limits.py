@@ -25,7 +25,6 @@ END = bytes(1024)
 
 
 def saved_archive(folder: Path, data: bytes) -> Path:
-    """Write an archive to disk."""
     path = folder / "archive"
     path.write_bytes(data)
     return path
@@ -38,7 +37,6 @@ def read_archive(archive: Path, limits: MemoryLimits) -> list[ArchiveMember]:
 
 
 def tar(*members: tuple[tarfile.TarInfo, bytes], pax: dict[str, str] | None = None) -> bytes:
-    """A tar of some members."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", pax_headers=pax) as opened:
         for info, data in members:
@@ -49,7 +47,6 @@ def tar(*members: tuple[tarfile.TarInfo, bytes], pax: dict[str, str] | None = No
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
-    """The header of a member."""
     info = tarfile.TarInfo(name)
     info.type = kind
     return info
@@ -69,7 +66,6 @@ def large_gzip() -> bytes:
 
 
 def many_folders() -> bytes:
-    """A tar of 2,001 folders."""
     return gzip.compress(tar(*((member(f"a/{n}", tarfile.DIRTYPE), b"") for n in range(2_001))))
 
 
@@ -88,7 +84,6 @@ def large_header() -> bytes:
 
 
 def zip_of_empty_files(entries: int) -> bytes:
-    """Return a zip of empty files."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as opened:
         for number in range(entries):

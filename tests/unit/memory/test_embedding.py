@@ -32,12 +32,10 @@ async def place(backend: str) -> AsyncIterator[MemoryFixture]:
 
 
 async def put(place: MemoryFixture, slug: str, body: str) -> None:
-    """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 
 async def finder(database: Database, model: Meanings) -> SearchService:
-    """A search with a model."""
     result = SearchService(database, IndexCache(database, PageIndex), lambda: model)
     assert await result.look()
     return result
@@ -53,7 +51,6 @@ async def embed(database: Database, model: Meanings) -> int:
 
 
 async def ask(finder: SearchService, place: MemoryFixture, query: str, mode: str = "auto") -> SearchResult:
-    """Search with meaning."""
     return await finder.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
 
 

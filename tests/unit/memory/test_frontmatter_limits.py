@@ -11,7 +11,6 @@ from tests import loop_time
 
 
 def head(text: str) -> str:
-    """A block of front matter."""
     return f"---\n{text}\n---\n"
 
 

@@ -42,7 +42,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(page_id=IDS, words=WORDS, folder=FOLDERS, indexes=INDEXES, long=st.booleans())
     def write(self, page_id: str, words: list[str], folder: str, indexes: list[str], long: bool) -> None:
-        """Write a page, new or not; a long one has several passages."""
         self.clock += 1
         body = " ".join(words) + (
             "\n\n## Again\n\n" + "and so on it goes " * 90 + " ".join(words) if long else ""
@@ -60,7 +59,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(page_id=IDS)
     def delete(self, page_id: str) -> None:
-        """Delete a page, whether it is there or not."""
         self.pages.pop(page_id, None)
         self.vectors.pop(page_id, None)
         self.links.pop(page_id, None)

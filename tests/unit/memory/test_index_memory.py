@@ -28,7 +28,6 @@ def traced_bytes() -> int:
 
 
 async def remember(database: SqliteDatabase, name: str) -> Caller:
-    """Return a caller with a memory of one page."""
     account = await database.write(accounts.create(f"{name}@example.com"))
     caller = Caller(account.id, name)
     page = PageWrite("page", " ".join(WORDS))

@@ -21,7 +21,6 @@ async def place(backend: str) -> AsyncIterator[MemoryFixture]:
 
 
 async def put(place: MemoryFixture, slug: str, body: str, *, whole: bool = False) -> None:
-    """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body, whole=whole), FREELY)
 
 

@@ -21,7 +21,6 @@ NAMES = {
 
 @pytest.fixture
 async def place() -> AsyncIterator[MemoryFixture]:
-    """A memory on SQLite."""
     async with open_memory("sqlite") as result:
         yield result
 

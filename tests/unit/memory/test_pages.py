@@ -44,7 +44,6 @@ async def put(place: MemoryFixture, slug: str, body: str = "", **fields: object)
 
 
 async def body(place: MemoryFixture, slug: str, as_of: int | None = None) -> str:
-    """Return the body of a page."""
     return (await place.memory.read(place.ann, slug, as_of)).page.body
 
 

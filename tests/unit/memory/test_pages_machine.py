@@ -48,7 +48,6 @@ class ModelPage:
 
     @property
     def body(self) -> str:
-        """What it says."""
         return self.versions[-1]
 
 
@@ -81,11 +80,9 @@ class PagesMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def at(self, slug: str) -> int | None:
-        """The page whose slug this is, deleted or not."""
         return next((n for n, page in enumerate(self.pages) if page.slug == slug), None)
 
     def located(self, slug: str) -> int | None:
-        """That page, or the one which had the slug before."""
         result = self.at(slug)
         return self.redirects.get(slug) if result is None else result
 
@@ -314,8 +311,6 @@ def play(backend: str, examples: int, steps: int, mutant: Mutant | None = None) 
 
 
 def statement(name: str, old: str, new: str) -> Mutant:
-    """Replace the statement `name` of a memory."""
-
     def change(database: Any) -> None:
         queries = dict(database._queries)
         assert old in queries[name].sql

@@ -13,7 +13,6 @@ LONG = "\n\n".join(f"Paragraph {n} is about topic{n}. " + "It goes on for a whil
 
 
 def snippet_of(body: str, words: str, chars: int = 200, passage: int = 0) -> str:
-    """Return the snippet for a query's words."""
     return snippets.of_body(body, passage, tokens.terms(words), chars)
 
 

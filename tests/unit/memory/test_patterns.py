@@ -16,12 +16,10 @@ TABLE = inference.table()
 
 
 def page(body: str, title: str = "Somebody", kind: str = "note", slug: str = "notes/somebody") -> MemoryPage:
-    """Return a page that is not stored."""
     return MemoryPage("page_1", "acct_1", slug, title, body, kind, (), (), 1, 0, 0, "ada")
 
 
 def stated_relations(body: str, **fields: str) -> set[tuple[str, str, str]]:
-    """Return the relations that a text states, by key."""
     return {(row.subject, row.relation, row.object) for row in extraction.read(page(body, **fields), TABLE)}
 
 

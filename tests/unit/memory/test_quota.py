@@ -17,7 +17,6 @@ pytestmark = pytest.mark.parametrize("backend", databases.BACKENDS, scope="funct
 
 
 async def put(place: MemoryFixture, slug: str, body: str = "") -> None:
-    """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 

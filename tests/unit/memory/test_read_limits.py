@@ -28,7 +28,6 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[MemoryFixture]:
 
 
 async def put(place: MemoryFixture, slug: str, body: str) -> str:
-    """Write a page; return its id."""
     saved = await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
     return saved.page.id
 

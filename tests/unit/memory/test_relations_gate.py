@@ -47,7 +47,6 @@ class Score:
         return self.right / (self.right + self.missed)
 
     def told(self, of: str) -> str:
-        """One line for the log."""
         return f"{of}: precision {self.precision:.3f}, recall {self.recall:.3f}, {self.right} right"
 
 

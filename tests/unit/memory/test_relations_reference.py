@@ -10,7 +10,6 @@ TABLE = inference.table()
 
 
 def row(name: str) -> str:
-    """A relation as the reference has it."""
     first = next(pattern for pattern in TABLE.patterns if pattern.relation == name)
     relation = TABLE.relations[name]
     request = _spoken(relation.ask[0]) if relation.ask else ""

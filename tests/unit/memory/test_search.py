@@ -61,7 +61,6 @@ async def place(backend: str) -> AsyncIterator[MemoryFixture]:
 async def put(
     place: MemoryFixture, slug: str, body: str, caller: Caller | None = None, **fields: object
 ) -> None:
-    """Write a page."""
     expected = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     await place.memory.write(caller or place.ann, expected, FREELY)
 
@@ -69,7 +68,6 @@ async def put(
 async def ask(
     place: MemoryFixture, query: str, caller: Caller | None = None, **fields: object
 ) -> SearchResult:
-    """Search."""
     expected = SearchRequest(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     return await place.memory.search(caller or place.ann, expected)
 

@@ -24,7 +24,6 @@ async def place(backend: str) -> AsyncIterator[MemoryFixture]:
 
 
 async def put(place: MemoryFixture, slug: str, body: str, *collections: str) -> None:
-    """Write a page."""
     await place.memory.write(place.ann, PageWrite(slug, body, collections=collections), FREELY)
 
 

@@ -118,7 +118,6 @@ def test_long_archive_paths_are_refused_before_normalization(
 
 
 def page(body: str) -> MemoryPage:
-    """A page with a body."""
     return MemoryPage("id", "ann", "log", "Log", body, "note", (), (), 1, 0, 0, "ann")
 
 

@@ -33,7 +33,6 @@ class Builder:
 
     @property
     def alive(self) -> bool:
-        """Until it is killed."""
         return not self.killed.is_set()
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
@@ -44,7 +43,6 @@ class Builder:
         return [self._answer or PackedStepResult(b"\x80")] * len(requests)
 
     async def kill(self) -> None:
-        """It is over."""
         self.killed.set()
 
 
@@ -138,7 +136,6 @@ class Poser(Builder):
     """Worker that returns a pose for each tick."""
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """At once."""
         return [PackedStepResult(b"\x80", poses=(b"{}",) * ask.ticks) for ask in requests]
 
 

@@ -25,7 +25,6 @@ def spec(folder: Path, engine: str = "procedural-motion", factory: str = "") -> 
 
 
 def ask(model: str = "m", state: bytes | None = None, **inputs: object) -> StepRequest:
-    """One tick."""
     return StepRequest(model, {"prompt": "walk", **inputs}, state, Controls(), 20)
 
 
@@ -37,7 +36,6 @@ async def driver() -> AsyncIterator[InlineDriver]:
 
 
 async def sat(pool: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0) -> Sequence[SessionSlot]:
-    """Acquire `count` slots at once."""
     return await asyncio.gather(*(pool.acquire(about, SLOTS, lost) for _ in range(count)))
 
 
@@ -112,11 +110,9 @@ class Mute:
         self.alive = True
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Nothing comes."""
         return await asyncio.get_running_loop().create_future()
 
     async def kill(self) -> None:
-        """It is over."""
         self.alive = False
 
 

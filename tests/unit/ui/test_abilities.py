@@ -32,7 +32,6 @@ SEARCHES = {
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
-    """Return the bundled catalog."""
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
     return app_catalog.catalog(settings, app_catalog.price_table(settings))
 

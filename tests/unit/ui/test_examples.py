@@ -21,7 +21,6 @@ ROWS = example_outputs.read()
 
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The bundled catalog."""
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
     return app_catalog.catalog(settings, app_catalog.price_table(settings))
 

@@ -29,7 +29,6 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what leads somewhere."""
         result = dict(attrs)
         self._code += tag in {"code", "pre"}
         self.styles += "style" in result
@@ -38,11 +37,9 @@ class Page(HTMLParser):
             self.links.append(result.get("href"))
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave code."""
         self._code -= tag in {"code", "pre"}
 
     def handle_data(self, data: str) -> None:
-        """Note what is said."""
         if not self._code:
             self.said.append(data)
 

@@ -20,7 +20,6 @@ HERE = RenderContext(
 
 
 def to_html(text: str, context: RenderContext = HERE) -> str:
-    """Return a text as HTML."""
     return render(text, context).html
 
 

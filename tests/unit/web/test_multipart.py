@@ -34,7 +34,6 @@ class Reader(PartHandler):
 
 
 def part(name: str, data: bytes, more: str = "", headers: str = "") -> bytes:
-    """One part of a form."""
     head = f'--b\r\nContent-Disposition: form-data; name="{name}"{more}\r\n{headers}\r\n'
     return head.encode() + data + b"\r\n"
 

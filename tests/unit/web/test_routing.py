@@ -13,7 +13,6 @@ from sixfold.web.routing import ApiGroup, RouteEntry, Router, SocketRoute
 
 
 async def handler(_request: Request) -> Response:
-    """Respond with an empty body."""
     return Response()
 
 

@@ -50,7 +50,6 @@ class LoopbackLimits(PeerLimits):
     """Limits that also count addresses of this machine."""
 
     def peer(self, address: str) -> str | None:
-        """The address as it is."""
         return address
 
 
@@ -118,7 +117,6 @@ class ServerFixture:
             self.ended["socket"] += 1
 
     def line(self) -> HttpProtocol:
-        """The protocol of one connection."""
         return HttpProtocol(config=self.config, server_state=self.state, app_state={}, limits=self.limits)
 
     def moment(self, seconds: float = 0) -> float:

@@ -86,7 +86,6 @@ async def test_a_worker_with_max_tasks_uses_one_slot(line: PipelineFixture, tmp_
 
 
 async def is_running(line: PipelineFixture, prediction: Prediction) -> None:
-    """Wait until it runs."""
     async for _ in line.service.events(prediction):
         current = await line.service.get(prediction.id, Tenant(line.payer.id))
         if current.state in {PredictionState.RUNNING, PredictionState.SUCCEEDED}:

@@ -31,7 +31,6 @@ class Counting(InlineDriver):
         self._live: dict[InlineWorker, str] = {}
 
     async def start(self, spec: WorkerSpec) -> InlineWorker:
-        """A worker, noted with those that live."""
         worker = await super().start(spec)
         self._live = {other: name for other, name in self._live.items() if other.alive} | {
             worker: spec.engine

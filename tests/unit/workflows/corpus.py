@@ -21,7 +21,6 @@ here = pytest.mark.skipif(not PAIRS, reason="no corpus of workflows on this mach
 
 
 def load(path: Path) -> Any:
-    """A document of the corpus."""
     return json.loads(path.read_text("utf-8"))
 
 

@@ -25,18 +25,15 @@ from sixfold.errors import NotFound
 
 
 def node(class_type: str, **inputs: Any) -> dict[str, Any]:
-    """One node of a graph."""
     return {"class_type": class_type, "inputs": inputs}
 
 
 def spec(class_type: str, line: str, **facts: Any) -> NodeSpec:
-    """A class from its line, with a function."""
     parsed = node_definitions.parse(class_type, line)
     return NodeSpec(class_type, parsed.inputs, parsed.outputs, output_node=parsed.output_node, **facts)
 
 
 async def ask(context: Any, words: str) -> tuple[str]:
-    """Order a text from a model."""
     child = await context.child(ChildRequest("writer", {"words": words}))
     return (str(child.data["text"]),)
 
@@ -82,7 +79,6 @@ class Packer:
     """JSON values as bytes."""
 
     def pack(self, values: Sequence[Any]) -> bytes | None:
-        """The values' bytes."""
         return (
             None
             if any(isinstance(value, ListValue) for value in values)
@@ -90,15 +86,12 @@ class Packer:
         )
 
     def unpack(self, data: bytes) -> tuple[Any, ...]:
-        """The values."""
         return tuple(msgspec.msgpack.decode(data)) if data else ()
 
     def small(self, data: bytes) -> tuple[Any, ...] | None:
-        """All of them."""
         return self.unpack(data)
 
     def weigh(self, value: Any) -> int:
-        """A text's length."""
         return len(value) if isinstance(value, str) else 8
 
 
@@ -117,13 +110,11 @@ class ExecutionFixture:
 
     @property
     def place(self) -> RunLocation:
-        """As a run takes it."""
         return RunLocation(self, self, self, Packer(), self.folder, _Cache(self.stored))
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
     ) -> NodeChild:
-        """A child."""
         self.asked.append(inputs["words"])
         if len(self.asked) >= self.expected:
             self.arrived.set()
@@ -133,14 +124,12 @@ class ExecutionFixture:
         return NodeChild(data={"text": self.writer(inputs["words"])})
 
     async def find(self, name: str, kind: str) -> NodeFile:
-        """An input file."""
         path = self.folder / name
         if not path.exists():
             raise NotFound(f"There is no {kind} {name}")
         return NodeFile(path.read_text(), "image/png", path)
 
     async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
-        """Keep an artifact."""
         self.kept.append((node_id, artifact.data))
         return {"filename": f"{node_id}.txt"}
 

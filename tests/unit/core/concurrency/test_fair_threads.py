@@ -15,7 +15,6 @@ from sixfold.core.concurrency.fair_threads import FairThreadPool, owner
 
 
 def submit(pool: FairThreadPool, name: str, function: Callable[[], str]) -> Future[str]:
-    """Submit a function in the context of an owner."""
     context = contextvars.copy_context()
     context.run(owner.set, name)
     return context.run(pool.submit, function)

@@ -29,7 +29,6 @@ USUAL = {
 
 
 def render(folder: Path, **changes: Any) -> Array:
-    """Return the decoded audio."""
     result = MusicEngine().run(Task("pred_1", "music-diffusion", {**USUAL, **changes}), Recorder(folder))
     (artifact,) = result.artifacts
     assert artifact.path is not None
@@ -105,7 +104,6 @@ def test_every_voice_figure_and_drum_of_the_table_exists() -> None:
 
 
 def arrange(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> ArrangedSong:
-    """Arrange a song."""
     wish = SongRequest(genres.band(prompt), theory.key("C Major"), 120, **{"seed": 17, **changes})
     return arrangement.arrange(wish, arrangement.sections(bars(wish, seconds)))
 

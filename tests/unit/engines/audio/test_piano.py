@@ -22,12 +22,10 @@ MANNERS = list(engine.STYLES)
 
 
 def play(folder: Path, **changes: Any) -> Array:
-    """Return the decoded audio."""
     return files.read(file(folder, **changes), 300)
 
 
 def file(folder: Path, **changes: Any) -> Path:
-    """The file."""
     task = Task("pred_1", "piano", {**USUAL, **changes})
     (result,) = engine.PianoEngine().run(task, Recorder(folder)).artifacts
     assert result.content_type == "audio/mpeg"

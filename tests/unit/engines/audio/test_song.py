@@ -30,7 +30,6 @@ SCORE = "X:1\nT:Little tune\nM:4/4\nL:1/4\nQ:1/4=100\nK:D\n"
 
 
 def arrange(**changes: Any) -> ArrangedSong:
-    """Arrange the song."""
     plan = song.make_plan({**USUAL, **changes})
     return arrangement.arrange(plan.request, plan.sections)
 

@@ -57,7 +57,6 @@ def test_every_stem_beats_the_mix_and_stems_sum_to_it() -> None:
 
 
 def mixed(folder: Path) -> Path:
-    """Write a mix to a file."""
     content = files.write(np.sum(list(parts().values()), axis=0)[:, : 2 * RATE], "wav", folder / "mix.wav")
     assert content.path is not None
     return content.path

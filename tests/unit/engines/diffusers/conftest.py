@@ -27,13 +27,11 @@ class Listener:
     lines: list[str] = field(default_factory=list[str])
 
     def progress(self, fraction: float) -> None:
-        """Note it."""
         self.fractions.append(fraction)
         if fraction >= self.cancel_at:
             raise Canceled
 
     def log(self, line: str) -> None:
-        """Note it."""
         self.lines.append(line)
 
 
@@ -97,18 +95,15 @@ def open_engine(at: Weights, name: str, /, **options: Any) -> Any:
 
 
 def task(model: str = "ra1", files: dict[str, Path] | None = None, **inputs: Any) -> Task:
-    """A task with small defaults."""
     values = {"prompt": "a red fox", "width": 64, "height": 64, "seed": 7, **inputs}
     return Task("pred_1", model, values, files or {})
 
 
 def job(model: str = "ra1", cancel_at: float = 2.0, **inputs: Any) -> BatchJob:
-    """A task with a listener."""
     return BatchJob(task(model, **inputs), Listener(cancel_at=cancel_at))
 
 
 def log_of(one: BatchJob) -> list[str]:
-    """Return the log of a job with a listener."""
     assert isinstance(one.context, Listener)
     return one.context.lines
 

@@ -29,7 +29,6 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def fill(engine: Any, files: dict[str, Path], **inputs: Any) -> np.ndarray[Any, Any]:
-    """Return the filled image."""
     return pixels(
         engine.run(task("image-fill", files, grow=0, feather=4, format="png", **inputs), Listener())
     )

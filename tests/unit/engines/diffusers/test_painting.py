@@ -43,7 +43,6 @@ def photo(tmp_path: Path) -> Path:
 
 
 def paint(engine: Any, **inputs: Any) -> np.ndarray[Any, Any]:
-    """The first picture of a task."""
     return pixels(engine.run(task(**inputs), Listener()))
 
 

@@ -25,7 +25,6 @@ def trainer(weights: Weights, name: str = "sd", **inputs: Any) -> Any:
 
 
 def lesson(folder: Path, count: int = 2) -> Task:
-    """Pictures of two colours."""
     files: dict[str, Path] = {}
     for number in range(count):
         shade = np.zeros((40, 48, 3), np.uint8)

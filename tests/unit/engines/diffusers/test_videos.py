@@ -53,7 +53,6 @@ def picture(folder: Path) -> dict[str, Path]:
 
 
 def decoded_frames(result: Result) -> list[Any]:
-    """Return all decoded frames."""
     (artifact,) = result.artifacts
     assert artifact.path is not None
     with closing(VideoReader(artifact.path)) as reel:

@@ -63,7 +63,6 @@ def wan(folder: Path, *, pictures: bool = False, blocks: int = 1) -> Path:
 
 
 def ltx(folder: Path) -> Path:
-    """Save an LTX pipeline."""
     torch.manual_seed(0)
     four = (8, 8, 8, 8)
     vae = AutoencoderKLLTXVideo(

@@ -16,7 +16,7 @@ from sixfold.core.catalog.engines import Task
 from sixfold.core.sessions.engine import Controls, EngineStep
 from sixfold.engines.live.motion import actions, body
 from sixfold.engines.live.motion.engine import MotionEngine
-from tests.unit.engines.video.films import Recorder
+from tests.unit.engines.video.videos import Recorder
 
 FPS = 20
 Pose = dict[str, Any]
@@ -37,7 +37,6 @@ def session_poses(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
 
 
 def single_run(prompt: str, steps: int = 80) -> list[Pose]:
-    """Return the poses of a single run."""
     task = Task("t", "motion-model", {"prompt": prompt, "steps": steps})
     return MotionEngine().run(task, Recorder(Path())).data["value"]
 

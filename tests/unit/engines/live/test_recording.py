@@ -20,11 +20,10 @@ from sixfold.core.sessions import recording
 from sixfold.core.sessions.recording import EndedRecordings, SessionRecording
 from sixfold.engines.live.motion.engine import MotionEngine
 from sixfold.engines.live.recording import FPS, RecordingEngine
-from tests.unit.engines.video.films import Recorder
+from tests.unit.engines.video.videos import Recorder
 
 
 def jpeg(shade: int, size: tuple[int, int] = (64, 48)) -> bytes:
-    """Return a gray frame."""
     return cv2.imencode(".jpg", np.full((*size[::-1], 3), shade, np.uint8))[1].tobytes()
 
 

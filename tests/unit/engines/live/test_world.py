@@ -17,7 +17,7 @@ from sixfold.core.catalog.engines import Task
 from sixfold.core.sessions.engine import Controls, EngineStep, StepResult
 from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.engine import HEIGHT, WIDTH, WorldEngine
-from tests.unit.engines.video.films import Recorder
+from tests.unit.engines.video.videos import Recorder
 
 ENGINE = WorldEngine()  # it keeps the lands that were built last
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers import requests as provider_requests
-from sixfold.engines.providers.model_table import ProviderCost, Override, SizeRules, UsedInputs
+from sixfold.engines.providers.model_table import Override, ProviderCost, SizeRules, UsedInputs
 from sixfold.engines.providers.requests import ProviderTask
 from sixfold.providers import PROVIDERS
 from tests.unit.engines.providers import parts

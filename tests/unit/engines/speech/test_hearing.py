@@ -30,7 +30,6 @@ RATE = 16_000
 
 @pytest.fixture(scope="module")
 def recognizer() -> SphinxEngine:
-    """The recognizer, loaded once."""
     return SphinxEngine()
 
 
@@ -43,7 +42,6 @@ def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> P
 
 
 def transcribe(recognizer: SphinxEngine, path: Path, **inputs: Any) -> dict[str, Any]:
-    """Return the transcript."""
     result = recognizer.run(Task("t", "stt", inputs, {"audio_url": path}), RunContext(path.parent / "notes"))
     assert result.quality == "preview"
     assert result.billed == pytest.approx(result.data["duration"] / 60, abs=1e-4)

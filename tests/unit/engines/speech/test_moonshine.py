@@ -70,7 +70,6 @@ def model(folder: Path, following: dict[int, int], suffix: str = ".onnx") -> Pat
 
 
 def transcribed(engine: MoonshineEngine, recording: Path, scratch: Path, **inputs: Any) -> Result:
-    """Return the transcript of a recording."""
     return engine.run(Task("t", "stt", inputs, {"audio_url": recording}), RunContext(scratch))
 
 

@@ -24,14 +24,12 @@ FOX = "The quick brown fox jumps over the lazy dog."
 
 
 def synthesize(folder: Path, text: str = FOX, **inputs: Any) -> tuple[Artifact, RunContext]:
-    """Return the artifact of a text, and the recorded progress."""
     context = RunContext(folder)
     result: Result = SpeechEngine().run(Task("t", "tts", {"text": text, **inputs}), context)
     return result.artifacts[0], context
 
 
 def decoded_audio(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.float32]:
-    """Return the decoded audio."""
     artifact, _ = synthesize(folder, text, **inputs)
     assert artifact.path is not None
     return files.read(artifact.path, RATE)

@@ -45,7 +45,6 @@ def _tokenizer() -> Any:
 
 
 def write(folder: Path, scratch: Path) -> Path:
-    """Write the files of a model to a folder and return it."""
     tokenizer = _tokenizer()
     end, start = (tokenizer.token_to_id(token) for token in _SPECIAL[:2])
     torch.manual_seed(0)

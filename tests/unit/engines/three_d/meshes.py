@@ -51,7 +51,6 @@ def values(data: bytes, name: str) -> Any:
 
 
 def picture(data: bytes, number: int) -> Any:
-    """Return a decoded texture."""
     scene = read_glb(data)
     view = scene["bufferViews"][scene["images"][number]["bufferView"]]
     start = 28 + struct.unpack("<I", data[12:16])[0] + view["byteOffset"]
@@ -61,7 +60,6 @@ def picture(data: bytes, number: int) -> Any:
 
 
 def surface(data: bytes) -> Any:
-    """Return the surface as one mesh with merged vertices."""
     mesh = trimesh.load(trimesh.util.wrap_as_stream(data), file_type="glb", force="mesh")
     mesh.merge_vertices(merge_tex=True, merge_norm=True, digits_vertex=7)
     return mesh

@@ -31,7 +31,6 @@ def figure(side: int = 200) -> Any:
 
 
 def build_model(folder: Path, engine: Any, picture: Any = None, **inputs: Any) -> bytes:
-    """Return a GLB."""
     path = engine_runs.saved(folder / "in.png", figure() if picture is None else picture)
     artifact, _, _ = engine_runs.run(engine, folder, inputs, image=path)
     assert artifact.content_type == "model/gltf-binary"

@@ -17,7 +17,7 @@ from sixfold.engines.video import encode
 from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.matting import selfcheck
 from tests.unit.engines import onnx_model, onnx_tiny
-from tests.unit.engines.video.films import Recorder
+from tests.unit.engines.video.videos import Recorder
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 

@@ -20,7 +20,7 @@ from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.video.encode import VideoEncoder
 from sixfold.engines.video.gif import MAX_COLORS, write_gif
 from sixfold.engines.video.timeline.engine import TimelineEngine
-from tests.unit.engines.video.films import Recorder
+from tests.unit.engines.video.videos import Recorder
 
 Array = NDArray[Any]
 Factory = Callable[[Path, Path], Path]

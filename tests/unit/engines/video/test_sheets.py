@@ -23,14 +23,12 @@ SIZE = (64, 48)
 
 
 def make_texture(seed: int, size: tuple[int, int] = SIZE) -> np.ndarray[Any, Any]:
-    """Return soft spots of color."""
     across, down = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
     parts = [128 + 90 * np.sin(across / (7 + seed + part) + down / 9 + part) for part in range(3)]
     return np.stack(parts, axis=-1).astype(np.uint8)
 
 
 def to_rgb(canvas: Planes) -> np.ndarray[Any, Any]:
-    """Convert a canvas to RGB."""
     if len(canvas) == 1:
         return canvas[0].astype(int)
     return yuv.to_rgb(YuvPlanes(canvas[0], np.dstack(canvas[1:]))).astype(int)

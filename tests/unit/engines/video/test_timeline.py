@@ -21,7 +21,7 @@ from sixfold.engines.video.timeline import text as timeline_text
 from sixfold.engines.video.timeline.engine import TimelineEngine
 from sixfold.engines.video.timeline.mixing import CEILING, Limiter
 from tests.api.media_samples import DecodedVideo, near, wav, wave, write_video
-from tests.unit.engines.video.films import Recorder
+from tests.unit.engines.video.videos import Recorder
 
 RED, BLUE, GREEN = (200, 40, 40), (40, 60, 200), (0, 160, 0)
 Track = tuple[str, list[dict[str, Any]]]
@@ -57,7 +57,6 @@ def run_project(folder: Path, media_files: Mapping[str, Path], *tracks: Track, *
 
 
 def render(folder: Path, media_files: Mapping[str, Path], *tracks: Track, **more: Any) -> DecodedVideo:
-    """Render a project and decode the result."""
     return DecodedVideo(run_project(folder, media_files, *tracks, **more).read_bytes())
 
 
@@ -301,7 +300,6 @@ def test_text_shrinks_to_fit_unless_its_size_is_set() -> None:
 
 
 def text_pixels(ground: tuple[int, int, int], sprite: sprites.Sprite) -> np.ndarray[Any, Any]:
-    """Return the pixels of a text on a background."""
     assert sprite.cover is not None
     clear = 1 - sprite.cover.astype(np.float32) / 255
     return sprite.pixels + np.array(ground, np.float32) * clear

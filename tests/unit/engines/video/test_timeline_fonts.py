@@ -16,7 +16,7 @@ from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.video.timeline import fonts
 from sixfold.engines.video.timeline.engine import TimelineEngine
-from tests.unit.engines.video.films import Recorder
+from tests.unit.engines.video.videos import Recorder
 
 Array = np.ndarray[Any, Any]
 # A character for private use, which fonts for text lack.
@@ -24,13 +24,11 @@ PRIVATE = "\ue0ff"
 
 
 def require(text: str) -> None:
-    """Skip the test if this machine lacks a font for a text."""
     if fonts.missing_characters(text):
         pytest.skip(f"no installed font has all of {text!r}: install fonts-wqy-microhei or fonts-noto-cjk")
 
 
 def render_text(text: str, size: float = 40) -> Array:
-    """Return a text as it is drawn."""
     font = fonts.for_text(text, size)
     image = Image.new("L", (round(font.getlength(text)) + 10, 80), 0)
     font.draw(ImageDraw.Draw(image), 5, 10, text)
@@ -38,7 +36,6 @@ def render_text(text: str, size: float = 40) -> Array:
 
 
 def character_ink(letter: str, path: str | None, size: float = 40) -> Array:
-    """Return the ink of a character drawn with one font."""
     font: Any = ImageFont.truetype(path, size) if path else ImageFont.load_default(size)
     image = Image.new("L", (80, 80), 0)
     ImageDraw.Draw(image).text((10, 10), letter, font=font, fill=255)

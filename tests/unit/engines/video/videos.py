@@ -64,7 +64,6 @@ def picture(path: Path, size: tuple[int, int] = (900, 600)) -> Path:
 
 
 def render(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Artifact, dict[str, Any]]:
-    """Render a video, small by default."""
     folder.mkdir(exist_ok=True)
     usual = {"prompt": "", "seed": 7, "num_frames": 9, "frames_per_second": 16, "resolution": "480p"}
     files = {} if source is None else {"image_url": source}
@@ -73,7 +72,6 @@ def render(folder: Path, source: Path | None = None, **inputs: Any) -> tuple[Art
 
 
 def decode(path: Path) -> DecodedVideo:
-    """Decode a whole video."""
     with av.open(str(path)) as container:
         video = container.streams.video[0]
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video)]

@@ -138,7 +138,6 @@ class GraphFixture:
         return place if workers is None else replace(place, open_session=lambda: workers.open(scratch))
 
     async def run(self, graph: Graph) -> GraphEnded:
-        """Validate a graph and run it."""
         verdict = validate.validate(graph, registry.registry())
         assert verdict.valid, verdict.errors
         self.events.clear()

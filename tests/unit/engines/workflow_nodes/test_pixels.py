@@ -31,7 +31,6 @@ def cubic(distance: float) -> float:
 
 
 def interpolate(line: Any, to: int, method: str) -> Any:
-    """Resample one line of pixels, pixel by pixel."""
     length = len(line)
     results = []
     for at in range(to):

@@ -43,7 +43,6 @@ class Place:
         )
 
     async def names(self, name: str) -> list[str]:
-        """A response and those before it."""
         result = await self.response_store().get_chain(Tenant(self.account_id), name, MOST)
         return [] if result is None else [turn.id for turn in result.turns]
 

@@ -48,7 +48,6 @@ class Secrets:
 
 
 def request(account: str) -> GatewayRequest:
-    """A call of an account."""
     return GatewayRequest(
         account, "req_1", "chat", "chat", "small", b"{}", lambda: cast("Any", None), key_id="key"
     )

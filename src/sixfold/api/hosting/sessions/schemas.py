@@ -114,9 +114,7 @@ def parse_body(body: dict[str, Any]) -> SessionBody:
         problems.append(errors.Problem("hardware", "hardware must be a string", "string_type"))
     if problems:
         raise errors.InvalidInput(problems)
-    return SessionBody(
-        cast("dict[str, Any]", inputs), cast("int | None", fps), cast("str | None", hardware)
-    )
+    return SessionBody(cast("dict[str, Any]", inputs), cast("int | None", fps), cast("str | None", hardware))
 
 
 def session(record: SessionRecord, base_url: str) -> SessionSchema:
