@@ -134,7 +134,7 @@ class _ReportWriter:
         self.worker.send(protocol.ProgressMessage(self.number, fraction))
 
     def log(self, line: str) -> None:
-        """Write a line to the output pipe, after earlier output; send a message if there may be several tasks."""
+        """Write a line to the output pipe, or send a message if the worker runs several tasks."""
         if self.worker.max_tasks > 1:
             self.worker.send(protocol.LogMessage(self.number, line))
             return

@@ -321,7 +321,7 @@ class BatchGathering(Generic[T]):
         return batch
 
     def _listen(self) -> None:
-        """Receive the messages that have arrived, waiting a moment for more while there is room in the batch."""
+        """Receive messages, waiting a moment for more while the batch has room."""
         until = time.monotonic() + GATHER_SECONDS
         with suppress(queue.Empty):
             while not self._leaving and len(self._waiting) + 1 < self._max_tasks:

@@ -295,7 +295,7 @@ def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
 
 
 def _provider_rates(pricing: Any, unit: int) -> TokenRates | None:
-    """Return the rates in a provider's list of models, or None; two rates of 0 count as unknown unless billed."""
+    """Return the rates in a provider's list; None without them, or if both are 0 and not billed."""
     if not unit or not isinstance(pricing, dict):
         return None
     row: dict[str, Decimal] = {}

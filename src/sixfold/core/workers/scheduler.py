@@ -191,7 +191,7 @@ class Scheduler:
         return self._policy.slots - sum(pool.slots_in_use() for pool in self._pools.values())
 
     def _open_slots(self, pool: WorkerPool) -> list[WorkerSlot]:
-        """Return the slots for runs of this engine: of busy workers, else of idle ones, else of a new worker."""
+        """Return slots for runs of this engine: of busy workers, else of idle ones, else of a new one."""
         shared = pool.open_slots(busy=True)
         free = self._free_slots(pool)
         if shared or free <= 0:
