@@ -91,7 +91,7 @@ def _run_forwarded(app: AppFixture, stock: InstalledModels) -> One:
 
     async def one(seed: int) -> None:
         graph = _foreign(stock, seed).nodes
-        hub, me = app.product.workflows.hub, uuid.uuid4().hex
+        hub, me = app.server.workflows.hub, uuid.uuid4().hex
         with hub.open(Tenant(app.account.id), me) as heard:
             body = {"prompt": graph, "client_id": me}
             sent = await app.client.post("/prompt", json=body, headers=app.bearer)

@@ -59,8 +59,8 @@ def corpora() -> dict[str, tuple[Corpus, ...]]:
 
 async def write(server: AppFixture, corpus: Corpus) -> str:
     """Write a corpus page by page into the memory of a new account, and return its key."""
-    account = await server.product.database.write(accounts.create(f"{corpus.name}@example.com", credit=0))
-    key = (await server.product.database.write(keys.create(account.id))).api_key
+    account = await server.database.write(accounts.create(f"{corpus.name}@example.com", credit=0))
+    key = (await server.database.write(keys.create(account.id))).api_key
     for note in corpus.notes:
         page = {"slug": note.slug, "title": note.title, "body": note.body, "type": note.type}
         answer = await server.client.post("/api/pages", json=page, headers=bearer(key))
@@ -105,7 +105,7 @@ async def _ours(folder: Path, measured: dict[str, tuple[Corpus, ...]], *, meanin
 async def _embed_all(server: AppFixture) -> None:
     """Wait until every page has its vectors."""
     async with asyncio.timeout(_EMBED_SECONDS):
-        while await server.product.memory_search.waiting():  # noqa: ASYNC110  # it works in the background
+        while await server.server.memory_search.waiting():  # noqa: ASYNC110  # it works in the background
             await asyncio.sleep(1)
 
 

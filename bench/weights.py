@@ -112,7 +112,7 @@ async def _prediction_overhead(folder: Path, weights: Path) -> tuple[list[float]
     cold = 0.0
     models = app_catalog.models_document()
     async with running_app(folder, models, driver="process", tables=tables) as app:
-        pipeline = app.product.predictions
+        pipeline = app.predictions
         for seed in range(ROUNDS + 2):
             order = PredictionRequest(app.account.owner, "ra2", _inputs(seed), "bench", f"req_{seed}")
             began = time.perf_counter()

@@ -45,8 +45,8 @@ _KINDS = ("image/", "video/", "audio/", "model/")
 class Studio:
     """Run models in a temporary installation, and record the URL of each model's first output file."""
 
-    def __init__(self, product: bootstrap.Application, owner: Principal, folder: Path) -> None:
-        self._product = product
+    def __init__(self, application: bootstrap.Application, owner: Principal, folder: Path) -> None:
+        self._application = application
         self._owner = owner
         self._folder = folder
         self._examples = app_catalog.examples()
@@ -61,16 +61,18 @@ class Studio:
         """Run a model, after the models whose outputs it needs."""
         inputs = {key: await self._resolve(value) for key, value in self._examples[name].items()}
         order = PredictionRequest(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
-        predictions = self._product.predictions
+        predictions = self._application.predictions
         result = await predictions.wait(await predictions.submit(order), _WAIT_SECONDS)
         if result.output is None:
             raise SystemExit(f"{name} failed: {result.error}")
         if result.output.files:
-            self._addresses[name] = self._product.settings.base_url + "/media/" + result.output.files[0].name
+            self._addresses[name] = (
+                self._application.settings.base_url + "/media/" + result.output.files[0].name
+            )
         return result
 
     async def bytes_of(self, file: OutputFile) -> bytes:
-        return await self._product.blobs.get(file.blob)
+        return await self._application.blobs.get(file.blob)
 
     async def _resolve(self, value: Any) -> Any:
         if not isinstance(value, str):
@@ -106,8 +108,8 @@ class Studio:
     async def _store(self, name: str, data: bytes, content_type: str) -> str:
         path = self._folder / name
         path.write_bytes(data)
-        media = await self._product.media.upload(self._owner.tenant, path, content_type)
-        return f"{self._product.settings.base_url}/media/{media.name}"
+        media = await self._application.media.upload(self._owner.tenant, path, content_type)
+        return f"{self._application.settings.base_url}/media/{media.name}"
 
 
 def _mask() -> bytes:
@@ -239,10 +241,10 @@ async def main() -> None:
     example_outputs.FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), probe=False, tables={"engines": {"order": _ORDER}})
-        async with bootstrap.running(bootstrap.build(settings)) as product:
-            owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
-            studio = Studio(product, owner.owner, Path(folder))
-            engines = product.catalog.engines()
+        async with bootstrap.running(bootstrap.build(settings)) as application:
+            owner = await application.database.write(accounts.create("gallery@localhost", operator=True))
+            studio = Studio(application, owner.owner, Path(folder))
+            engines = application.catalog.engines()
             known = example_outputs.read()
             known = {
                 name: {**row, "inputs": literal_inputs(studio, name)}

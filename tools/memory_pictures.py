@@ -11,7 +11,7 @@ from typing import Literal
 from PIL import Image
 
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import CHROMIUM, Look, browser, tab
+from tests.api.browser import CHROMIUM, TabOptions, browser, tab
 from tests.mcp.loopback import serve
 
 PICTURES = Path("docs/pictures")
@@ -60,7 +60,7 @@ async def take_screenshots(app: AppFixture, url: str) -> None:
     }
     async with browser() as chromium:
         for name, (path, scheme) in screenshots.items():
-            async with tab(chromium, app, url, Look(WIDTH, scheme)) as session:
+            async with tab(chromium, app, url, TabOptions(WIDTH, scheme)) as session:
                 await session.open("/memory?q=engines")  # the first search reads the index
                 await session.open(path)
                 if "search" in name:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.browser import CHROMIUM, Look, browser, tab
+from tests.api.browser import CHROMIUM, TabOptions, browser, tab
 from tests.api.gateway import running_gateway
 from tests.mcp.loopback import serve
 
@@ -142,7 +142,7 @@ async def take_screenshots(app: AppFixture, url: str, middle: str) -> None:
     }
     async with browser() as chromium:
         for name, (viewer, path, scheme, prepare) in screenshots.items():
-            async with tab(chromium, viewer, url, Look(WIDTH, scheme)) as session:
+            async with tab(chromium, viewer, url, TabOptions(WIDTH, scheme)) as session:
                 await session.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
                 await session.open(path)
                 await prepare(session.page)
@@ -173,7 +173,7 @@ async def _write_tour(chromium: Any, app: AppFixture, url: str) -> None:
     sheet = Image.new("RGB", (2 * TILE[0] + GAP, 5 * TILE[1] + 4 * GAP), "#d8d4cb")
     for at, (is_operator, path, prepare) in enumerate(TOUR):
         viewer = operator if is_operator else app
-        async with tab(chromium, viewer, url, Look(1440, "dark" if at in DARK else "light")) as session:
+        async with tab(chromium, viewer, url, TabOptions(1440, "dark" if at in DARK else "light")) as session:
             await session.open(path)
             await prepare(session.page)
             png = await session.page.screenshot()

@@ -1,4 +1,4 @@
-"""In-process server for tests: the real product with a fast fake engine, three accounts, and a client."""
+"""In-process server for tests: the real application with a fast fake engine, three accounts, and a client."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.database import Database
+from sixfold.core.predictions.service import PredictionService
 from sixfold.settings import Settings
 from sixfold.web.app import WebApp
 from tests.api import described
@@ -46,7 +48,7 @@ def small_models(quality: str = "full", real: Collection[str] = ()) -> Mapping[s
 class AppFixture:
     """Running server and its accounts: `key` and `other` have 5 USD each, `poor` has nothing."""
 
-    product: Application
+    server: Application
     asgi: ASGIApp
     client: httpx.AsyncClient
     account: Account
@@ -56,13 +58,25 @@ class AppFixture:
     operator: Account
 
     @property
+    def database(self) -> Database:
+        return self.server.database
+
+    @property
+    def predictions(self) -> PredictionService:
+        return self.server.predictions
+
+    @property
+    def settings(self) -> Settings:
+        return self.server.settings
+
+    @property
     def bearer(self) -> dict[str, str]:
         """Return the authorization header of the first account."""
         return bearer(self.key)
 
     async def balance(self) -> tuple[str, str]:
         """Return the posted and held balance of the first account."""
-        account = await self.product.database.read(accounts.by_id(self.account.id))
+        account = await self.database.read(accounts.by_id(self.account.id))
         return money.format_usd(account.posted), money.format_usd(account.held)
 
     async def until(self, posted: str, held: str) -> None:
@@ -73,20 +87,20 @@ class AppFixture:
 
     async def faults(self) -> tuple[str, ...]:
         """Return the faults that the verification of the ledger reports."""
-        return await self.product.database.read(ledger_queries.verify())
+        return await self.database.read(ledger_queries.verify())
 
     async def operator_key(self) -> str:
         result = keys.create(self.operator.id, granted=rights.ALL)
-        return (await self.product.database.write(result)).api_key
+        return (await self.database.write(result)).api_key
 
     async def limited_key(self, scope: Scope, granted: Rights | None = None) -> str:
         """Return another key of the first account."""
         created = keys.create(self.account.id, scope, granted=granted)
-        return (await self.product.database.write(created)).api_key
+        return (await self.database.write(created)).api_key
 
     def visitor(self, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
         """Return a client without cookies, from another address."""
-        return client(self.asgi, peer, base_url, self.product)
+        return client(self.asgi, peer, base_url, self.server)
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -97,23 +111,23 @@ def bearer(key: str) -> dict[str, str]:
 class CheckedClient(httpx.AsyncClient):
     """Client that validates every response against its OpenAPI document."""
 
-    def __init__(self, app: ASGIApp, product: Application | None, **options: Any) -> None:
-        self._app, self._product = app, product
+    def __init__(self, app: ASGIApp, application: Application | None, **options: Any) -> None:
+        self._app, self._application = app, application
         super().__init__(**options)
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         response = await super().send(request, stream=stream, **options)
-        if not stream and self._product is not None and isinstance(self._app, WebApp):
-            described.check(self._product, self._app, response)
+        if not stream and self._application is not None and isinstance(self._app, WebApp):
+            described.check(self._application, self._app, response)
         return response
 
 
 def client(
-    app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, product: Application | None = None
+    app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, application: Application | None = None
 ) -> httpx.AsyncClient:
-    """Return a client of an in-process application; with `product`, responses are validated."""
+    """Return a client of an in-process application; with `application`, responses are validated."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 40000))
-    return CheckedClient(app, product, transport=transport, base_url=base_url, timeout=60)
+    return CheckedClient(app, application, transport=transport, base_url=base_url, timeout=60)
 
 
 @asynccontextmanager
@@ -126,14 +140,16 @@ async def running_app(
     usual |= backends.settings(folder)
     settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded
     databases.prepare(folder)
-    product = bootstrap.build(settings, small_models() if models is None else models, source)
-    async with bootstrap.running(product):
-        operator = await product.database.write(accounts.create("local@localhost", operator=True))
+    application = bootstrap.build(settings, small_models() if models is None else models, source)
+    async with bootstrap.running(application):
+        operator = await application.database.write(accounts.create("local@localhost", operator=True))
         people = [
-            await product.database.write(accounts.create(f"{name}@example.com", credit=credit))
+            await application.database.write(accounts.create(f"{name}@example.com", credit=credit))
             for name, credit in (("ada", 5_000_000), ("ben", 5_000_000), ("cleo", 0))
         ]
-        ada, ben, cleo = [(await product.database.write(keys.create(person.id))).api_key for person in people]
-        asgi_app = asgi.create_app(product)
-        async with client(asgi_app, product=product) as visitor:
-            yield AppFixture(product, asgi_app, visitor, people[0], ada, ben, cleo, operator)
+        ada, ben, cleo = [
+            (await application.database.write(keys.create(person.id))).api_key for person in people
+        ]
+        asgi_app = asgi.create_app(application)
+        async with client(asgi_app, application=application) as visitor:
+            yield AppFixture(application, asgi_app, visitor, people[0], ada, ben, cleo, operator)

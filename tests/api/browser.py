@@ -86,9 +86,9 @@ async def tab(
     result.page.on("console", result.note)
     result.page.on("pageerror", lambda error: result.errors.append(str(error)))
     result.page.on("request", result.watch)
-    clock = await app.product.database.read(one("clock"))
+    clock = await app.database.read(one("clock"))
     assert clock is not None
-    link = await app.product.database.write(login_sessions.new_link(app.account.id, clock["now"]))
+    link = await app.database.write(login_sessions.new_link(app.account.id, clock["now"]))
     await result.open(f"/signin?token={link}")
     try:
         yield result

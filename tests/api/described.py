@@ -29,12 +29,12 @@ _KNOWN: dict[tuple[str, ...], list[Described]] = {}
 _CHECKS: dict[tuple[int, str], jsonschema_rs.Validator] = {}
 
 
-def operations(product: Application, app: WebApp) -> list[Described]:
+def operations(application: Application, app: WebApp) -> list[Described]:
     """Return every operation that has JSON responses, computed once for each choice of APIs."""
-    areas = tuple(sorted(product.settings.enabled_apis))
+    areas = tuple(sorted(application.settings.enabled_apis))
     if areas not in _KNOWN:
         results: list[Described] = []
-        whole = documents(product, app.table.entries)
+        whole = documents(application, app.table.entries)
         for document in (whole.plain(name, "http://127.0.0.1") for name in whole):
             for path, item in document["paths"].items():
                 pattern = re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(path)))
@@ -51,12 +51,12 @@ def operations(product: Application, app: WebApp) -> list[Described]:
     return _KNOWN[areas]
 
 
-def check(product: Application, app: WebApp, response: httpx.Response) -> None:
+def check(application: Application, app: WebApp, response: httpx.Response) -> None:
     """Raise `ValidationError` if a JSON response does not match its document."""
     if response.headers.get("content-type") != _JSON:
         return
     request, status = response.request, str(response.status_code)
-    for each in operations(product, app):
+    for each in operations(application, app):
         if each.method == request.method and each.path.fullmatch(request.url.path) and status in each.answers:
             key = id(each), status
             if key not in _CHECKS:

@@ -70,7 +70,7 @@ class Gateway:
 
     async def pending(self) -> int:
         """Return the number of pending holds."""
-        rows = await self.app.product.database.read(many("ledger_drift_held"))
+        rows = await self.app.database.read(many("ledger_drift_held"))
         return len(rows)
 
     def openai(self, key: str | None = None, **more: Any) -> openai.AsyncOpenAI:

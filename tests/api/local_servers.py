@@ -21,7 +21,7 @@ SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
 @asynccontextmanager
 async def app_with(folder: Path, **changes: Any) -> AsyncIterator[AppFixture]:
     async with running_app(folder, app_catalog.models_document(), **changes) as app:
-        await app.product.gateway_runtime.wait_refreshed()
+        await app.server.gateway_runtime.wait_refreshed()
         yield app
 
 
@@ -38,7 +38,7 @@ async def serving_model(app: AppFixture, model: str = "default") -> str:
 
 
 def status(app: AppFixture, name: str) -> ServerStatus:
-    return {each.name: each for each in app.product.gateway_runtime.statuses()}[name]
+    return {each.name: each for each in app.server.gateway_runtime.statuses()}[name]
 
 
 async def model_names(app: AppFixture) -> set[str]:

@@ -47,7 +47,7 @@ class ServedApp:
 
     async def _serve(self) -> None:
         async with running_app(self._folder, port=self.port, **self._settings) as app:
-            await app.product.database.write(accounts.credit(app.account.email, CREDIT_MICROS))
+            await app.database.write(accounts.credit(app.account.email, CREDIT_MICROS))
             config = uvicorn.Config(app.asgi, log_config=None, lifespan="off", ws="none")
             self._server = EmbeddedServer(config)
             self.key = app.key

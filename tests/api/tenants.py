@@ -169,7 +169,7 @@ async def _files(app: AppFixture) -> dict[str, str]:
     items = await client.get(f"/v1/conversations/{conversation_id}/items", headers=headers)
     document = f'{{"id": "{RESPONSE}", "object": "response", "status": "completed", "text": "{SECRET}"}}'
     stored = StoredResponse(RESPONSE, None, "", f'[{{"role": "user", "content": "{SECRET}"}}]', document)
-    await app.product.database.write(responses.keep(Tenant(app.account.id), stored))
+    await app.database.write(responses.keep(Tenant(app.account.id), stored))
     return {
         "conversation_id": conversation_id,
         "item_id": items.json()["data"][0]["id"],
@@ -187,25 +187,25 @@ async def _organization(app: AppFixture) -> dict[str, str]:
     root = "/api/organization"
     team_id = await _created_id(app, f"{root}/teams", {"name": SECRET})
     invitation = {"email": f"{SECRET}@example.com", "team_id": team_id}
-    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    cleo = await app.database.read(accounts.by_email("cleo@example.com"))
     joined = members.add(app.account.id, cleo.id, "admin", "operator", team_id)
     return {
         "account_id": app.account.id,
         "team_id": team_id,
         "invitation_id": await _created_id(app, f"{root}/invitations", invitation),
         "key_id": await _created_id(app, f"{root}/keys", {"team_id": team_id}),
-        "member_id": (await app.product.database.write(joined)).id,
+        "member_id": (await app.database.write(joined)).id,
     }
 
 
 async def _credentials(app: AppFixture) -> dict[str, str]:
     """Create a cost alert, a passkey, a login session and a program with access."""
     alert = {"period": "month", "threshold_usd": "1", "url": f"https://{SECRET}.example.com/alert"}
-    write, account_id = app.product.database.write, app.account.id
+    write, account_id = app.database.write, app.account.id
     await write(_new_session(account_id))
     await write(_new_grant(account_id))
-    (session,) = await app.product.database.read(login_sessions.of_account(account_id, ""))
-    (grant,) = await app.product.database.read(oauth.of_account(account_id))
+    (session,) = await app.database.read(login_sessions.of_account(account_id, ""))
+    (grant,) = await app.database.read(oauth.of_account(account_id))
     return {
         "alert_id": await _created_id(app, "/api/account/alerts", alert),
         "passkey_id": await write(passkeys.add(account_id, b"credential", b"key", 0, SECRET)),
@@ -262,7 +262,7 @@ async def state_of_objects(app: AppFixture) -> list[Any]:
         "/api/organization/keys",
     )
     documents = [(await app.client.get(path, headers=app.bearer)).json() for path in paths]
-    read, account_id = app.product.database.read, app.account.id
+    read, account_id = app.database.read, app.account.id
     credentials = (
         await read(passkeys.of_account(account_id)),
         await read(oauth.of_account(account_id)),
@@ -274,7 +274,7 @@ async def state_of_objects(app: AppFixture) -> list[Any]:
 @asynccontextmanager
 async def signed_in(app: AppFixture) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a browser elsewhere where the second account is signed in, with the token of the pages' forms."""
-    account = await app.product.database.read(accounts.by_email("ben@example.com"))
+    account = await app.database.read(accounts.by_email("ben@example.com"))
     async with app.visitor(REMOTE_ADDRESS) as browser:
         await browser.get("/signin", params={"token": await link(app, account)})
         browser.headers[CSRF_HEADER] = SessionCookie(account, browser.cookies[COOKIE], account.owner).csrf

@@ -40,7 +40,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
             browser.browser() as chromium,
         ):
             added = passkeys.add(app.account.id, b"one", b"key", 0, "My laptop")
-            await app.product.database.write(added)
+            await app.database.write(added)
             yield app, f"http://127.0.0.1:{port}", chromium
 
 

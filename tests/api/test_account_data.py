@@ -68,7 +68,7 @@ async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch
     monkeypatch.setattr(export, "many", record)
     text = "x" * 400_000
     for _ in range(20):
-        await app.product.database.write(audit_log.note(app.account.id, "test", text))
+        await app.database.write(audit_log.note(app.account.id, "test", text))
     result = read_zip(await app.client.get(EXPORT, headers=app.bearer))
     assert [row["detail"] for row in lines(result, "audit") if row["action"] == "test"] == [text] * 20
     read = [size for size in sizes if size]
@@ -124,7 +124,7 @@ async def brief(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> None:
     url = await use_everything(brief)
-    ben = await brief.product.database.read(accounts.by_email("ben@example.com"))
+    ben = await brief.database.read(accounts.by_email("ben@example.com"))
     other_file = await use_everything(replace(brief, key=brief.other, account=ben))
     remaining = remains(brief, ben.id)
     assert {"media", "prediction", "page", "gallery_post", "gallery_character"} <= remaining.keys(), sorted(
@@ -156,7 +156,7 @@ async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> N
 
 def remains(app: AppFixture, account_id: str) -> dict[str, list[dict[str, Any]]]:
     """Return every row of any table that still names an account; new tables are found by their column."""
-    with sqlite3.connect(app.product.settings.data_dir / "sixfold.db") as database:
+    with sqlite3.connect(app.settings.data_dir / "sixfold.db") as database:
         database.row_factory = sqlite3.Row
         tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         result: dict[str, list[dict[str, Any]]] = {}
@@ -176,7 +176,7 @@ async def test_within_the_days_one_may_stay_after_all(app: AppFixture) -> None:
     assert (await app.client.get(ACCOUNT, headers=app.bearer)).status_code == 401
     page = await app.client.get("/account/data")
     assert "This account will be erased on" in page.text
-    assert await app.product.database.read(_due()) == []
+    assert await app.database.read(_due()) == []
     await app.client.post("/account/keep", data=form)
     assert (await app.client.get(ACCOUNT, headers=app.bearer)).status_code == 200
 
@@ -187,6 +187,6 @@ def _due() -> Transaction[list[str]]:
 
 
 async def test_the_operator_stays(app: AppFixture) -> None:
-    key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
+    key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
     sure = {"confirm": "local@localhost"}
     assert (await app.client.request("DELETE", ACCOUNT, json=sure, headers=bearer(key))).status_code == 403

@@ -31,8 +31,8 @@ PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": 
 
 def routes(app: AppFixture) -> Iterator[tuple[str, RouteEntry]]:
     """Every page's route with its method."""
-    services = asgi.build_services(app.product)
-    for face in ui.build_apis(services, asgi.documents(app.product, list))[0]:
+    services = asgi.build_services(app.server)
+    for face in ui.build_apis(services, asgi.documents(app.server, list))[0]:
         for route in face.routes:
             for method in route.handlers:
                 yield method, route
@@ -51,8 +51,8 @@ async def test_form_without_csrf_token_or_cross_origin_is_refused(
     monkeypatch.setitem(PATHS, "folder_id", shared.json()["id"])
     changing = [(method, route.path) for method, route in routes(app) if method not in ("GET", "HEAD")]
     assert len(changing) > 20
-    operator = await app.product.database.write(
-        login_sessions.new_link(app.operator.id, await app.product.database.read(now()))
+    operator = await app.database.write(
+        login_sessions.new_link(app.operator.id, await app.database.read(now()))
     )
     await app.client.get("/signin", params={"token": operator})  # who sees every page
     page = await app.client.get("/account/security")
@@ -151,7 +151,7 @@ ELSEWHERE = (
 async def test_the_way_back_is_never_to_elsewhere(app: AppFixture) -> None:
     assert [own_path(there) for there in ELSEWHERE] == [""] * len(ELSEWHERE)
     stored = passwords.make("correct horse")
-    await app.product.database.write(accounts.set_password_hash(app.account.id, stored))
+    await app.database.write(accounts.set_password_hash(app.account.id, stored))
     for there in ELSEWHERE[:4]:
         form = {"email": "ada@example.com", "password": "correct horse", "next": there}
         answer = await app.visitor().post("/signin", data=form)
@@ -159,16 +159,14 @@ async def test_the_way_back_is_never_to_elsewhere(app: AppFixture) -> None:
 
 
 async def test_sign_in_ends_the_previous_session(app: AppFixture) -> None:
-    moment = await app.product.database.read(now())
-    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
-    planted = await app.product.database.write(
-        login_sessions.new_session(ben.id, moment, LoginSession("password"))
-    )
+    moment = await app.database.read(now())
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
+    planted = await app.database.write(login_sessions.new_session(ben.id, moment, LoginSession("password")))
     fixed = {"Cookie": f"sixfold_session={planted}"}
     entered = await app.visitor().get("/signin", params={"token": await link(app)}, headers=fixed)
     assert entered.status_code == 303
     assert planted not in entered.headers["Set-Cookie"]
-    assert await app.product.database.read(login_sessions.session(planted)) is None
+    assert await app.database.read(login_sessions.session(planted)) is None
     made_up = app.visitor()
     made_up.cookies.set("sixfold_session", "sess_" + "A" * 43)
     assert (await made_up.get("/account")).status_code == 303
@@ -191,26 +189,24 @@ async def test_another_sites_link_signs_nobody_in_unawares(app: AppFixture) -> N
 
 
 async def test_sessions_and_keys_of_others_are_as_unknown_as_none(app: AppFixture) -> None:
-    moment = await app.product.database.read(now())
-    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
-    token = await app.product.database.write(
-        login_sessions.new_session(ben.id, moment, LoginSession("password"))
-    )
-    (session,) = await app.product.database.read(login_sessions.of_account(ben.id, token))
-    key = await app.product.database.write(keys.create(ben.id))
+    moment = await app.database.read(now())
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
+    token = await app.database.write(login_sessions.new_session(ben.id, moment, LoginSession("password")))
+    (session,) = await app.database.read(login_sessions.of_account(ben.id, token))
+    key = await app.database.write(keys.create(ben.id))
     form = {"csrf": await signed_in(app)}
     for path in (f"/account/sessions/{session['id']}/end", f"/account/keys/{key.id}/revoke"):
         assert (await app.client.post(path, data=form)).status_code == 404
-    assert await app.product.database.read(login_sessions.session(token)) is not None
+    assert await app.database.read(login_sessions.session(token)) is not None
     assert (
         await app.client.get("/api/account", headers={"Authorization": f"Bearer {key.api_key}"})
     ).status_code == 200
 
 
 async def test_signing_out_everywhere_ends_all_but_this_one(app: AppFixture) -> None:
-    moment = await app.product.database.read(now())
+    moment = await app.database.read(now())
     others = [
-        await app.product.database.write(
+        await app.database.write(
             login_sessions.new_session(app.account.id, moment, LoginSession("password", "Firefox"))
         )
         for _ in range(2)
@@ -221,7 +217,7 @@ async def test_signing_out_everywhere_ends_all_but_this_one(app: AppFixture) -> 
     assert page.text.count("Firefox") >= 2
     done = await app.client.post("/account/sessions/end", data=form)
     assert done.headers["Location"].endswith("done=sessions")
-    assert [await app.product.database.read(login_sessions.session(token)) for token in others] == [
+    assert [await app.database.read(login_sessions.session(token)) for token in others] == [
         None,
         None,
     ]
@@ -257,7 +253,7 @@ async def test_security_page_lists_events_in_pages_of_30(app: AppFixture) -> Non
     form = {"csrf": await signed_in(app)}
     await app.client.post("/account/keys", data=form)
     for _ in range(31):
-        await app.product.database.write(keys.create(app.account.id))
+        await app.database.write(keys.create(app.account.id))
     page = await app.client.get("/account/security")
     assert page.text.count("Created a key") == 30
     older = re.search(r'href="(/account/security\?cursor=[^"#]+)', page.text)

@@ -23,7 +23,7 @@ async def run(app: AppFixture, key: str = "", model: str = "ra1") -> None:
 
 async def rows(app: AppFixture) -> dict[str, dict[str, object]]:
     """Return the keys of the first account by id."""
-    result = await app.product.database.read(keys.of_account(app.account.id))
+    result = await app.database.read(keys.of_account(app.account.id))
     return {row["id"]: dict(row) for row in result}
 
 
@@ -45,7 +45,7 @@ async def test_tabs_name_the_page_and_old_addresses_lead_on(app: AppFixture) -> 
 async def test_usage_is_grouped_and_downloads_as_csv(app: AppFixture) -> None:
     await signed_in(app)
     await run(app)
-    key = await app.product.database.write(keys.create(app.account.id, holder=keys.Holder(name="laptop")))
+    key = await app.database.write(keys.create(app.account.id, holder=keys.Holder(name="laptop")))
     await run(app, key.api_key, "anime")
     result = {
         by: (await app.client.get(f"/account/usage?by={by}")).text for by in ("model", "key", "day", "kind")
@@ -95,13 +95,13 @@ async def test_a_rolled_key_keeps_name_limits_and_spending(any_database_app: App
     assert page.count("0.12</data> of 1.00 USD") == 2, "both keys count against the same budget"
     again = await app.client.post(f"/account/keys/{old['id']}/roll", data={"csrf": csrf})
     assert again.status_code == 404
-    assert await app.product.database.read(ledger_queries.verify()) == ()
+    assert await app.database.read(ledger_queries.verify()) == ()
 
 
 @pytest.mark.parametrize("action", ["roll", "name", "revoke"])
 async def test_a_key_of_another_account_is_unknown(app: AppFixture, action: str) -> None:
     csrf = await signed_in(app)
-    other = await app.product.database.write(keys.create(app.operator.id))
+    other = await app.database.write(keys.create(app.operator.id))
     answer = await app.client.post(f"/account/keys/{other.id}/{action}", data={"csrf": csrf, "name": "x"})
     assert answer.status_code == 404
     assert (await app.client.post(f"/account/keys/{other.id}/{action}", data={})).status_code == 403
@@ -109,7 +109,7 @@ async def test_a_key_of_another_account_is_unknown(app: AppFixture, action: str)
 
 async def test_a_key_of_a_member_is_rolled_by_the_member_alone(app: AppFixture) -> None:
     holder = keys.Holder("member_1")
-    key = await app.product.database.write(keys.create(app.account.id, Scope(), holder=holder))
+    key = await app.database.write(keys.create(app.account.id, Scope(), holder=holder))
     csrf = await signed_in(app)
     answer = await app.client.post(f"/account/keys/{key.id}/roll", data={"csrf": csrf})
     assert answer.status_code == 404
@@ -119,7 +119,7 @@ async def test_last_use_is_stored_with_the_key(any_database_app: AppFixture) -> 
     app = any_database_app
     assert all(row["used_at"] is None for row in (await rows(app)).values())
     await app.client.get("/api/account", headers=app.bearer)
-    await app.product.connections.key_use.store()
+    await app.server.connections.key_use.store()
     assert [row["used_at"] for row in (await rows(app)).values() if row["used_at"]] != []
     await signed_in(app)
     assert "Last used" in (await app.client.get("/account/keys")).text
@@ -137,7 +137,7 @@ async def test_a_name_that_is_too_long_and_a_past_day_are_refused(app: AppFixtur
 
 async def test_amounts_are_rounded_with_the_exact_one_in_the_title(app: AppFixture) -> None:
     entry = ledger.LedgerEntry("credit", "Correction")
-    await app.product.database.write(ledger.deposit(app.account.id, -1_234_567, entry))
+    await app.database.write(ledger.deposit(app.account.id, -1_234_567, entry))
     await signed_in(app)
     page = (await app.client.get("/account/billing")).text
     assert '<data value="3.765433" title="3.765433 USD">3.77</data>' in page

@@ -30,7 +30,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
         await run(app)
         scope = Scope(services=("ra1",), budget_day=1_500_000)
         limited = keys.create(app.account.id, scope, holder=keys.Holder(name="laptop"))
-        await run(app, (await app.product.database.write(limited)).api_key)
+        await run(app, (await app.database.write(limited)).api_key)
         yield app, url, chromium
 
 

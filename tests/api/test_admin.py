@@ -27,7 +27,7 @@ async def idle(app: AppFixture, count: int) -> None:
     """Wait until `count` workers of the painter are idle, and none is busy."""
     async with asyncio.timeout(60):
         expected = {"busy": 0, "idle": count}
-        while app.product.scheduler.snapshot()["scene-painter"] != expected:  # noqa: ASYNC110 - none is told
+        while app.server.scheduler.snapshot()["scene-painter"] != expected:  # noqa: ASYNC110 - none is told
             await asyncio.sleep(0.005)
 
 
@@ -59,17 +59,17 @@ async def test_admin_overview_shows_requests_failures_and_storage(app: AppFixtur
 async def test_every_engine_stands_there_with_what_would_unlock_it(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     page = (await app.client.get("/admin/engines")).text
-    for name in app.product.catalog.engines():
+    for name in app.server.catalog.engines():
         assert f"<code>{name}</code>" in page
     assert "<code>sixfold engines add image</code>" in page
 
 
 async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(app: AppFixture) -> None:
     await signed_in(app, app.operator)
-    folder = app.product.settings.data_dir / "models"
+    folder = app.settings.data_dir / "models"
     folder.mkdir()
     (folder / "greet.py").write_text("def greet(:\n", "utf-8")
-    await app.product.model_watcher.refresh()
+    await app.server.model_watcher.refresh()
     page = (await app.client.get("/admin/engines")).text
     assert "<code>models/greet.py</code>" in page
     assert "line 1: invalid syntax" in page
@@ -120,8 +120,8 @@ async def test_the_operator_stops_a_run_of_somebody_else(app: AppFixture) -> Non
     answer = await app.client.post(f"/admin/requests/{started}/cancel", data={"csrf": token})
     assert answer.status_code == 303
     async with asyncio.timeout(60):
-        result = await app.product.predictions.get_any(started)
-        ended = await app.product.predictions.wait(result, 60)
+        result = await app.predictions.get_any(started)
+        ended = await app.predictions.wait(result, 60)
     assert str(ended.state) == "canceled"
     await app.until("5.00", "0.00")
 
@@ -171,7 +171,7 @@ async def test_the_day_is_drawn_and_what_an_operator_ends_is_recorded(any_databa
     assert slots[-1]["p95_seconds"] >= slots[-1]["median_seconds"] > 0
     await app.client.post("/admin/workers/scene-painter/rest", data={"csrf": csrf})
     await app.client.post(f"/admin/requests/{prediction}/cancel", data={"csrf": csrf})
-    log = await app.product.database.read(actions.page(9, None))
+    log = await app.database.read(actions.page(9, None))
     assert [(each.action, each.target) for each in log.actions] == [
         ("run.cancel", prediction),
         ("workers.stop", "engines.scene-painter"),

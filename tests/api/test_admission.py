@@ -140,7 +140,7 @@ async def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(passwords, "_HASHES", PasswordHash((quick,)))
     async with running_app(tmp_path, public_url=PUBLIC) as app:
         stored = passwords.make(RIGHT)
-        await app.product.database.write(accounts.set_password_hash(app.account.id, stored))
+        await app.database.write(accounts.set_password_hash(app.account.id, stored))
         yield app
 
 
@@ -195,7 +195,7 @@ async def test_other_password_makes_the_cookie_void(public: AppFixture) -> None:
     trusted = {BROWSER_COOKIE: cookies[BROWSER_COOKIE]}
     assert (await _try_sign_in(public, "93.184.216.34", RIGHT, trusted))[0] == 303
     stored = passwords.make("battery staple")
-    await public.product.database.write(accounts.set_password_hash(public.account.id, stored))
+    await public.database.write(accounts.set_password_hash(public.account.id, stored))
     assert (await _try_sign_in(public, "93.184.216.34", "battery staple", trusted))[0] == 429
 
 

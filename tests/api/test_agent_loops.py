@@ -191,7 +191,7 @@ async def test_a_picture_among_results_comes_after_the_last_of_them(gateway: Gat
     visible = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
     inputs += [{"type": "function_call_output", "call_id": f"c{n}", "output": visible} for n in (1, 2)]
     # Each image is held as 5,000 tokens.
-    await gateway.app.product.database.write(accounts.credit(gateway.app.account.email, 20_000_000))
+    await gateway.app.database.write(accounts.credit(gateway.app.account.email, 20_000_000))
     await gateway.openai().responses.create(model="acme/small", input=inputs)
     sent = gateway.acme.seen[0].document["messages"]
     assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool", "user"]

@@ -40,20 +40,20 @@ async def app(either: Path) -> AsyncIterator[AppFixture]:
 
 
 def sweeper(app: AppFixture, table: dict[str, Any], boot: str = "boot_a") -> Retention:
-    return Retention(ArchiveWriter(app.product.database, app.product.blobs), retention.policy(table), boot)
+    return Retention(ArchiveWriter(app.database, app.server.blobs), retention.policy(table), boot)
 
 
 async def sweep(app: AppFixture, table: dict[str, Any], days: float) -> dict[str, int]:
-    time_us = await app.product.database.read(now()) + round(days * DAY_US)
+    time_us = await app.database.read(now()) + round(days * DAY_US)
     return dict(await sweeper(app, table).sweep(time_us))
 
 
 async def verify(app: AppFixture) -> ArchiveCheck:
-    return await ArchiveReader(app.product.database, app.product.blobs).verify()
+    return await ArchiveReader(app.database, app.server.blobs).verify()
 
 
 async def find_entries(app: AppFixture, record_id: str) -> list[dict[str, Any]]:
-    reader = ArchiveReader(app.product.database, app.product.blobs)
+    reader = ArchiveReader(app.database, app.server.blobs)
     return [record async for record in reader.find(record_id)]
 
 
@@ -121,7 +121,7 @@ async def test_charges_stay_as_long_as_their_runs(app: AppFixture) -> None:
     assert (await sweep(app, kept, 500))["ledger"] == 0
     assert await app.faults() == ()
     with pytest.raises(TransactionConflict):
-        await app.product.database.write(delete_charges())
+        await app.database.write(delete_charges())
     assert (await sweep(app, ALL, 500))["ledger"] == 1
 
 
@@ -138,17 +138,17 @@ async def test_released_holds_are_removed_with_old_charges(app: AppFixture) -> N
         yield from ledger.hold(app.account.id, hold_id, 7)
         yield from ledger.release(hold_id)
 
-    await app.product.database.write(spend())
+    await app.database.write(spend())
     assert (await sweep(app, ALL, 500))["holds"] == 1
-    assert await app.product.database.read(one("hold_by_id", id=hold_id)) is None
+    assert await app.database.read(one("hold_by_id", id=hold_id)) is None
     assert await app.faults() == ()
 
 
 async def test_a_changed_archive_is_a_fault(app: AppFixture) -> None:
     await run_image(app, app.key)
     await sweep(app, ALL, 500)
-    [row, *_] = [row async for row in ArchiveReader(app.product.database, app.product.blobs).rows()]
-    blobs, key = app.product.blobs, str(row["blob"])
+    [row, *_] = [row async for row in ArchiveReader(app.database, app.server.blobs).rows()]
+    blobs, key = app.server.blobs, str(row["blob"])
     data = await blobs.get(key)
     await blobs.delete(key)
     assert "its file is missing" in (await verify(app)).faults[0]
@@ -163,7 +163,7 @@ async def test_closing_balances_must_follow_from_the_charges(app: AppFixture) ->
     await run_image(app, app.key)
     await sweep(app, ALL, 500)
     change = {"account_id": app.account.id, "balance": -1, "entries": 1}
-    await app.product.database.write(many("closing_balance_set", **change))
+    await app.database.write(many("closing_balance_set", **change))
     faults = (await verify(app)).faults
     assert f"{app.account.id}: closing balance differs from the archived charges" in faults
     assert any("balance differs from the sum" in fault for fault in await app.faults())
@@ -172,9 +172,9 @@ async def test_closing_balances_must_follow_from_the_charges(app: AppFixture) ->
 async def test_an_export_has_the_archived_records_of_its_account(app: AppFixture) -> None:
     run, other = await run_image(app, app.key), await run_image(app, app.other)
     await sweep(app, ALL, 500)
-    product = app.product
+    application = app.server
     data = b"".join(
-        [piece async for piece in export_account(product.database, product.blobs, app.account.id)]
+        [piece async for piece in export_account(application.database, application.blobs, app.account.id)]
     )
     with zipfile.ZipFile(io.BytesIO(data)) as opened:
         text = opened.read("archive.jsonl")
@@ -191,7 +191,7 @@ async def test_erasure_reaches_the_archive(app: AppFixture) -> None:
         await run_image(app, key)
     account_id = app.account.id
     await sweep(app, ALL, 500)
-    database = app.product.database
+    database = app.database
     await database.write(many("account_deletion_set", id=account_id, closing_at=1))
     assert await database.write(deletion.erase(account_id))
     head = (await verify(app)).head
@@ -208,8 +208,8 @@ async def test_erasure_reaches_the_archive(app: AppFixture) -> None:
 
 
 async def files(app: AppFixture) -> AsyncIterator[bytes]:
-    async for row in ArchiveReader(app.product.database, app.product.blobs).rows():
-        yield await app.product.blobs.get(str(row["blob"]))
+    async for row in ArchiveReader(app.database, app.server.blobs).rows():
+        yield await app.server.blobs.get(str(row["blob"]))
 
 
 async def test_a_record_that_changed_meanwhile_stays(
@@ -221,25 +221,25 @@ async def test_a_record_that_changed_meanwhile_stays(
     stored = []
 
     async def change_first(plan: Any) -> bool:
-        await app.product.database.write(many("retention_media_expire", id=run["id"]))
+        await app.database.write(many("retention_media_expire", id=run["id"]))
         stored.append(plan)
         return await write(plan)
 
     monkeypatch.setattr(retaining.writer, "write", change_first)
-    assert (await retaining.sweep(await app.product.database.read(now()) + 9 * DAY_US))["predictions"] == 0
+    assert (await retaining.sweep(await app.database.read(now()) + 9 * DAY_US))["predictions"] == 0
     assert stored
     assert (await app.client.get(PREDICTION.format(run["id"]), headers=app.bearer)).status_code == 200
     check = await verify(app)
     assert (check.segments, check.faults) == (0, [])
-    assert not await app.product.database.read(many("archive_staged", limit=1))
+    assert not await app.database.read(many("archive_staged", limit=1))
 
 
 @pytest.mark.parametrize("either", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
 async def test_one_server_sweeps_at_a_time(app: AppFixture) -> None:
     await run_image(app, app.key)
-    first, second = sweeper(app, ALL, app.product.scheduler.boot), sweeper(app, ALL)
+    first, second = sweeper(app, ALL, app.server.scheduler.boot), sweeper(app, ALL)
     await first.keep_lease()
-    time_us = await app.product.database.read(now()) + 500 * DAY_US
+    time_us = await app.database.read(now()) + 500 * DAY_US
     with pytest.raises(SweepLeaseLost):
         await second.sweep(time_us)
     assert (await first.sweep(time_us))["predictions"] == 1
@@ -270,9 +270,9 @@ async def test_batches_are_bounded(app: AppFixture, monkeypatch: pytest.MonkeyPa
             yield from ledger.hold(app.account.id, hold_id, 7)
             yield from ledger.capture(hold_id, 7, entry)
 
-    await app.product.database.write(charge())
+    await app.database.write(charge())
     assert (await sweep(app, ALL, 500))["ledger"] == 10
-    rows = [row async for row in ArchiveReader(app.product.database, app.product.blobs).rows()]
+    rows = [row async for row in ArchiveReader(app.database, app.server.blobs).rows()]
     assert [row["records"] for row in rows if row["kind"] == "ledger"] == [10, 10, 6]
     assert (await verify(app)).faults == []
     assert await app.faults() == ()

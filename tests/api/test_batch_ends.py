@@ -35,21 +35,21 @@ async def line_is_charged(gateway: Gateway) -> int:
     (call,) = await gateway.settled(1)
     assert call["status"] == "succeeded"
     async with asyncio.timeout(60):
-        while gateway.app.product.batch_processor._running:  # noqa: ASYNC110 - a task without an event
+        while gateway.app.server.batch_processor._running:  # noqa: ASYNC110 - a task without an event
             await asyncio.sleep(0.005)
     return money.parse_usd(call["cost_usd"])
 
 
 async def end_without_another_try(gateway: Gateway, batch_id: str, outcome: BatchOutcome) -> None:
     """End a batch, and release its line from the dead server."""
-    processor = gateway.app.product.batch_processor
+    processor = gateway.app.server.batch_processor
 
     def end() -> Transaction[None]:
         yield from lines.decide(batch_id, outcome)
         yield Query("batch_lines_renew", {"holder": processor._boot, "lease": -1_000_000})
         yield Query("batch_lines_reclaim", {"holder": "another"})
 
-    await gateway.app.product.database.write(end())
+    await gateway.app.database.write(end())
     processor.wake()
 
 
@@ -76,10 +76,10 @@ async def test_a_limited_key_gets_the_result_of_its_charged_line(dying: Gateway,
     scope = Scope(services=("acme/small",)) if "models" in limits else Scope()
     granted = Rights.RUN if "run" in limits else None
     result = keys.create(dying.app.account.id, scope, granted=granted)
-    key = await dying.app.product.database.write(result)
+    key = await dying.app.database.write(result)
     batch = await create_batch(dying, [chat_line("a")], key=key.api_key)
     await line_is_charged(dying)
-    await dying.app.product.database.write(keys.revoke(key.id))
+    await dying.app.database.write(keys.revoke(key.id))
     await end_without_another_try(dying, batch.id, "failed")
     done = await finished_batch(dying, batch)
     assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
@@ -115,13 +115,13 @@ async def test_a_charged_line_without_a_result_is_refunded(
         raise FailpointHit("the response is not stored")
 
     before = money.parse_usd((await dying.app.balance())[0])
-    key = await dying.app.product.database.write(keys.create(dying.app.account.id))
+    key = await dying.app.database.write(keys.create(dying.app.account.id))
     with monkeypatch.context() as patch:
         patch.setattr(idempotency, "finish", failing)
         batch = await create_batch(dying, [chat_line("a")], key=key.api_key)
         assert await line_is_charged(dying) > 0
     if reason == "key":
-        await dying.app.product.database.write(keys.revoke(key.id))
+        await dying.app.database.write(keys.revoke(key.id))
     else:
         dying.acme.mode = "refuse"
     await end_without_another_try(dying, batch.id, "failed")
@@ -141,8 +141,8 @@ async def test_a_batch_without_its_input_ends(dying: Gateway, monkeypatch: pytes
         patch.setattr(idempotency, "finish", failing)
         batch = await create_batch(dying, [chat_line("a")])
         await line_is_charged(dying)
-    rows = await dying.app.product.database.read(many("batches_open", limit=1))
-    await dying.app.product.files.blobs.delete(str(rows[0]["input_blob"]))
+    rows = await dying.app.database.read(many("batches_open", limit=1))
+    await dying.app.server.files.blobs.delete(str(rows[0]["input_blob"]))
     await end_without_another_try(dying, batch.id, "expired")
     assert (await finished_batch(dying, batch)).status == "expired"
 

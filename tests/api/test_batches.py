@@ -118,7 +118,7 @@ async def test_a_batch_runs_every_line_and_charges_it_once(any_database_gateway:
     assert (await gateway.app.balance())[1] == "0.00"
     assert await gateway.app.faults() == ()
     scope = line_ids.scope_id(gateway.app.account.id, CHAT, f"{batch.id}/1/0")
-    copies = await gateway.app.product.database.read(many("idempotency_get", id=scope))
+    copies = await gateway.app.database.read(many("idempotency_get", id=scope))
     assert len(copies) == 0, "the answer is stored once"
 
 
@@ -241,12 +241,12 @@ async def test_limits_of_a_key_on_models_hold_in_its_batches(gateway: Gateway) -
 
 async def test_a_revoked_key_ends_its_batches(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
-    row = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+    row = await gateway.app.database.write(keys.create(gateway.app.account.id))
     gateway.acme.mode = "wait"
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)], key=row.api_key)
     async with asyncio.timeout(60):
         await gateway.acme.asked.wait()
-    await gateway.app.product.database.write(keys.revoke(row.id))
+    await gateway.app.database.write(keys.revoke(row.id))
     gateway.acme.mode = "well"
     gateway.acme.go_on.set()
     done = await finished_batch(gateway, batch)
@@ -265,7 +265,7 @@ async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
     batch = await create_batch(gateway, [chat_line("a")])
     await finished_batch(gateway, batch)
     result = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
-    run_only = (await gateway.app.product.database.write(result)).api_key
+    run_only = (await gateway.app.database.write(result)).api_key
     for key in (run_only, gateway.app.other):
         client = gateway.openai(key)
         assert [each.id async for each in client.batches.list()] == []
@@ -412,7 +412,7 @@ async def test_batches_are_exported_and_erased(any_database_gateway: Gateway) ->
         for name in ("erase_batch_lines", "erase_batches"):
             yield Query(name, {"account_id": account_id})
 
-    await gateway.app.product.database.write(erase())
+    await gateway.app.database.write(erase())
     assert [each.id async for each in gateway.openai().batches.list()] == []
 
 

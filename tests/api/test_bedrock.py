@@ -167,7 +167,7 @@ async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path) -> None
 
 async def test_models_and_inference_profiles_are_listed(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, _):
-        (server,) = gateway.app.product.gateway_runtime.gateway.router.servers()
+        (server,) = gateway.app.server.gateway_runtime.gateway.router.servers()
         assert {model.name: set(model.capabilities) for model in server.listing()} == {
             "amazon.nova-micro-v1:0": {"chat"},
             "amazon.titan-embed-text-v2:0": {"embeddings"},

@@ -1,4 +1,4 @@
-"""The product on an object store: results, uploads, save paths, links, and outages."""
+"""The server on an object store: results, uploads, save paths, links, and outages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def paint(app: AppFixture, prompt: str = "a fox") -> str:
 
 
 async def listing(app: AppFixture) -> list[str]:
-    return [info.key async for info in app.product.uploads.list()]
+    return [info.key async for info in app.server.uploads.list()]
 
 
 async def forget(app: AppFixture, folder: Path) -> None:
@@ -86,8 +86,8 @@ async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: 
 async def test_a_result_whose_bytes_are_gone_is_not_found(tmp_path: Path) -> None:
     async with on_s3(tmp_path) as app:
         url = await paint(app)
-        result = await app.product.media.find(url.rpartition("/")[2])
-        assert await app.product.blobs.delete(result.blob)
+        result = await app.server.media.find(url.rpartition("/")[2])
+        assert await app.server.blobs.delete(result.blob)
         for call in (app.client.get, app.client.head):
             assert (await call(url)).status_code == 404
 
@@ -126,7 +126,7 @@ async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: P
         other = bearer(app.other)
         await app.client.get("/create_and_upload_image", params=SMALL, headers=other)
         assert len(await listing(app)) == 2, "each account has a prefix of its own"
-        name = app.product.settings.upload_url.removeprefix("s3://").partition("/")[0]
+        name = app.settings.upload_url.removeprefix("s3://").partition("/")[0]
         target = f"/{name}/uploads/{app.account.id}/a/fox.png"
         assert (await asyncio.to_thread(fetched, target))[0] == 403
 
@@ -194,7 +194,7 @@ def left_behind(folder: Path) -> list[Path]:
 
 async def names(app: AppFixture) -> int:
     """Return the number of files in the database."""
-    row = await app.product.database.read(one("media_usage", account_id=app.account.id))
+    row = await app.database.read(one("media_usage", account_id=app.account.id))
     return int(row["used"]) if row is not None else 0
 
 

@@ -34,7 +34,7 @@ async def test_outputs_are_signed_and_equal_without_the_signature(tmp_path: Path
                 assert reader.get_validation_state() == "Valid"
             text = embed.extract(data)
             assert text is not None
-            assert app.product.signer.read(text).valid
+            assert app.server.signer.read(text).valid
         assert outputs[0] != outputs[1]
         assert c2pa_removal.remove(outputs[0]) == c2pa_removal.remove(outputs[1])
         await signed_in(app)

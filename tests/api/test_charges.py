@@ -180,7 +180,7 @@ async def test_rows_without_stored_lines_are_shown_without_a_sum(gateway: Gatewa
     await gateway.chat("say 3 words")
     await gateway.settled()
     account_id = gateway.app.account.id
-    await gateway.app.product.database.write(many("erase_descriptions", account_id=account_id))
+    await gateway.app.database.write(many("erase_descriptions", account_id=account_id))
     page = (await gateway.app.client.get("/api/account/ledger", headers=gateway.headers)).json()["entries"]
     assert [(entry["kind"], entry["charge"]) for entry in page] == [("chat", None), ("credit", None)]
 
@@ -203,7 +203,7 @@ async def test_operators_income_counts_a_prepaid_chat_once(gateway: Gateway) -> 
     cost = micros(answer.json()["cost"])
     assert cost > 0
     await gateway.settled(1)
-    rows = await gateway.app.product.database.read(queries.by_engine(DAY_US))
+    rows = await gateway.app.database.read(queries.by_engine(DAY_US))
     assert {row.engine: row.earned for row in rows} == {"relay": cost, "acme/small": 0}
     operator = bearer(await gateway.app.operator_key())
     figures = (await gateway.app.client.get("/api/operator/figures", headers=operator)).json()

@@ -17,7 +17,7 @@ TEXT = "&" * 300_000
 
 async def chat_of(app: AppFixture, *texts: str) -> str:
     """Create a chat with answers over the API; return its id."""
-    store = ChatStore(app.product.database, app.product.gateway_runtime.conversations)
+    store = ChatStore(app.database, app.server.gateway_runtime.conversations)
     chat_id = await store.create(Tenant(app.account.id), "Large", "acme/small")
     for text in texts:
         item: dict[str, Any] = {"type": "message", "role": "assistant", "content": text}

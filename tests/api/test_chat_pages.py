@@ -96,7 +96,7 @@ async def test_answer_is_streamed_stored_and_charged(any_database_gateway: Gatew
     items = await gateway.openai().conversations.items.list(conversation_id, order="asc")
     assert [getattr(item, "role", "") for item in items.data] == ["user", "assistant"] * 2
     own = {"account_id": gateway.app.account.id, "after": "", "limit": 10}
-    rows = await gateway.app.product.database.read(many("export_conversation_items", **own))
+    rows = await gateway.app.database.read(many("export_conversation_items", **own))
     assert json.loads(rows[1]["detail"])["model"] == "acme/small"
     assert await gateway.app.faults() == ()
 
@@ -135,7 +135,7 @@ async def test_stop_ends_the_call_and_charges_what_was_delivered(any_database_ga
 
 
 async def test_answer_of_a_removed_member_is_stopped(gateway: Gateway) -> None:
-    app, write = gateway.app, gateway.app.product.database.write
+    app, write = gateway.app, gateway.app.database.write
     eve = await write(accounts.create("eve@example.com"))
     member = await write(members.add(app.account.id, eve.id, "member", "operator"))
     await signed_in(app, eve)
@@ -276,7 +276,7 @@ async def test_server_that_ends_keeps_what_was_answered(gateway: Gateway) -> Non
             await asyncio.sleep(0.01)
     refused = await person.ask("And now?", where)
     assert "A response to this conversation is being made" in refused.json()["error"]
-    await gateway.app.product.gateway_runtime.answers.close()
+    await gateway.app.server.gateway_runtime.answers.close()
     page = await person.page(where)
     assert ("word" in page, "Stopped." in page) == (True, True)
     assert (await gateway.settled())[0]["status"] == "left"

@@ -150,12 +150,12 @@ async def test_an_absent_server_ends_the_answer_with_the_reason(tmp_path: Path) 
 async def test_only_operators_use_a_server_that_is_not_for_all(tmp_path: Path) -> None:
     async with weather() as (url, cities), chatting(tmp_path, url=url, accounts="operators") as (gateway, _):
         app = gateway.app
-        ann = await app.product.database.write(accounts.create("ann@example.com", credit=50_000_000))
+        ann = await app.database.write(accounts.create("ann@example.com", credit=50_000_000))
         person = ChatUser(gateway, await signed_in(app, ann))
         await person.asked("@weather Will it snow?")
         assert "tools" not in gateway.acme.seen[-1].document
         assert 'value="weather"' not in await person.page("/chat")
-        operator = await app.product.database.write(
+        operator = await app.database.write(
             accounts.create("op@example.com", credit=50_000_000, operator=True)
         )
         person = ChatUser(gateway, await signed_in(app, operator))

@@ -38,7 +38,7 @@ async def test_a_clock_that_jumps_two_days_changes_nothing(
     app = any_database_app
     await signed_in(app)
     expiring = keys.create(app.account.id, expires_at=steady_clock()() + DAY_US)
-    short = (await app.product.database.write(expiring)).api_key
+    short = (await app.database.write(expiring)).api_key
     before = [await queued(app, number) for number in range(RUNS)]
     set_clock(monkeypatch, days)
     after = [await queued(app, number) for number in range(RUNS, 2 * RUNS)]

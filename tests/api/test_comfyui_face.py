@@ -140,7 +140,7 @@ class ServerWithScript:
 
 @contextlib.asynccontextmanager
 async def running_server(folder: Path, **changes: Any) -> AsyncIterator[ServerWithScript]:
-    """The whole product on a real loopback port."""
+    """A server on a real loopback port."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     with listener:
@@ -188,17 +188,17 @@ async def test_the_script_that_reads_the_history_gets_its_picture(stage: ServerW
 
 async def test_viewed_image_is_signed_and_equals_the_run_output(stage: ServerWithScript) -> None:
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
-    product = stage.app.product
+    application = stage.app.server
     _, result = await asyncio.to_thread(stage.script.pictures, mixed)
-    page, _ = await product.predictions.page(
+    page, _ = await application.predictions.page(
         Tenant(stage.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
     assert page[0].output is not None
     assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
     for index, name in enumerate(("9", "1")):
-        signed = product.signer.read(embed.extract(result[name][0]) or "")
+        signed = application.signer.read(embed.extract(result[name][0]) or "")
         assert (signed.valid, signed.manifest.index, signed.manifest.quality) == (True, index, "preview")
-    assert [await product.blobs.get(file.blob) for file in page[0].output.files] == [
+    assert [await application.blobs.get(file.blob) for file in page[0].output.files] == [
         result["9"][0],
         result["1"][0],
     ]
@@ -260,7 +260,7 @@ async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: ServerWithScri
 async def test_queue_lists_the_running_prompt_which_can_be_interrupted(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
-        client, hub = app.client, app.product.workflows.hub
+        client, hub = app.client, app.server.workflows.hub
         with hub.open(Tenant(app.operator.id, keyless=True), "me") as socket:
             response = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
             prompt_id = response.json()["prompt_id"]
@@ -270,10 +270,10 @@ async def test_queue_lists_the_running_prompt_which_can_be_interrupted(tmp_path:
             assert (item[1], item[2]) == (prompt_id, PAINT)
             assert (await client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 1}}
             assert (await client.get(f"/history/{prompt_id}")).json() == {}
-            prediction = (
-                await app.product.predictions.page(Tenant(app.operator.id), PredictionFilter(), 1, None)
-            )[0][0]
-            async for event in app.product.predictions.events(prediction):
+            prediction = (await app.predictions.page(Tenant(app.operator.id), PredictionFilter(), 1, None))[
+                0
+            ][0]
+            async for event in app.predictions.events(prediction):
                 if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                     break
             assert (await client.post("/interrupt", json={"prompt_id": "another"})).status_code == 200
@@ -342,9 +342,9 @@ async def test_deleted_history_stays_deleted_after_a_restart(either: Path) -> No
         assert await history(app.client) == ["a", "b", "c"]
         await app.client.post("/history", json={"delete": ["b"]})
         assert (await app.client.get("/history/b")).json() == {}
-        settings = app.product.settings
-    product = bootstrap.build(settings, app_catalog.models_document())
-    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+        settings = app.settings
+    application = bootstrap.build(settings, app_catalog.models_document())
+    async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
         assert await history(visitor) == ["a", "c"]
         assert (await visitor.get("/history/a")).json()["a"]["status"]["completed"] is True
         await visitor.post("/history", json={"clear": True})
@@ -483,7 +483,7 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: ServerWith
     other = await app.client.post("/prompt", json={"prompt": PAINT, "front": True}, headers=headers)
     assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
     scope = idempotency.scope_id(app.account.id, "POST", "/prompt", "k")
-    await app.product.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
+    await app.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
     response = await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
     assert response.json() == first.json()
 

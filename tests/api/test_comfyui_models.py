@@ -37,7 +37,7 @@ async def using(
         app = await stack.enter_async_context(
             running_app(folder, app_catalog.models_document(), comfyui_urls=urls)
         )
-        await app.product.availability.refresh()
+        await app.server.availability.refresh()
         yield app, comfys
 
 
@@ -180,13 +180,13 @@ async def test_models_follow_the_checkpoints_of_the_server(
 ) -> None:
     app, comfy = server_with_checkpoints
     comfy.installed = dataclasses.replace(TWO, checkpoints=(PONY, "dreamshaper_8.safetensors"))
-    await app.product.availability.refresh()
-    assert set(app.product.catalog.discovered) == {"comfyui/Pony-Diffusion-v6", "comfyui/dreamshaper_8"}
+    await app.server.availability.refresh()
+    assert set(app.server.catalog.discovered) == {"comfyui/Pony-Diffusion-v6", "comfyui/dreamshaper_8"}
     assert (await run(app)).status_code == 404
     assert (await run(app, "comfyui/dreamshaper_8")).status_code in (200, 201)
     await comfy.stop()
-    await app.product.availability.refresh()
-    assert app.product.catalog.discovered == {}
+    await app.server.availability.refresh()
+    assert app.server.catalog.discovered == {}
 
 
 async def test_servers_share_runs_and_skip_those_without_model(
@@ -195,7 +195,7 @@ async def test_servers_share_runs_and_skip_those_without_model(
     other = InstalledFiles(checkpoints=("dreamshaper_8.safetensors",))
     moved = InstalledFiles(checkpoints=(f"xl/{XL}",))
     async with using(tmp_path, TWO, moved, other, monkeypatch=monkeypatch) as (app, (first, second, third)):
-        assert list(app.product.catalog.discovered).count(MODEL) == 1
+        assert list(app.server.catalog.discovered).count(MODEL) == 1
         holds = [first.hold("KSampler"), second.hold("KSampler")]
         runs = [asyncio.create_task(run(app, seed=seed)) for seed in (1, 2)]
         await asyncio.gather(*(hold.reached.wait() for hold in holds))
@@ -216,8 +216,8 @@ async def test_run_moves_from_a_dead_server_before_it_starts(
         assert (await run(app, seed=2)).status_code in (200, 201)
         assert (await run(app, seed=3)).status_code in (200, 201)
         assert len(second.history) >= 2
-        await app.product.availability.refresh()
-        assert app.product.availability("comfyui-image").detail.endswith(second.url)
+        await app.server.availability.refresh()
+        assert app.server.availability("comfyui-image").detail.endswith(second.url)
 
 
 def test_ids_are_sanitized_and_unique_within_a_server() -> None:

@@ -152,7 +152,7 @@ async def test_reload_names_restart_settings_and_applies_the_rest(
         assert message.endswith("a restart is needed for port, queue_limit, [gateway] cache")
         assert "was reloaded: [gateway] retries, [prices]" in caplog.text
         assert await server.cost() == "0.05"
-        assert server.gateway.app.product.gateway_runtime.gateway.policy.retries == 1
+        assert server.gateway.app.server.gateway_runtime.gateway.policy.retries == 1
 
 
 async def test_reloaded_upstream_lists_its_models_before_serving(
@@ -193,5 +193,5 @@ async def test_reload_request_reports_changes_or_none(
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
     async with running_configured(tmp_path) as server:
-        server.gateway.app.product.operator.reloader.request()
+        server.gateway.app.server.operator.reloader.request()
         assert "nothing has changed" in await until_logged(caplog, "was read again")

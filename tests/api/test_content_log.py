@@ -40,7 +40,7 @@ async def switch(gateway: Gateway, days: int) -> None:
 
 async def read_log(gateway: Gateway) -> list[dict[str, Any]]:
     """The log, newest first, once it is written."""
-    recorder = gateway.app.product.gateway_runtime.gateway.contents
+    recorder = gateway.app.server.gateway_runtime.gateway.contents
     assert recorder is not None
     await recorder.drain()
     answer = await gateway.app.client.get(f"{PATH}/calls", headers=gateway.headers)
@@ -50,7 +50,7 @@ async def read_log(gateway: Gateway) -> list[dict[str, Any]]:
 async def call(gateway: Gateway, **more: Any) -> str:
     """Make a call with a key that is not cached; return its id."""
     headers = more.pop("headers", {})
-    key = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+    key = await gateway.app.database.write(keys.create(gateway.app.account.id))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], **more}
     path = "/v1/responses" if "input" in more else "/v1/chat/completions"
     answer = await gateway.app.client.post(path, json=body, headers={**bearer(key.api_key), **headers})
@@ -87,11 +87,9 @@ async def test_contents_are_sealed_and_masked(gateway: Gateway) -> None:
     await read_log(gateway)
     body = (await app.client.get(f"{PATH}/calls/{name}", headers=app.bearer)).json()
     assert json.loads(body["request"])["messages"][0]["content"] == "[EMAIL]"
-    rows = await app.product.database.read(
-        many("export_content_log", account_id=app.account.id, after="", limit=9)
-    )
+    rows = await app.database.read(many("export_content_log", account_id=app.account.id, after="", limit=9))
     assert "EMAIL" not in str([dict(row) for row in rows])
-    other = ContentLog(app.product.database, b"another server's key, 32 bytes!!")
+    other = ContentLog(app.database, b"another server's key, 32 bytes!!")
     with pytest.raises(errors.NotConfigured, match=r"server\.key"):
         await other.get(app.account.id, name)
 
@@ -101,7 +99,7 @@ async def test_only_the_account_may_read_and_manage_it(gateway: Gateway) -> None
     await switch(gateway, 1)
     name = await call(gateway)
     await read_log(gateway)
-    reader = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
+    reader = await app.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
     for method, path in (
         ("GET", ""),
         ("PUT", ""),
@@ -126,7 +124,7 @@ async def test_only_the_account_may_read_and_manage_it(gateway: Gateway) -> None
 
 async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) -> None:
     app = gateway.app
-    log = app.product.gateway_runtime.gateway.contents
+    log = app.server.gateway_runtime.gateway.contents
     assert log is not None
     for name, days in (("req_old", -1), ("req_new", 1)):
         await log.log.write(
@@ -139,9 +137,9 @@ async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) 
     with zipfile.ZipFile(io.BytesIO(archive.content)) as files:
         (line,) = files.read("content-log.jsonl").splitlines()
     assert json.loads(line)["response"] == "Grüße"
-    await app.product.database.write(deletion.close(app.account, -1))
-    await app.product.database.write(deletion.erase(app.account.id))
-    assert not await app.product.database.read(
+    await app.database.write(deletion.close(app.account, -1))
+    await app.database.write(deletion.erase(app.account.id))
+    assert not await app.database.read(
         many("export_content_log", account_id=app.account.id, after="", limit=9)
     )
 

@@ -62,7 +62,7 @@ async def test_conversation_is_created_read_changed_and_deleted(any_database_gat
     assert deleted.model_dump() == {"id": result.id, "deleted": True, "object": "conversation.deleted"}
     with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{result.id}' not found"):
         await client.conversations.retrieve(result.id)
-    database = any_database_gateway.app.product.database
+    database = any_database_gateway.app.database
     left = {"account_id": any_database_gateway.app.account.id, "after": "", "limit": 10}
     assert list(await database.read(many("export_conversation_items", **left))) == []
 
@@ -313,7 +313,7 @@ async def test_lock_of_a_stopped_server_is_taken_over(any_database_gateway: Gate
     gateway = any_database_gateway
     talk = await gateway.openai().conversations.create()
     row: Any = {"account_id": gateway.app.account.id, "id": talk.id, "life": 1, "lock_id": "req_1"}
-    result = await gateway.app.product.database.write(
+    result = await gateway.app.database.write(
         many("conversation_lock", **{**row, "holder": "boot_of_a_stopped_server"})
     )
     assert [each["id"] for each in result] == [talk.id]
@@ -404,7 +404,7 @@ async def test_other_account_finds_no_conversation(gateway: Gateway) -> None:
 async def test_key_without_account_read_finds_its_own_only(gateway: Gateway) -> None:
     mine = await gateway.openai().conversations.create(items=[HELLO])
     result = keys.create(gateway.app.account.id, granted=Rights.RUN)
-    key = (await gateway.app.product.database.write(result)).api_key
+    key = (await gateway.app.database.write(result)).api_key
     client = gateway.openai(key)
     own = await client.conversations.create(items=[HELLO])
     assert (await client.conversations.retrieve(own.id)).id == own.id
@@ -429,7 +429,7 @@ async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) ->
         left = await gateway.app.client.request("DELETE", "/api/account", json=sure, headers=gateway.headers)
         assert left.status_code == 202
         mine_left: Any = {"account_id": gateway.app.account.id}
-        usage = await gateway.app.product.database.read(many("conversation_usage", **mine_left))
+        usage = await gateway.app.database.read(many("conversation_usage", **mine_left))
         assert usage[0]["conversations"] == 0
         answer = await gateway.app.client.get(
             f"/v1/conversations/{theirs.id}", headers=bearer(gateway.app.other)

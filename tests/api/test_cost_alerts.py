@@ -79,7 +79,7 @@ async def create(gateway: Gateway, url: str, usd: str, **more: Any) -> dict[str,
 async def sweep(gateway: Gateway, schedule: RetrySchedule | None = None) -> list[dict[str, Any]]:
     """Count without delay and send; return the alerts."""
     await gateway.settled()
-    alerts = bootstrap.cost_alerts(gateway.app.product)
+    alerts = bootstrap.cost_alerts(gateway.app.server)
     alerts.schedule = schedule or alerts.schedule
     await alerts.sweep(lag_us=0)
     await alerts.sent()
@@ -97,7 +97,7 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
         await gateway.chat()
         await gateway.settled(2)
         (row,) = await sweep(gateway)
-        day, _ = period_of("day", await app.product.database.read(now()))
+        day, _ = period_of("day", await app.database.read(now()))
         assert (row["spent_usd"], row["sent_for"], row["error"]) == ("0.0076", day, None)
         (response,) = messages.documents
         assert response.pop("reached_at").startswith(day)
@@ -112,7 +112,7 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
             "spent_usd": "0.0076",
         }
         headers, body = messages.seen[0]
-        secret = await app.product.webhook_secrets.of(app.account.id)
+        secret = await app.server.webhook_secrets.of(app.account.id)
         signed = signature(secret, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
         assert headers["webhook-signature"] == signed
         await gateway.chat()
@@ -123,7 +123,7 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
 
 async def test_a_key_has_an_alert_of_its_own(gateway: Gateway) -> None:
     app = gateway.app
-    second = await app.product.database.write(keys.create(app.account.id))
+    second = await app.database.write(keys.create(app.account.id))
     async with receiver() as each:
         await create(gateway, each.url, "0.003", key=second.id, period="month")
         await gateway.chat()
@@ -138,8 +138,8 @@ async def test_a_key_has_an_alert_of_its_own(gateway: Gateway) -> None:
 async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) -> None:
     app = gateway.app
     scope = keys.Scope(budget_day=13_000)
-    old = await app.product.database.write(keys.create(app.account.id, scope))
-    new = await app.product.database.write(keys.roll(app.account.id, old.id, keep_us=DAY_US))
+    old = await app.database.write(keys.create(app.account.id, scope))
+    new = await app.database.write(keys.roll(app.account.id, old.id, keep_us=DAY_US))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], "max_tokens": 9}
 
     async def chat(key: NewKey) -> httpx.Response:
@@ -183,7 +183,7 @@ async def test_no_account_waits_for_the_receivers_of_another(
         for key in (app.key, app.other):
             await app.client.post("/v1/chat/completions", json=chat, headers=bearer(key))
         await gateway.settled()
-        alerts = bootstrap.cost_alerts(app.product)
+        alerts = bootstrap.cost_alerts(app.server)
         monkeypatch.setattr(alerts, "sweep", partial(alerts.sweep, lag_us=0))
         sweeping = asyncio.create_task(alerts.run(0.05))
         try:
@@ -215,7 +215,7 @@ async def test_alerts_are_the_accounts_own_and_valid(gateway: Gateway) -> None:
         strange = await app.client.delete(f"{PATH}/{key}", headers=bearer(app.other))
         assert strange.status_code == 404
     assert (await app.client.get(PATH, headers=bearer(app.other))).json() == {"alerts": []}
-    reader = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
+    reader = await app.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
     assert (await app.client.get(PATH, headers=bearer(reader.api_key))).status_code == 403
     valid = {"period": "day", "threshold_usd": "1", "url": "https://example.com/"}
     for wrong in (
@@ -233,6 +233,6 @@ async def test_alerts_are_the_accounts_own_and_valid(gateway: Gateway) -> None:
     gone = await app.client.delete(f"{PATH}/{alert['id']}", headers=app.bearer)
     assert gone.status_code == 204
     await create(gateway, "https://example.com/", "1")
-    await app.product.database.write(deletion.close(app.account, -1))
-    await app.product.database.write(deletion.erase(app.account.id))
-    assert not await app.product.database.read(many("alerts_of", account_id=app.account.id))
+    await app.database.write(deletion.close(app.account, -1))
+    await app.database.write(deletion.erase(app.account.id))
+    assert not await app.database.read(many("alerts_of", account_id=app.account.id))

@@ -144,7 +144,7 @@ async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> 
     ]
     again = await import_file(app, f"all.{packing}", data, folder="in")
     assert (again["created"], again["updated"], again["skipped"]) == (0, 0, 7)
-    assert list((app.product.settings.data_dir / "tmp").iterdir()) == []
+    assert list((app.settings.data_dir / "tmp").iterdir()) == []
     # An import of pages alone still skips them.
     plain = await app.client.post("/api/import", content=zip_of(files.items()), headers=app.bearer)
     assert (plain.json()["created"], plain.json()["skipped"]) == (1, 7)
@@ -181,7 +181,7 @@ async def test_export_and_import_give_the_same_pages(app: AppFixture) -> None:
 async def test_broken_file_changes_nothing(app: AppFixture, name: str, data: bytes, words: str) -> None:
     assert words in (await import_file(app, name, data, 400))["error"]
     assert await slugs(app) == []
-    assert list((app.product.settings.data_dir / "tmp").iterdir()) == []
+    assert list((app.settings.data_dir / "tmp").iterdir()) == []
 
 
 async def test_form_names_its_file_and_kind(app: AppFixture) -> None:

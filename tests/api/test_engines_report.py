@@ -42,9 +42,7 @@ async def app_with_comfyui(tmp_path: Path, comfy: Comfy) -> AsyncIterator[AppFix
 
 async def operator_key(app: AppFixture, scope: Scope | None = None) -> str:
     return (
-        await app.product.database.write(
-            keys.create(app.operator.id, scope, granted=None if scope else rights.ALL)
-        )
+        await app.database.write(keys.create(app.operator.id, scope, granted=None if scope else rights.ALL))
     ).api_key
 
 

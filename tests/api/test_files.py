@@ -140,7 +140,7 @@ async def test_wrong_file_name_is_refused(gateway: Gateway, name: str) -> None:
 async def stored_files(gateway: Gateway) -> list[Any]:
     """Return the files of the first account."""
     result = many("export_files", account_id=gateway.app.account.id, after="", limit=100)
-    return list(await gateway.app.product.database.read(result))
+    return list(await gateway.app.database.read(result))
 
 
 async def test_quotas_of_files_refuse_and_change_nothing(tmp_path: Path) -> None:
@@ -171,12 +171,12 @@ async def test_an_expired_file_is_gone(gateway: Gateway) -> None:
     await expire(gateway, result.id)
     with pytest.raises(openai.NotFoundError):
         await client.files.retrieve(result.id)
-    await gateway.app.product.files.sweep()
+    await gateway.app.server.files.sweep()
     assert await stored_files(gateway) == []
 
 
 async def expire(gateway: Gateway, file_id: str) -> None:
-    path = gateway.app.product.settings.data_dir / "sixfold.db"
+    path = gateway.app.settings.data_dir / "sixfold.db"
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE account_file SET expires_at = 1 WHERE id = ?", (file_id,))
 
@@ -215,7 +215,7 @@ async def test_files_of_others_do_not_exist(any_database_gateway: Gateway) -> No
     gateway = any_database_gateway
     result = await gateway.openai().files.create(file=("a", b"secret"), purpose="batch")
     runner = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
-    run_only = (await gateway.app.product.database.write(runner)).api_key
+    run_only = (await gateway.app.database.write(runner)).api_key
     for key in (gateway.app.other, run_only):
         client = gateway.openai(key)
         assert [each.id async for each in client.files.list()] == []
@@ -249,7 +249,7 @@ async def test_files_are_exported_and_erased(any_database_gateway: Gateway) -> N
         (row,) = [json.loads(line) for line in result.read("files.jsonl").splitlines()]
         assert (row["id"], row["filename"]) == (output.id, "mine.txt")
         assert result.read(f"media/{row['media']}") == b"my words"
-    database, account_id = gateway.app.product.database, gateway.app.account.id
+    database, account_id = gateway.app.database, gateway.app.account.id
 
     def erase() -> Transaction[None]:
         for name in ("erase_files", "erase_file_parts", "erase_file_uploads", "erase_media"):

@@ -26,7 +26,7 @@ async def find(app: AppFixture, query: str) -> dict[str, list[dict[str, Any]]]:
 
 async def chat(app: AppFixture, title: str) -> str:
     """Create a chat of the first account; return its id."""
-    store = ChatStore(app.product.database, app.product.gateway_runtime.conversations)
+    store = ChatStore(app.database, app.server.gateway_runtime.conversations)
     return await store.create(Tenant(app.account.id), title, "acme/one")
 
 
@@ -51,7 +51,7 @@ async def test_search_shows_nothing_of_another_account(app: AppFixture) -> None:
     await put(app, "notes/owl", "# The owl\n\nSecret.\n")
     await run_model(app, "secret owl")
     await chat(app, "Secret owl")
-    eve = await app.product.database.write(accounts.create("eve@example.com"))
+    eve = await app.database.write(accounts.create("eve@example.com"))
     await signed_in(app, eve)
     for query in ("owl", "secret", ""):
         groups = await find(app, query)

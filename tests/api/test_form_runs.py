@@ -26,7 +26,7 @@ async def test_a_submitted_form_starts_a_run_with_typed_inputs(app: AppFixture) 
     answer = await app.client.post("/pages/forms/ra1", data=form)
     assert answer.status_code == 303
     assert (await app.client.get(answer.headers["location"])).status_code == 200
-    prediction = await app.product.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    prediction = await app.predictions.get_any(answer.headers["location"].rpartition("/")[2])
     assert prediction.inputs["seed"] == 7
     # A switch that is off is not sent.
     assert prediction.inputs["enable_safety_checker"] is False
@@ -38,7 +38,7 @@ async def test_the_form_of_the_start_page_names_its_model(app: AppFixture) -> No
     assert '<form class="generate" id="generate" method="post" action="/pages/forms"' in page.text
     answer = await app.client.post("/pages/forms", data={"csrf": csrf, "model": "anime", "prompt": "a fox"})
     assert answer.status_code == 303
-    prediction = await app.product.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    prediction = await app.predictions.get_any(answer.headers["location"].rpartition("/")[2])
     assert (prediction.model, prediction.inputs["prompt"]) == ("anime", "a fox")
     answer = await app.client.post("/pages/forms", data={"csrf": csrf, "prompt": "a fox"})
     assert answer.status_code == 404
@@ -54,7 +54,7 @@ async def test_files_of_a_form_are_stored_as_inputs(app: AppFixture, tmp_path: P
 
     answer = await submit("file.image_url", png)
     assert answer.status_code == 303, answer.text
-    prediction = await app.product.predictions.get_any(answer.headers["location"].rpartition("/")[2])
+    prediction = await app.predictions.get_any(answer.headers["location"].rpartition("/")[2])
     stored = await app.client.get(prediction.inputs["image_url"])
     assert stored.content == png
     for name, content, text in (
@@ -75,8 +75,8 @@ async def test_the_page_of_a_run_cancels_it_with_a_form(app: AppFixture) -> None
     assert (await app.client.post(f"{path}/cancel", data={"csrf": "x"})).status_code == 403
     answer = await app.client.post(f"{path}/cancel", data={"csrf": csrf})
     assert (answer.status_code, answer.headers["location"]) == (303, path)
-    prediction = await app.product.predictions.get_any(path.rpartition("/")[2])
-    assert (await app.product.predictions.wait(prediction, 30)).state is PredictionState.CANCELED
+    prediction = await app.predictions.get_any(path.rpartition("/")[2])
+    assert (await app.predictions.wait(prediction, 30)).state is PredictionState.CANCELED
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ async def test_a_result_becomes_a_post_that_others_remix(any_database_app: AppFi
     assert "a quiet harbour" in remix.text
     assert (await visitor.get(f"/catalog/anime?from={row['id']}")).status_code == 404
     assert (await visitor.get("/catalog/ra2?from=post_none")).status_code == 404
-    await app.product.database.write(refunds.refund(result["id"], "test"))
+    await app.database.write(refunds.refund(result["id"], "test"))
     assert (await visitor.get(where)).status_code == 404
 
 
@@ -51,7 +51,7 @@ async def test_an_unlisted_post_is_found_by_its_address_only(any_database_app: A
     assert "Remix" not in page.text
     for path in ("/gallery", "/gallery?tag=sea", "/api/posts", "/api/posts?tag=sea"):
         assert where.rpartition("/")[2] not in (await visitor.get(path)).text
-    other = await app.product.database.read(accounts.by_email("ben@example.com"))
+    other = await app.database.read(accounts.by_email("ben@example.com"))
     ben = await signed_in(app, other)
     assert (await app.client.post(f"{where}/delete", data={"csrf": ben})).status_code == 404
     ada = await signed_in(app)
@@ -70,7 +70,7 @@ async def test_a_name_belongs_to_one_account(any_database_app: AppFixture) -> No
     ).status_code == 400
     assert (await publish(app, csrf, result["id"])).status_code == 303
     assert 'value="ada"' in (await app.client.get(f"/gallery/publish?run={result['id']}")).text
-    other = await app.product.database.read(accounts.by_email("ben@example.com"))
+    other = await app.database.read(accounts.by_email("ben@example.com"))
     ben = await signed_in(app, other)
     assert (await publish(app, ben, result["id"])).status_code == 404, "a run of another account"
     headers = {"Authorization": f"Bearer {app.other}"}

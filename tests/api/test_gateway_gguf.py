@@ -41,7 +41,7 @@ async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterat
 
 def model_server(there: Gateway) -> GgufServer:
     result = next(
-        each for each in there.app.product.gateway_runtime.gateway.router.servers() if each.name == "own"
+        each for each in there.app.server.gateway_runtime.gateway.router.servers() if each.name == "own"
     )
     assert isinstance(result, GgufServer)
     return result

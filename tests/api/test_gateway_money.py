@@ -158,7 +158,7 @@ async def test_unread_stream_is_free_and_blames_no_server(
         [call] = await gateway.settled()
         assert (call["status"], call["cost_usd"]) == ("left", "0.00")
         assert "before the response began" in call["error"]
-        assert gateway.app.product.gateway_runtime.gateway.health.get("acme/small").failures == 0
+        assert gateway.app.server.gateway_runtime.gateway.health.get("acme/small").failures == 0
         assert await gateway.app.faults() == ()
 
 
@@ -253,7 +253,7 @@ async def test_balance_spent_during_a_call_gives_no_answer_no_charge(
         await gateway.acme.asked.wait()
         assert await gateway.app.balance() == ("5.00", "0.00")
         spending = ledger.deposit(gateway.app.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
-        await gateway.app.product.database.write(spending)
+        await gateway.app.database.write(spending)
         gateway.acme.go_on.set()
         answer = await asking
         assert (answer.status_code, answer.json()["error"]["code"]) == (402, "insufficient_credits")
@@ -362,9 +362,9 @@ async def test_rolled_keys_share_the_rates_of_the_first(tmp_path: Path) -> None:
 
         async def roll(scope: Scope) -> list[dict[str, str]]:
             """Return the headers of a key that was rolled twice."""
-            first = await app.product.database.write(keys.create(app.account.id, scope))
-            second = await app.product.database.write(keys.roll(app.account.id, first.id, keep_us=DAY_US))
-            third = await app.product.database.write(keys.roll(app.account.id, second.id, keep_us=DAY_US))
+            first = await app.database.write(keys.create(app.account.id, scope))
+            second = await app.database.write(keys.roll(app.account.id, first.id, keep_us=DAY_US))
+            third = await app.database.write(keys.roll(app.account.id, second.id, keep_us=DAY_US))
             return [bearer(key.api_key) for key in (first, second, third)]
 
         requests = [await app.client.get("/v1/models", headers=key) for key in await roll(Scope(rpm=2))]
@@ -410,10 +410,10 @@ async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None
 
 async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        row = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        row = await gateway.app.database.write(keys.create(gateway.app.account.id))
         headers = bearer(row.api_key)
         assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 200
-        await gateway.app.product.database.write(keys.revoke(row.id))
+        await gateway.app.database.write(keys.revoke(row.id))
         await asyncio.sleep(0.3)
         assert (await gateway.app.client.get("/v1/models", headers=headers)).status_code == 401
 
@@ -426,10 +426,10 @@ async def test_hold_of_a_dead_server_is_released_at_the_second_check(tmp_path: P
         call = CallRecord(
             "req_0", gateway.app.account.id, None, "chat", "m", "t", streamed=False, held=70_000
         )
-        await gateway.app.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
+        await gateway.app.database.write(request_log.begin(call, "boot_of_the_dead", None))
         assert await gateway.app.balance() == ("5.00", "0.07")
         for _ in range(2):
-            await gateway.app.product.gateway_runtime.gateway.sweep()
+            await gateway.app.server.gateway_runtime.gateway.sweep()
         assert await gateway.app.balance() == ("5.00", "0.00")
         assert [result["status"] for result in await gateway.calls()] == ["failed"]
         assert await gateway.app.faults() == ()
@@ -459,7 +459,7 @@ async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
 
 async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        relay, account = gateway.app.product.gateway_runtime.gateway, gateway.app.account
+        relay, account = gateway.app.server.gateway_runtime.gateway, gateway.app.account
         principal = Principal(account.id, account.kind, account.email)
         chat = ChatRequest((ChatMessage("user", (TextPart("say 4 words"),)),), max_tokens=50)
         for model in ("acme/small", "anth/small", ""):
@@ -473,7 +473,7 @@ async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
             "".join(event.text for event in events if isinstance(event, TextDelta)) == "word word word word"
         )
         assert isinstance(events[-1], MessageEnd)
-        assert await gateway.app.product.database.read(ledger_queries.verify()) == ()
+        assert await gateway.app.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_repeated_request_is_answered_once(tmp_path: Path) -> None:

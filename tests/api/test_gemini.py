@@ -145,7 +145,7 @@ async def test_a_content_filter_is_the_reason_of_the_end(tmp_path: Path, mode: s
 
 async def test_models_are_listed_with_their_capabilities(tmp_path: Path) -> None:
     async with served(tmp_path) as (gateway, _):
-        (server,) = gateway.app.product.gateway_runtime.gateway.router.servers()
+        (server,) = gateway.app.server.gateway_runtime.gateway.router.servers()
         assert {model.name: set(model.capabilities) for model in server.listing()} == {
             "gemini-3.5-flash": {"chat", "vision", "thinking", "tools"},
             "gemini-embedding-001": {"embeddings"},

@@ -46,7 +46,7 @@ async def run_and_count(
     app: AppFixture, graph: dict[str, Any], prompt_id: str
 ) -> tuple[list[str], list[int]]:
     """Run a graph; return the message types, and the transactions written before each."""
-    database, hub = app.product.database, app.product.workflows.hub
+    database, hub = app.database, app.server.workflows.hub
     written = 0
     write = database.write
 
@@ -78,7 +78,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         last = len(kinds) - 1 - kinds[::-1].index("executed")
         assert counts[-1] < 100
         assert counts[-1] - counts[last] < 10
-        workflows = app.product.workflows
+        workflows = app.server.workflows
         nodes = workflows.check(make()).nodes
         result = cache_keys.keys(nodes)
         # A new object reads what a restarted server would.
@@ -97,7 +97,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
 async def test_free_graphs_of_an_account_run_in_sequence_at_limit_one(tmp_path: Path) -> None:
     names = [f"p{at}" for at in range(4)]
     async with running_app(tmp_path, app_catalog.models_document(), graph_free_runs=1) as app:
-        with app.product.workflows.hub.open(Tenant(app.account.id), "me") as client:
+        with app.server.workflows.hub.open(Tenant(app.account.id), "me") as client:
             for at, name in enumerate(names):
                 graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=at)}
                 graph |= {str(n): node("ImageInvert", image=[str(n - 1), 0]) for n in range(1, 8)}

@@ -84,7 +84,7 @@ async def test_a_graph_taller_than_its_pane_is_zoomed(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
-    async with browser.tab(chromium, app, url, Look(width=width)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open("/workflows/video-to-video")
         await page.wait_for_selector(".node.has-inputs")

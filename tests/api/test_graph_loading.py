@@ -34,7 +34,7 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
     readers: list[threading.Thread] = []
     method, body = FIRST[path]
     async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
-        workflows: Any = app.product.workflows
+        workflows: Any = app.server.workflows
         registry = workflows.registry
 
         def read() -> Any:

@@ -104,7 +104,7 @@ async def test_a_large_graph_holds_the_loop_for_a_short_time(
     headers = {"Content-Type": "application/json"}
     async with running_app(tmp_path, app_catalog.models_document(), workers=0) as app:
         await app.client.post(path, json=BODIES[path](flat(2)), headers=app.bearer)
-        assert len(app.product.workflows.registry) > 100  # read once, and not here
+        assert len(app.server.workflows.registry) > 100  # read once, and not here
         async with loop_time.watched() as seen:
             answer = await app.client.post(path, content=body, headers=app.bearer | headers)
         assert answer.status_code in (200, 201, 400, 402, 503), answer.text[:300]

@@ -164,7 +164,7 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
     any_gateway: Gateway, server: SayingServer
 ) -> None:
     app = any_gateway.app
-    second = await app.product.database.write(keys.create(app.account.id))
+    second = await app.database.write(keys.create(app.account.id))
     path, body = request_of("chat", "own/small", ASKED, stream=False)
 
     async def sent(key: str) -> str:
@@ -174,9 +174,9 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
     assert await sent(second.api_key) == ASKED
     await guard(app, mask=["emails"])
     await guard(app, key=second.id, mask=["secrets"])
-    third = await app.product.database.write(keys.create(app.account.id))
+    third = await app.database.write(keys.create(app.account.id))
     assert await sent(third.api_key) == ASKED.replace("ann@example.com", "[EMAIL]")
-    fourth = await app.product.database.write(keys.create(app.account.id))
+    fourth = await app.database.write(keys.create(app.account.id))
     await guard(app, key=fourth.id)
     assert await sent(fourth.api_key) == ASKED
     listed = (await app.client.get(PATH, headers=app.bearer)).json()["guardrails"]
@@ -193,7 +193,7 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
 
 async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, server: SayingServer) -> None:
     app = gateway.app
-    second = await app.product.database.write(keys.create(app.account.id))
+    second = await app.database.write(keys.create(app.account.id))
     await guard(app, key=second.id, mask=["secrets", "emails"])
     headers = {**bearer(second.api_key), "Idempotency-Key": "once"}
     body = {"service": "chat", "prompt": ASKED, "model": "own/small"}
@@ -203,17 +203,17 @@ async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, s
         assert answer.status_code == 200, answer.text
         assert server.seen[-1]["messages"][-1]["content"] == MASKED
         # As if the server had died before it stored the response.
-        await app.product.database.write(idempotency.forget(scope))
+        await app.database.write(idempotency.forget(scope))
     assert len(server.seen) == 2
 
 
 async def test_rights_and_strangers_keys(gateway: Gateway) -> None:
     app = gateway.app
-    reader = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
+    reader = await app.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
     for method in ("GET", "PUT", "DELETE"):
         answer = await app.client.request(method, PATH, json={}, headers=bearer(reader.api_key))
         assert answer.status_code == 403
-    second = await app.product.database.write(keys.create(app.account.id))
+    second = await app.database.write(keys.create(app.account.id))
     refused = await app.client.put(
         PATH, json={"key": second.id, "mask": ["cards"]}, headers=bearer(app.other)
     )
@@ -264,7 +264,7 @@ async def test_a_hook_changes_requests_and_responses(
         assert ASKED.upper() in json.dumps(server.seen)
         kinds = [json.loads(body)["type"] for _, body in seen]
         assert kinds == ["guardrail.request", "guardrail.response"]
-        secret = await gateway.app.product.webhook_secrets.of(gateway.app.account.id)
+        secret = await gateway.app.server.webhook_secrets.of(gateway.app.account.id)
         for headers, body in seen:
             signed = signature(secret, headers["webhook-id"], int(headers["webhook-timestamp"]), body)
             assert headers["webhook-signature"] == signed
@@ -313,8 +313,8 @@ async def test_a_hook_that_fails_blocks_or_allows(
         assert blocked.json()["error"]["code"] == "guardrail_unavailable"
         assert not server.seen
         await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
-        gateway.app.product.gateway_runtime.gateway.health.forget("own")
-        second = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        gateway.app.server.gateway_runtime.gateway.health.forget("own")
+        second = await gateway.app.database.write(keys.create(gateway.app.account.id))
         path, body = request_of("chat", "own/small", ASKED, stream=False)
         allowed = await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
         assert allowed.status_code == 200
@@ -333,7 +333,7 @@ async def test_the_operators_default_applies_without_another(either: Path, serve
         assert answer.status_code == 200, answer.text
         assert "ann@" not in json.dumps(server.seen)
         await guard(gateway.app, mask=[])
-        second = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        second = await gateway.app.database.write(keys.create(gateway.app.account.id))
         path, body = request_of("chat", "own/small", ASKED, stream=False)
         await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
         assert server.seen[-1]["messages"][0]["content"] == ASKED
@@ -353,7 +353,7 @@ async def test_token_counting_is_masked_and_checked_by_guardrails(
     assert MASKED in json.dumps(server.seen)
     async with hook(lambda _document: {"action": "block"}) as (url, _):
         await guard(gateway.app, hook={"url": url})
-        second = await gateway.app.product.database.write(keys.create(gateway.app.account.id))
+        second = await gateway.app.database.write(keys.create(gateway.app.account.id))
         refused = await client.post(path, json=body, headers=bearer(second.api_key))
     assert refused.status_code == 400
     assert len(server.seen) == 1
@@ -361,7 +361,7 @@ async def test_token_counting_is_masked_and_checked_by_guardrails(
 
 async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, server: SayingServer) -> None:
     app = any_gateway.app
-    write, read = app.product.database.write, app.product.database.read
+    write, read = app.database.write, app.database.read
     await guard(app, mask=["secrets", "emails"])
     eve = await write(accounts.create("eve@example.com"))
     await write(members.add(app.account.id, eve.id, "member", "operator"))
@@ -371,7 +371,7 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
     result = await read(login_sessions.session(token))
     assert result is not None
     chat = ChatRequest((ChatMessage("user", (TextPart(ASKED),)),))
-    caller = app.product.gateway_runtime.gateway
+    caller = app.server.gateway_runtime.gateway
     await caller.complete_chat(result.principal, ids.new("req"), chat, "own/small")
     assert server.seen[-1]["messages"][0]["content"] == MASKED
 
@@ -394,6 +394,6 @@ async def test_guardrails_leave_with_the_account(any_gateway: Gateway) -> None:
     await guard(app, mask=["cards"])
     exported = await app.client.get("/api/account/export", headers=app.bearer)
     assert exported.status_code == 200
-    await app.product.database.write(deletion.close(app.account, -1))
-    await app.product.database.write(deletion.erase(app.account.id))
-    assert not await app.product.database.read(many("guardrails_of", account_id=app.account.id))
+    await app.database.write(deletion.close(app.account, -1))
+    await app.database.write(deletion.erase(app.account.id))
+    assert not await app.database.read(many("guardrails_of", account_id=app.account.id))

@@ -45,7 +45,7 @@ async def test_history_searches_folds_and_pages(dots: AppFixture) -> None:
     await run_model(app, "a fox of another", app.other)
     body = {"input": {"prompt": "a mill", **SMALL}}
     graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
-    history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
+    history, tenant = RunHistory(app.database), Tenant(app.account.id)
 
     async def titles(filters: HistoryFilter) -> list[str]:
         return [entry.title for entry in (await history.page(tenant, filters, 10)).entries]
@@ -85,7 +85,7 @@ async def test_a_search_reads_a_bounded_number_of_runs(
     monkeypatch.setattr(entries, "_MAX_SCANNED", 4)
     for number in range(6):
         await run_model(app, f"fox {number}")
-    history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
+    history, tenant = RunHistory(app.database), Tenant(app.account.id)
     page = await history.page(tenant, HistoryFilter(words=("0",)), 10)
     assert (page.entries, page.searched_to is not None) == ((), True)
     page = await history.page(tenant, HistoryFilter(words=("0",)), 10, page.next_cursor or "")
@@ -101,7 +101,7 @@ async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) ->
     gone = await app.client.delete(f"/api/containers/sessions/{live['session_id']}", headers=app.bearer)
     assert gone.status_code == 200
     last = await run_model(app, "a hen")
-    history, tenant = RunHistory(app.product.database), Tenant(app.account.id)
+    history, tenant = RunHistory(app.database), Tenant(app.account.id)
     page = await history.page(tenant, HistoryFilter(), 10)
     assert [entry.id for entry in page.entries] == [last["id"], live["session_id"], first["id"]]
     page = await history.page(tenant, HistoryFilter(), 2)
@@ -130,9 +130,7 @@ async def test_a_deleted_run_is_gone_and_its_charge_stays(dots: AppFixture) -> N
     for run in (one, graph):
         assert (await app.client.get(f"/predictions/{run['id']}")).status_code == 404
         assert (await app.client.get(run["output"]["url"])).status_code == 404
-    left = await app.product.database.read(
-        many("export_predictions", account_id=app.account.id, after="", limit=10)
-    )
+    left = await app.database.read(many("export_predictions", account_id=app.account.id, after="", limit=10))
     assert list(left) == []
     assert await app.balance() == before
     assert await app.faults() == ()
@@ -147,16 +145,16 @@ async def test_only_ones_own_whole_ended_runs_can_be_deleted(dots: AppFixture) -
     theirs = await run_model(app, "a fox", app.other)
     body = {"input": {"prompt": "a mill", **SMALL}}
     graph = (await app.client.post(GRAPH, json=body, headers=app.bearer)).json()
-    (part,) = await app.product.database.read(many("lineage_parts", parent_id=graph["id"], limit=1))
+    (part,) = await app.database.read(many("lineage_parts", parent_id=graph["id"], limit=1))
     mine = await run_model(app, "a hen")
     for name, status in ((theirs["id"], 404), (part["id"], 409), ("pred_none", 404)):
         form = {"ids": f"{mine['id']},{name}", "csrf": token}
         assert (await app.client.post("/predictions/selection", data=form)).status_code == status
     assert (await app.client.get(f"/predictions/{mine['id']}")).status_code == 200
-    read = app.product.database.read
+    read = app.database.read
     assert (await read(many("prediction_by_id", id=theirs["id"])))[0]["state"] == "succeeded"
     with pytest.raises(errors.NotFound):
-        await app.product.database.write(deletion.delete(theirs["id"], Tenant(app.account.id)))
+        await app.database.write(deletion.delete(theirs["id"], Tenant(app.account.id)))
 
 
 async def test_a_page_without_a_script_follows_a_run_to_its_end(app: AppFixture) -> None:
@@ -209,7 +207,7 @@ async def test_vary_runs_the_same_inputs_with_a_new_seed(app: AppFixture) -> Non
     path = f"/predictions/{run['id']}/vary"
     assert (await app.client.post(path, data={"csrf": "x"})).status_code == 403
     answer = await app.client.post(path, data={"csrf": token})
-    read = app.product.predictions.get_any
+    read = app.predictions.get_any
     first, second = await read(run["id"]), await read(answer.headers["Location"].rpartition("/")[2])
     assert first.task.inputs["seed"] != second.task.inputs["seed"]
     assert {**second.inputs, "seed": None} == {**first.inputs, "seed": None}

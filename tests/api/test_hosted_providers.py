@@ -164,7 +164,7 @@ async def test_models_have_the_capabilities_that_their_provider_lists(tmp_path: 
     result: dict[str, set[str]] = {}
     for name in ("mistral", "openrouter", "groq", "together"):
         async with served(tmp_path / name, name) as (gateway, _):
-            for upstream in gateway.app.product.gateway_runtime.gateway.router.servers():
+            for upstream in gateway.app.server.gateway_runtime.gateway.router.servers():
                 for model in upstream.listing():
                     result[f"{upstream.name}/{model.name}"] = set(model.capabilities)
     words = {capabilities.CHAT, capabilities.VISION, capabilities.TOOLS, capabilities.THINKING}
@@ -178,7 +178,7 @@ async def test_azure_is_found_by_its_endpoint_and_lists_no_deployments(tmp_path:
         async with running_gateway(
             tmp_path, settings, upstreams={}, aliases={}, prices={"azure/m": PRICE}
         ) as gateway:
-            (azure,) = gateway.app.product.gateway_runtime.gateway.router.servers()
+            (azure,) = gateway.app.server.gateway_runtime.gateway.router.servers()
             assert (azure.name, azure.models()) == ("azure", ())
             assert (await gateway.chat(model="azure/m")).status_code == 200
         row = {"kind": "azure", "base_url": fake.url}

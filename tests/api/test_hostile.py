@@ -150,7 +150,7 @@ async def asked_raw(app: AppFixture, path: str) -> tuple[int, bytes]:
 
 async def test_no_url_of_the_corpus_reaches_this_machine(app: AppFixture) -> None:
     hits: list[bytes] = []
-    app.product.fetcher._resolver._lookup = (
+    app.server.fetcher._resolver._lookup = (
         corpus.lookup
     )  # names lead where the corpus says, and nobody is asked
 
@@ -311,7 +311,7 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(app: AppFixture
     assert "sixfold.access" in written
     for secret in (canary, app.key, job["job_id"], "canary0123456789"):
         assert secret not in written
-    stored = databases.stored_bytes(app.product.settings.database_url, app.product.settings.data_dir)
+    stored = databases.stored_bytes(app.settings.database_url, app.settings.data_dir)
     assert app.key.encode() not in stored
     assert canary.encode() not in stored
 
@@ -319,7 +319,7 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(app: AppFixture
 async def test_a_bug_is_a_500_in_its_faces_dialect_and_says_nothing(
     app: AppFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await app.product.database.close()  # what no request can do
+    await app.database.close()  # what no request can do
     seen = []
     for method, path, shape in (
         ("POST", "/api/ra1", {"error", "status"}),

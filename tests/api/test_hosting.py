@@ -146,9 +146,9 @@ async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) 
         body = (await before.client.post(RUN, json=run_body(), headers=before.bearer)).json()
         url = body["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
-        header, settings = before.bearer, before.product.settings
-    product = bootstrap.build(settings, small_models())
-    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+        header, settings = before.bearer, before.settings
+    application = bootstrap.build(settings, small_models())
+    async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
         header = {**header, "Last-Event-ID": str(seen[-2][0])}
         ((number, name, data),) = events((await visitor.get(url, headers=header)).text)
     assert number > seen[-2][0]
@@ -172,10 +172,10 @@ async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Pat
         body = (await before.client.post(RUN, json=run_body(), headers=before.bearer)).json()
         url = body["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
-        key, settings = before.bearer, before.product.settings
+        key, settings = before.bearer, before.settings
     for _ in range(2):
-        product = bootstrap.build(settings, small_models())
-        async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+        application = bootstrap.build(settings, small_models())
+        async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
             ((number, name, data),) = events((await visitor.get(url, headers=key)).text)
             assert (name, data["status"]) == ("status", "succeeded")
             for last in (seen[-1][0], number):

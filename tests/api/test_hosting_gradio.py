@@ -156,7 +156,7 @@ async def test_queue_position_is_reported_and_freed_on_cancel(tmp_path: Path, po
     async with app_with_spaces(tmp_path, ports, "wait") as (app, response):
         assert response["schema"]["outputKind"] == "text"
         lines: asyncio.Queue[str] = asyncio.Queue()
-        app.product.bus.watchers.append(
+        app.server.bus.watchers.append(
             lambda _, event: lines.put_nowait(event.line) if isinstance(event, LogEvent) else None
         )
         urls: list[str] = []
@@ -175,7 +175,7 @@ async def test_queue_position_is_reported_and_freed_on_cancel(tmp_path: Path, po
 async def finished_prediction(app: AppFixture, url: str) -> dict[str, Any]:
     """Wait for the end of a prediction, and return it."""
     prediction = url.rsplit("/", 1)[1]
-    with app.product.bus.listen(prediction) as events:
+    with app.server.bus.listen(prediction) as events:
         async with asyncio.timeout(60):
             while True:
                 body = (await app.client.get(url, headers=app.bearer)).json()

@@ -65,7 +65,7 @@ async def post(app: AppFixture, path: str, body: Any, status: int) -> dict[str, 
 
 async def cost_of(app: AppFixture, prediction_id: str) -> int:
     """Return the captured amount in micro-dollars."""
-    row = await app.product.predictions.get(prediction_id, Tenant(app.account.id))
+    row = await app.predictions.get(prediction_id, Tenant(app.account.id))
     return row.cost
 
 
@@ -189,8 +189,8 @@ async def test_model_without_an_engine_responds_503_with_remedies(app: AppFixtur
 async def test_a_full_queue_says_when_to_ask_again(tmp_path: Path) -> None:
     async with running_app(tmp_path, models(), queue_limit=1, drain_seconds=0) as app:
         first = await post(app, RUN, paint("SLOW", wait=0), 202)
-        prediction = await app.product.predictions.get(first["id"], Tenant(app.account.id))
-        async for event in app.product.predictions.events(prediction):
+        prediction = await app.predictions.get(first["id"], Tenant(app.account.id))
+        async for event in app.predictions.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 break
         await post(app, RUN, paint("SLOW", wait=0), 202)
@@ -236,7 +236,7 @@ async def test_a_mounted_picture_is_looked_at_like_any_other(app: AppFixture) ->
 async def test_images_are_the_operators_and_need_containers(app: AppFixture) -> None:
     path, body = "/api/containers/templates", {"image": "example/echo:1"}
     assert (await app.client.post(path, json=body, headers=app.bearer)).status_code == 403
-    key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
+    key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
     wrong = await app.client.post(path, json={"image": "-x"}, headers=bearer(key))
     assert (wrong.status_code, wrong.json()["code"]) == (400, "invalid_input")
     answer = await app.client.post(path, json=body, headers=bearer(key))

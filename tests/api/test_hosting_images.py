@@ -12,7 +12,7 @@ TEMPLATES = "/api/containers/templates"
 
 
 async def operators_key(app: AppFixture) -> str:
-    return (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
+    return (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
 
 
 async def test_container_images_need_the_operator_and_a_runtime(tmp_path: Path) -> None:

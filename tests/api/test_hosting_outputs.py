@@ -140,7 +140,7 @@ async def test_the_page_shows_all_outputs(tmp_path: Path) -> None:
         assert "A fox, &lt;b&gt;red&lt;/b&gt;, in snow." in page
         assert "<figcaption>what is seen</figcaption>" in page
         for file in (result["output"], result["outputs"]["depth"], *result["outputs"]["steps"]):
-            assert f' src="{file["url"].removeprefix(app.product.settings.base_url)}"' in page
+            assert f' src="{file["url"].removeprefix(app.settings.base_url)}"' in page
         assert "_outputs" not in page
 
 

@@ -30,9 +30,7 @@ WORD = "hello"
 
 
 async def operators_key(app: AppFixture) -> dict[str, str]:
-    return bearer(
-        (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
-    )
+    return bearer((await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key)
 
 
 ODD = """
@@ -50,7 +48,7 @@ async def test_a_result_with_any_key_is_shown_and_listed_as_it_is(tmp_path: Path
     (folder / "odd.py").write_text(ODD, "utf-8")
     async with running_app(tmp_path, driver="process") as app:
         header = await operators_key(app)
-        await app.product.model_watcher.refresh()
+        await app.server.model_watcher.refresh()
         body = {"model": "odd", "input": {"value": 5}}
         answer = await app.client.post(RUN, json=body, headers=header)
         assert (answer.status_code, answer.json()["output"]) == (200, {"_outputs": 5})
@@ -69,7 +67,7 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
     async with running_app(tmp_path, driver="process") as app:
         header = await operators_key(app)
         path.write_text(GREET, "utf-8")
-        await app.product.model_watcher.refresh()
+        await app.server.model_watcher.refresh()
         document = (await app.client.get("/api/containers/templates/greet", headers=header)).json()
         assert [each["name"] for each in document["schema"]["inputs"]] == ["name", "times"]
         assert (document["schema"]["outputKind"], document["version"]) == ("text", 1)
@@ -95,20 +93,20 @@ async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
         assert served.headers["X-Sixfold-Engine"] == "greet@1"
         assert (await app.client.post(RUN, json=body, headers=app.bearer)).status_code == 404
         path.write_text(GREET.replace('"hello"', '"good day"'), "utf-8")
-        await app.product.model_watcher.refresh()
+        await app.server.model_watcher.refresh()
         response = (await app.client.post(RUN, json=body, headers=header)).json()
         assert response["output"] == "good day ada good day ada"
         path.write_text("def broken(:\n", "utf-8")
-        await app.product.model_watcher.refresh()
-        assert app.product.model_watcher.faults == {"greet.py": "line 1: invalid syntax"}
+        await app.server.model_watcher.refresh()
+        assert app.server.model_watcher.faults == {"greet.py": "line 1: invalid syntax"}
         beside = folder / "greet.py.error"
         assert beside.read_text("utf-8") == "line 1: invalid syntax\n"
         path.write_text(GREET.replace('"hello"', "1 / 0"), "utf-8")
-        await app.product.model_watcher.refresh()
+        await app.server.model_watcher.refresh()
         assert beside.read_text("utf-8") == "line 9: ZeroDivisionError: division by zero\n"
         path.unlink()
-        await app.product.model_watcher.refresh()
-        assert app.product.model_watcher.faults == {}
+        await app.server.model_watcher.refresh()
+        assert app.server.model_watcher.faults == {}
         assert not beside.exists()
         assert (await app.client.post(RUN, json=body, headers=header)).status_code == 404
 
@@ -119,7 +117,7 @@ async def test_dropped_model_file_gets_price_queue_form_and_tool(tmp_path: Path)
     folder.mkdir()
     async with running_app(tmp_path, driver="process") as app:
         header = await operators_key(app)
-        watching = asyncio.create_task(app.product.model_watcher.run())
+        watching = asyncio.create_task(app.server.model_watcher.run())
         try:
             await asyncio.to_thread((folder / "greet.py").write_text, GREET, "utf-8")
             async with asyncio.timeout(120):
@@ -168,7 +166,7 @@ async def test_models_outside_the_added_list_run_in_a_sandbox(tmp_path: Path) ->
         header = await operators_key(app)
 
         async def seen() -> str:
-            await app.product.model_watcher.refresh()
+            await app.server.model_watcher.refresh()
             body = {"model": "peek", "input": {"path": str(secret)}}
             document = (await app.client.post(RUN, json=body, headers=header)).json()
             assert document["status"] == "succeeded", document
@@ -186,8 +184,8 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
     folder.mkdir()
     (folder / "greet.py").write_text(GREET, "utf-8")
     async with running_app(tmp_path, public_url="https://example.com") as app:
-        await app.product.model_watcher.refresh()
-        assert "sixfold model add" in app.product.model_watcher.faults["greet.py"]
+        await app.server.model_watcher.refresh()
+        assert "sixfold model add" in app.server.model_watcher.faults["greet.py"]
         source = tmp_path / "source.py"
         source.write_text(GREET, "utf-8")
         requests = [
@@ -201,11 +199,11 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
             "--json",
         ]
         assert await asyncio.to_thread(main.main, requests) == 0
-        await app.product.model_watcher.refresh()
-        assert app.product.model_watcher.faults == {}
-        own = await app.product.predictions.custom_models.find("greet", app.operator.id)
+        await app.server.model_watcher.refresh()
+        assert app.server.model_watcher.faults == {}
+        own = await app.predictions.custom_models.find("greet", app.operator.id)
         assert own.model.hardware == "gpu-16gb-a"
         gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
         assert await asyncio.to_thread(main.main, gone) == 0
-        await app.product.model_watcher.refresh()
-        assert await app.product.predictions.custom_models.page(app.operator.id) == ((), None)
+        await app.server.model_watcher.refresh()
+        assert await app.predictions.custom_models.page(app.operator.id) == ((), None)

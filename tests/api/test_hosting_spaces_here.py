@@ -27,9 +27,7 @@ def import_folder(folder: Path, name: str = KEPT) -> Path:
 
 
 async def operator(app: AppFixture) -> dict[str, str]:
-    return bearer(
-        (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
-    )
+    return bearer((await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key)
 
 
 async def post(app: AppFixture, path: str, body: Any, header: dict[str, str]) -> httpx.Response:

@@ -133,7 +133,7 @@ async def test_ignored_image_of_a_video_is_empty_by_default(app: AppFixture) -> 
     template = (await app.client.get("/api/containers/templates/video-t2v")).json()
     image = next(row for row in template["schema"]["inputs"] if row["name"] == "image")
     assert (image["type"], image["required"], image["default"]) == ("image", False, "")
-    checked = app.product.catalog["video-t2v"].check({"prompt": "a lighthouse"})
+    checked = app.server.catalog["video-t2v"].check({"prompt": "a lighthouse"})
     assert "image" not in checked
     assert checked["negative_prompt"] == ""
 

@@ -44,7 +44,7 @@ def run_body(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]
 
 
 async def told(app: AppFixture, prediction_id: str) -> list[Row]:
-    return list(await app.product.database.read(webhooks.of_prediction(prediction_id)))
+    return list(await app.database.read(webhooks.of_prediction(prediction_id)))
 
 
 async def wait_for_messages(
@@ -111,7 +111,7 @@ async def test_failed_webhook_delivery_is_retried_with_the_same_id(tmp_path: Pat
         "told", fault_server.answer(500, {}), fault_server.answer(302, {}, {"location": "http://127.0.0.1/"})
     )
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
-        app.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
+        app.server.outbox.schedule = RetrySchedule(first_seconds=0.01)
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
         rows = await wait_for_messages(app, run["id"], has_start_and_end)
         assert [row["error"] for row in rows] == [None, None]
@@ -123,7 +123,7 @@ async def test_late_webhook_has_the_state_at_the_time_of_the_step(tmp_path: Path
     faults = Faults()
     faults.add("told", *[fault_server.answer(500, {})] * 3)
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
-        app.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
+        app.server.outbox.schedule = RetrySchedule(first_seconds=0.01)
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
         await wait_for_messages(app, run["id"], has_start_and_end)
         bodies: dict[str, set[bytes]] = {}
@@ -153,16 +153,20 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
     async with running_app(tmp_path, **INSIDE) as app:
         async with webhook_url(Faults()) as url:  # a port that is free again in a moment
             pass
-        app.product.outbox.schedule = RetrySchedule(first_seconds=0.2)
+        app.server.outbox.schedule = RetrySchedule(first_seconds=0.2)
         run = (await app.client.post(RUN, json=run_body(url), headers=app.bearer)).json()
         rows = await wait_for_messages(
             app, run["id"], lambda rows: len(rows) == 2 and all(r["error"] for r in rows)
         )
         assert not any(row["ended_at"] for row in rows)
-        settings = app.product.settings
+        settings = app.settings
     port = int(url.rpartition(":")[2].removesuffix("/hook"))
-    product = bootstrap.build(settings, small_models())
-    async with webhook_url(faults, port), bootstrap.running(product), client(asgi.create_app(product)):
+    application = bootstrap.build(settings, small_models())
+    async with (
+        webhook_url(faults, port),
+        bootstrap.running(application),
+        client(asgi.create_app(application)),
+    ):
         async with asyncio.timeout(120):
             while len(faults.steps("told")) < 2:
                 await faults.event("told").wait()
@@ -188,7 +192,7 @@ async def test_webhook_to_an_internal_address_is_refused_at_delivery(tmp_path: P
         return ["10.0.0.1"]
 
     async with running_app(tmp_path) as app:
-        app.product.outbox.sender = Fetcher(AllowList(), lookup=inside)
+        app.server.outbox.sender = Fetcher(AllowList(), lookup=inside)
         address = "https://hook.example.com/"
         run = (await app.client.post(RUN, json=run_body(address), headers=app.bearer)).json()
         rows = await wait_for_messages(app, run["id"], has_start_and_end)

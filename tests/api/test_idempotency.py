@@ -36,7 +36,7 @@ def are_identical(answers: list[httpx.Response]) -> bool:
 
 
 async def prediction_count(app: AppFixture) -> int:
-    page, _ = await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 200, None)
+    page, _ = await app.predictions.page(Tenant(app.account.id), PredictionFilter(), 200, None)
     return len(page)
 
 
@@ -144,7 +144,7 @@ def keyed_request(app: AppFixture) -> Request:
 
 
 async def test_a_second_request_waits_for_the_first_and_then_gives_up(app: AppFixture) -> None:
-    repeats = IdempotencyGuard(app.product.database, "boot_1", 0.2)
+    repeats = IdempotencyGuard(app.database, "boot_1", 0.2)
     once = IdempotentRequest(app.account.id, b"body", error_response)
     release = asyncio.Event()
 
@@ -162,7 +162,7 @@ async def test_a_second_request_waits_for_the_first_and_then_gives_up(app: AppFi
 
 
 async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(app: AppFixture) -> None:
-    repeats = IdempotencyGuard(app.product.database, "boot_1", 0.2)
+    repeats = IdempotencyGuard(app.database, "boot_1", 0.2)
     once = IdempotentRequest(app.account.id, b"body", error_response)
 
     async def broken(_idempotency_id: str | None) -> Response:
@@ -178,9 +178,9 @@ async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(app: AppFixt
 
 async def test_after_a_day_the_key_is_new_again(app: AppFixture) -> None:
     first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
-    clock = await app.product.database.read(one("clock"))
+    clock = await app.database.read(one("clock"))
     assert clock is not None
-    await app.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
+    await app.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
     second = await app.client.post("/api/ra1", json=body(app, size="1360x768"), headers=KEY)
     assert second.json()["size_used"] == "1360x768"
     assert first.json()["image_url"] != second.json()["image_url"]
@@ -191,7 +191,7 @@ async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path
         scope = idempotency.scope_id(app.account.id, "POST", "/api/ra1", "order 66")
         first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         # As a server that was killed after the capture and before it kept its answer leaves things.
-        await app.product.database.write(many("idempotency_forget", id=scope))
+        await app.database.write(many("idempotency_forget", id=scope))
         again = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         assert again.json()["image_url"] == first.json()["image_url"]
         assert await app.balance() == ("4.96", "0.00")
@@ -204,15 +204,15 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     first = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert (first.status_code, len(first.json()["data"])) == (200, 3)
     # As a server leaves things that was killed before it stored its response.
-    await app.product.database.write(many("idempotency_sweep", before=2**61))
+    await app.database.write(many("idempotency_sweep", before=2**61))
     again = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert again.json()["data"] == first.json()["data"]
     assert (await prediction_count(app), await app.balance()) == (3, ("4.88", "0.00"))
     # A refund of any of them withdraws the stored response.
-    listed, _ = await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 9, None)
+    listed, _ = await app.predictions.page(Tenant(app.account.id), PredictionFilter(), 9, None)
     third_url = again.json()["data"][2]["url"]
     last = next(each for each in listed if each.output and each.output.files[0].name in third_url)
-    await app.product.predictions.refund(last, "a test")
+    await app.predictions.refund(last, "a test")
     third = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert "Idempotent-Replayed" not in third.headers
     assert [row["url"] for row in third.json()["data"]][:2] == [row["url"] for row in again.json()["data"]][
@@ -220,9 +220,9 @@ async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app
     ]
     assert (await prediction_count(app), await app.balance()) == (4, ("4.88", "0.00"))
     # After a day the key is new for each of them.
-    clock = await app.product.database.read(one("clock"))
+    clock = await app.database.read(one("clock"))
     assert clock is not None
-    await app.product.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
+    await app.database.write(idempotency.sweep(clock["now"] + idempotency.LIFE_US + 1))
     await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
     assert await prediction_count(app) == 7
     assert await app.faults() == ()

@@ -368,7 +368,7 @@ async def test_a_face_is_whole_in_every_shape(real: AppFixture) -> None:
 
 async def test_no_url_of_a_picture_reaches_this_machine(real: AppFixture) -> None:
     hits: list[bytes] = []
-    real.product.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says
+    real.server.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says
 
     async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hits.append(await reader.read(100))

@@ -50,7 +50,7 @@ async def test_lab_reports_a_wrong_sum_of_balances(app: AppFixture) -> None:
     def spoil() -> Transaction[None]:
         yield one_more
 
-    await app.product.database.write(spoil())
+    await app.database.write(spoil())
     await signed_in(app, app.operator)
     page = (await app.client.get("/lab")).text
     assert "the sum of all balances is 1 micro-dollars instead of 0" in page

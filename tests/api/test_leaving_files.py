@@ -74,7 +74,7 @@ async def upload_beyond_the_quota(app: AppFixture) -> httpx.Response:
 async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: Way) -> None:
     limits: dict[str, Any] = {"upload_quota_bytes": LIMIT, "file_bytes_per_account": LIMIT}
     async with running_app(tmp_path, **limits) as app:
-        blobs = app.product.media.blobs
+        blobs = app.server.media.blobs
         before = sum([each.size async for each in blobs.list("blobs/")])
         statuses = [(await way(app)).status_code for _ in range(12)]
         added = sum([each.size async for each in blobs.list("blobs/")]) - before

@@ -80,7 +80,7 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixt
             "0.00",
         )
         video = await app.client.get(prediction["output"]["url"])
-        (tmp := app.product.settings.data_dir / "recording.mp4").write_bytes(video.content)
+        (tmp := app.settings.data_dir / "recording.mp4").write_bytes(video.content)
         with av.open(str(tmp)) as container:
             frames = sum(1 for _ in container.decode(video=0))
             assert (container.streams.video[0].width, container.streams.video[0].height) == (480, 270)

@@ -30,7 +30,7 @@ async def test_kind_of_server_on_a_shared_port_is_detected(
         async with app_with(tmp_path) as app:
             ready = [
                 each.kind
-                for each in app.product.gateway_runtime.statuses()
+                for each in app.server.gateway_runtime.statuses()
                 if each.discovered and each.state == "ready"
             ]
             assert ready == [kind]
@@ -82,7 +82,7 @@ async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as app:
             assert ollama.asked == []
-            assert [each for each in app.product.gateway_runtime.statuses() if each.discovered] == []
+            assert [each for each in app.server.gateway_runtime.statuses() if each.discovered] == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_configured_server_on_a_known_port_is_reported_once(
         async with app_with(tmp_path, tables={"gateway": {"upstreams": upstreams}}) as app:
             rows = [
                 row
-                for row in await app.product.resources.resources()
+                for row in await app.server.resources.resources()
                 if row.kind == "chat" and (row.found or row.name == "Ollama")
             ]
             assert [(row.name, row.found) for row in rows] == [(title, f"at {url}")]
@@ -136,14 +136,14 @@ async def test_a_server_that_is_slow_stays_and_delays_no_other(
             assert status(app, "vllm").state == "slow"  # it was never seen ready
             assert await serving_model(app) == "llama3.2:latest"
             vllm.slow = False
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"
             vllm.slow = True
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "ready"  # busy for a while, with the models that it had
             assert status(app, "vllm").models == ("mistral",)
             monkeypatch.setattr(found_servers, "_BUSY_SECONDS", 0.0)
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             assert status(app, "vllm").state == "slow"
 
 
@@ -156,12 +156,12 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
         monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 30.0)
         monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
         async with app_with(tmp_path, probe_hosts=("127.0.0.2",)) as app:
-            await app.product.availability.refresh()
-            assert app.product.availability("comfyui-image").detail.endswith(f"at {comfy.url}")
+            await app.server.availability.refresh()
+            assert app.server.availability("comfyui-image").detail.endswith(f"at {comfy.url}")
             body = {"prompt": "a lighthouse", "size": "1024x1024"}
             answer = await app.client.post("/api/ra1", json=body, headers=app.bearer)
             assert answer.headers["x-sixfold-engine"] == "comfyui-image", answer.text
-            remote = app.product.workflows.remote
+            remote = app.server.workflows.remote
             assert remote is not None
             await remote.refresh()
             assert remote.known
@@ -174,6 +174,6 @@ async def test_comfyui_is_not_probed_when_probing_is_off(
         port = int(comfy.url.rpartition(":")[2])
         monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
         async with app_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as app:
-            await app.product.availability.refresh()
-            assert not app.product.availability("comfyui-image").ready
+            await app.server.availability.refresh()
+            assert not app.server.availability("comfyui-image").ready
             assert comfy.calls == []

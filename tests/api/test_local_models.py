@@ -38,8 +38,8 @@ async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: 
             loaded = {model.name for model in status(app, "ollama").listing if model.loaded}
             assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
             ollama.loaded = ["llama3.2:latest"]
-            await app.product.gateway_runtime.refresh()
-            assert app.product.gateway_runtime.gateway.router.resolve("default")[0].model == "llama3.2:latest"
+            await app.server.gateway_runtime.refresh()
+            assert app.server.gateway_runtime.gateway.router.resolve("default")[0].model == "llama3.2:latest"
 
 
 async def test_default_prefers_the_loaded_model_of_another_server(
@@ -147,7 +147,7 @@ async def test_ollama_with_unreadable_models_describes_the_others(
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             stated = {model.name for model in status(app, "ollama").listing if model.stated}
             assert stated == {"eyes:latest"}
             assert sorted(ollama.shown) == sorted([*broken, "eyes:latest"])  # each once, for now
@@ -207,7 +207,7 @@ async def test_openai_embedding_name_error_names_the_ollama_model(
             assert answer.status_code == 503
             assert "use `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
             del ollama.models["nomic-embed-text:latest"]
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             answer = await app.client.post("/v1/embeddings", json=body, headers=app.bearer)
             assert "Or ask" not in answer.json()["error"]["message"]
 
@@ -247,7 +247,7 @@ async def test_vision_without_an_image_model_is_unavailable(
             row = await service(app, "vision")
             assert (row["available"], row["quality"]) == (False, None)
             assert "accepts images" in row["unlock"]
-            assert not app.product.availability("relay-vision").ready
+            assert not app.server.availability("relay-vision").ready
             request = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
             for later in (False, True):
                 answer = await app.client.post(
@@ -313,10 +313,10 @@ async def test_models_list_has_the_general_names_that_are_served(
         async with app_with(tmp_path) as app:
             assert general.isdisjoint(await model_names(app))
             ollama.models |= USUAL
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             assert general & await model_names(app) == general - {"vision"}
             ollama.models |= SEEING
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             assert general <= await model_names(app)
             answer = await app.client.get("/v1/models/vision", headers=app.bearer)
             assert (answer.status_code, answer.json()["id"]) == (200, "vision")
@@ -341,11 +341,11 @@ async def test_ollama_models_are_queried_once_and_few_per_probe(
             assert len(ollama.shown) == 16
             assert "seer" in ollama.shown  # what is loaded is asked about first
             for most in (32, 41, 41):
-                await app.product.gateway_runtime.refresh()
+                await app.server.gateway_runtime.refresh()
                 assert len(ollama.shown) == most
             assert len(set(ollama.shown)) == 41
             ollama.models["model-7"] = EMBEDDING  # pulled again: another digest
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             assert ollama.shown[41:] == ["model-7"]
 
 
@@ -399,6 +399,6 @@ async def test_too_long_model_list_is_cut_and_oversized_is_not_read(
             huge = b'{"models": [' + b'{"name": "other", "capabilities": ["completion"]},' * 100_000 + b"{}]}"
             assert len(huge) > 4 * 2**20
             ollama.answers = {"/api/tags": huge}
-            await app.product.gateway_runtime.refresh()
+            await app.server.gateway_runtime.refresh()
             assert "other" not in status(app, "ollama").models
             assert len(status(app, "ollama").models) == 1000  # what was known before

@@ -287,7 +287,7 @@ async def test_a_wait_that_ends_first_is_answered_with_the_job(tmp_path: Path) -
 async def test_draining_server_returns_jobs_and_refuses_new_requests(app: AppFixture) -> None:
     waiting = asyncio.create_task(app.client.post("/api/ra1", json=body_with(app, prompt="LATE")))
     await app.until("5.00", "0.04")
-    app.product.predictions.drain()
+    app.predictions.drain()
     assert (await waiting).status_code == 202
     refused = await app.client.post("/api/ra1", json=body_with(app))
     assert (refused.status_code, refused.json()["status"]) == (503, 503)

@@ -75,7 +75,7 @@ async def test_pages_are_exported_in_batches_of_a_bounded_size(app: AppFixture) 
     }
     await import_report(app, zip_of(files.items()))
     caller, after, counts = Caller(app.account.id, "ada"), "", list[int]()
-    while batch := await app.product.database.read(import_export_files.exported(caller, after)):
+    while batch := await app.database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
         counts.append(len(batch))
     assert counts == [2, 2, 50, 50, 21]

@@ -70,7 +70,7 @@ async def test_a_limited_key_gets_the_context_of_its_collections(gateway: Gatewa
     for headers in ({}, bearer(app.other)):
         answer = await app.client.post("/api/context", json={"query": "rotor"}, headers=headers)
         assert (answer.status_code == 401) if not headers else (answer.json()["sources"] == [])
-    row = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
+    row = await app.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
     refused = await app.client.post("/api/context", json={"query": "rotor"}, headers=bearer(row.api_key))
     assert refused.status_code == 403
 
@@ -134,7 +134,7 @@ async def test_an_invalid_memory_header_is_refused(gateway: Gateway, value: str)
 
 async def test_a_key_without_the_memory_cannot_add_it(gateway: Gateway) -> None:
     app = gateway.app
-    row = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
+    row = await app.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]}
     headers = {**bearer(row.api_key), "X-Sixfold-Memory": "*"}
     answer = await gateway.app.client.post("/v1/chat/completions", json=body, headers=headers)

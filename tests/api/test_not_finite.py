@@ -102,7 +102,7 @@ async def test_no_route_breaks_at_a_header_that_is_not_finite(app: AppFixture) -
 @pytest.mark.parametrize("text", TEXTS)
 async def test_every_numeric_input_of_every_model_refuses_it(app: AppFixture, text: str) -> None:
     tried = 0
-    for model in app.product.catalog.models():
+    for model in app.server.catalog.models():
         for descriptor in model.inputs:
             if descriptor.type not in ("number", "integer"):
                 continue

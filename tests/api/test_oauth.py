@@ -253,7 +253,7 @@ async def test_another_site_cannot_say_yes_for_a_person(app: AppFixture) -> None
 async def test_expired_grants_and_unused_clients_are_deleted(app: AppFixture) -> None:
     program, idle = await OAuthClient.registered(app), await OAuthClient.registered(app)
     await program.tokens()
-    database = app.product.database
+    database = app.database
     later = (await database.read(oauth.client(program.id))).created_at + 2 * DAY_US
     rows = await database.write(_forget_before(later))
     assert rows == [idle.id]

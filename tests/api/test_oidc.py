@@ -77,7 +77,7 @@ async def test_unverified_email_signs_in_to_no_account(pair: Both) -> None:
     ):
         result.lies = claims
         assert (await sign_in(app, result)).status_code == 403, claims
-    assert await app.product.database.read(oidc_identities.of_account(app.account.id)) == ()
+    assert await app.database.read(oidc_identities.of_account(app.account.id)) == ()
 
 
 async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> None:
@@ -191,7 +191,7 @@ async def test_strangers_get_an_account_where_the_operator_says_so(tmp_path: Pat
     async with provider() as result, app_with_provider(tmp_path, result, oidc_signup="allow") as app:
         result.claims = {"sub": "new", "email": "New@example.com", "email_verified": True}
         assert (await sign_in(app, result)).status_code == 303
-        account = await app.product.database.read(accounts.by_email("new@example.com"))
+        account = await app.database.read(accounts.by_email("new@example.com"))
         assert (account.posted, account.kind) == (0, "customer")
 
 
@@ -225,8 +225,8 @@ async def test_a_sign_in_is_as_fresh_as_the_one_at_the_provider(pair: Both) -> N
     assert dict(parse_qsl(urlsplit(url).query))["max_age"] == "600"
     result.claims["auth_time"] = int(time.time()) - 500
     assert (await visitor.get(result.grant(url))).status_code == 303
-    account = await app.product.database.read(accounts.by_id(app.account.id))
-    (session,) = await app.product.database.read(login_sessions.of_account(account.id, ""))
+    account = await app.database.read(accounts.by_id(app.account.id))
+    (session,) = await app.database.read(login_sessions.of_account(account.id, ""))
     assert abs(session["created_at"] // 1_000_000 - result.claims["auth_time"]) <= 1
     result.claims["auth_time"] = int(time.time()) - 700
     assert (await sign_in(app, result)).status_code == 401

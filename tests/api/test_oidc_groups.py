@@ -24,13 +24,13 @@ RULES: dict[str, Any] = {
 
 
 async def join(app: AppFixture, account_id: str) -> list[tuple[str, str, str | None]]:
-    row = await app.product.database.read(members.of_account(account_id))
+    row = await app.database.read(members.of_account(account_id))
     return [(each.email, each.role, each.team) for each in row if each.source == "groups"]
 
 
 async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> None:
     async with provider() as result, app_with_provider(tmp_path, result, tables={"sign_in": RULES}) as app:
-        write = app.product.database.write
+        write = app.database.write
         account = await write(organizations.create(app.account.id, "acme"))
         result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
 
@@ -52,10 +52,10 @@ async def test_memberships_follow_the_groups_at_each_sign_in(tmp_path: Path) -> 
         assert await join(app, account.id) != [], "a provider that says nothing changes nothing"
         assert "You act for this account as its owner" in await signed_in("others")
         assert await join(app, account.id) == []
-        eve = await app.product.database.read(accounts.by_email("eve@example.com"))
+        eve = await app.database.read(accounts.by_email("eve@example.com"))
         await write(members.add(account.id, eve.id, "admin", "invitation"))
         await signed_in("media")
-        invited = await app.product.database.read(members.of_person(account.id, eve.id))
+        invited = await app.database.read(members.of_person(account.id, eve.id))
         assert invited is not None
         assert (invited.role, invited.source) == ("admin", "invitation")
 
@@ -68,7 +68,7 @@ async def test_two_spellings_of_a_name_are_one_organization(tmp_path: Path) -> N
         }
     }
     async with provider() as result, app_with_provider(tmp_path, result, tables={"sign_in": rules}) as app:
-        account = await app.product.database.write(organizations.create(app.account.id, "acme"))
+        account = await app.database.write(organizations.create(app.account.id, "acme"))
         result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
         result.claims["groups"] = ["media"]
         visitor = app.visitor()
@@ -81,7 +81,7 @@ async def test_a_full_organization_hinders_no_sign_in(
 ) -> None:
     monkeypatch.setattr(members, "MAX_MEMBERS", 1)
     async with provider() as result, app_with_provider(tmp_path, result, tables={"sign_in": RULES}) as app:
-        await app.product.database.write(organizations.create(app.account.id, "acme"))
+        await app.database.write(organizations.create(app.account.id, "acme"))
         result.claims = {"sub": "eve-1", "email": "eve@example.com", "email_verified": True}
         result.claims["realm_access"] = {"roles": ["media"]}
         visitor = app.visitor()

@@ -240,7 +240,7 @@ async def test_transparent_background_is_cut_out_at_the_price_of_both(real: AppF
     assert all(image.getchannel("A").getextrema()[0] == 0 for image in images)
     assert "fox" in response.understood
     assert response.ignored == ["blorptastic"]
-    prices = {model: real.product.catalog[model].price for model in ("ra2", "remove-background")}
+    prices = {model: real.server.catalog[model].price for model in ("ra2", "remove-background")}
     assert all(prices.values())
     page = (await real.client.get("/api/containers/predictions?limit=4", headers=real.bearer)).json()
     newest = page["predictions"]

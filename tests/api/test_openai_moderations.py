@@ -33,7 +33,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
         }
         folder = tmp_path_factory.mktemp("judged")
         async with running_gateway(folder, settings=FILES, upstreams=rows, prices=prices) as gateway:
-            await gateway.app.product.gateway_runtime.refresh()
+            await gateway.app.server.gateway_runtime.refresh()
             yield Gateway(gateway.app, first.acme, first.anth)
 
 

@@ -212,7 +212,7 @@ async def test_other_account_and_limited_key_find_no_video(painter: AppFixture) 
     videos = client(painter).videos
     result = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
     run_only = keys.create(painter.account.id, granted=Rights.RUN)
-    limited = (await painter.product.database.write(run_only)).api_key
+    limited = (await painter.database.write(run_only)).api_key
     for key in (painter.other, limited):
         theirs = client(painter, key).videos
         for asking in (

@@ -48,7 +48,7 @@ WRONG_CASES = 15
 
 
 def operation_paths(app: AppFixture) -> set[tuple[str, str]]:
-    result = documents(app.product, cast("WebApp", app.asgi).table.entries).values()
+    result = documents(app.server, cast("WebApp", app.asgi).table.entries).values()
     return {(method, path) for document in result for method, path, _ in document.summaries()}
 
 
@@ -96,7 +96,7 @@ async def test_a_document_is_made_once_and_off_the_event_loop(app: AppFixture) -
         results.append(threading.current_thread() is threading.main_thread())
         return table()
 
-    reference = OpenApiRoutes(documents(app.product, routes), "http://127.0.0.1")
+    reference = OpenApiRoutes(documents(app.server, routes), "http://127.0.0.1")
     request = Request({"type": "http", "headers": [], "path_params": {"area": "media.json"}})
     result = await asyncio.gather(*(reference.show(request) for _ in range(5)))
     assert results == [False]
@@ -116,10 +116,10 @@ async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(app: AppFixt
     request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
     error = {"error": "", "code": "", "status": 404, "request_id": ""}
     whole = httpx.Response(404, json=error, request=request)
-    answers.check(app.product, cast("WebApp", app.asgi), whole)
+    answers.check(app.server, cast("WebApp", app.asgi), whole)
     part = httpx.Response(404, json={**error, "status": "404"}, request=request)
     with pytest.raises(jsonschema_rs.ValidationError):
-        answers.check(app.product, cast("WebApp", app.asgi), part)
+        answers.check(app.server, cast("WebApp", app.asgi), part)
 
 
 async def test_each_area_describes_itself(app: AppFixture) -> None:

@@ -23,7 +23,7 @@ FORMS = ("invite", "A/credit", "A/suspend", "A/resume", "A/budgets", "A/keys", "
 
 async def log(app: AppFixture) -> list[tuple[str, str, str]]:
     """Return action, before and after of every audit entry, newest first."""
-    row = await app.product.database.read(actions.page(50, None))
+    row = await app.database.read(actions.page(50, None))
     return [(each.action, each.before, each.after) for each in row.actions]
 
 
@@ -42,7 +42,7 @@ async def test_an_invited_person_signs_in_with_credit(any_database_app: AppFixtu
     assert (await visitor.get(link[1])).headers["location"] == "/"
     assert "new@example.com" in (await visitor.get("/account")).text
     assert (await app.visitor().get(link[1])).status_code == 401, "once"
-    account = await app.product.database.read(accounts.by_email("new@example.com"))
+    account = await app.database.read(accounts.by_email("new@example.com"))
     assert account.posted == 2_500_000
     assert await log(app) == [("account.invite", "", '{"credit_usd":"2.50"}')]
     again = await app.client.post("/admin/people/invite", data=form)
@@ -61,12 +61,12 @@ async def test_credit_needs_a_reason_and_is_in_both_ledgers(any_database_app: Ap
     assert await log(app) == []
     await app.client.post(url, data={"csrf": csrf, "amount_usd": "1.25", "reason": "a bug"})
     assert (await app.balance())[0] == "6.25"
-    entries = await app.product.database.read(ledger_queries.page(app.account.id, 1, None))
+    entries = await app.database.read(ledger_queries.page(app.account.id, 1, None))
     assert entries.entries[0]["description"] == "Credit by the operator: a bug"
     assert await log(app) == [
         ("account.credit", '{"balance_usd":"5.00"}', '{"balance_usd":"6.25","reason":"a bug"}')
     ]
-    assert await app.product.database.read(ledger_queries.verify()) == ()
+    assert await app.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_suspended_account_runs_nothing_until_resumed(any_database_app: AppFixture) -> None:
@@ -96,7 +96,7 @@ async def test_budgets_and_keys_of_an_account(app: AppFixture) -> None:
     assert key is not None
     assert (await app.visitor().post(RUN, json=BODY, headers=bearer(key[1]))).status_code == 200
     assert (await app.visitor().post(RUN, json=BODY, headers=bearer(key[1]))).status_code == 429
-    rows = await app.product.database.read(keys.of_account(app.account.id))
+    rows = await app.database.read(keys.of_account(app.account.id))
     result = next(row for row in rows if row["name"] == "from the operator")
     await app.client.post(path(app, "A/keys/revoke"), data={"csrf": csrf, "key_id": result["id"]})
     assert (await app.visitor().get("/api/account", headers=bearer(key[1]))).status_code == 401
@@ -134,7 +134,7 @@ async def test_the_api_needs_operate_and_account_manage(app: AppFixture) -> None
     body = {"amount_usd": "1", "reason": "gift"}
 
     async def key(granted: Rights) -> dict[str, str]:
-        row = await app.product.database.write(keys.create(app.operator.id, granted=granted))
+        row = await app.database.write(keys.create(app.operator.id, granted=granted))
         return bearer(row.api_key)
 
     metrics = await key(Rights.OPERATE)

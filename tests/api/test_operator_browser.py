@@ -106,7 +106,7 @@ async def test_a_server_an_alias_and_a_price_are_set_without_scripts(
         await card.get_by_role("button", name="Save the price of ra1").click()
         await page.wait_for_selector(".price-list .flag:has-text('set here')")
         assert "usd 0.04" in await page.inner_text(".faults li >> nth=0")
-    assert app.product.catalog.prices["ra1"].unit == 50_000
+    assert app.server.catalog.prices["ra1"].unit == 50_000
 
 
 async def test_the_list_of_accounts_fits_a_phone(
@@ -114,7 +114,7 @@ async def test_the_list_of_accounts_fits_a_phone(
 ) -> None:
     app, _acme, url, chromium = operator_app
     email = f"{'a-long-name.' * 4}b@department.of-a-large-company.example.com"
-    await app.product.database.write(accounts.create(email))
+    await app.database.write(accounts.create(email))
     async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         await tab.open("/admin/people")
         assert await tab.page.evaluate(SIDEWAYS) == [0, 0]

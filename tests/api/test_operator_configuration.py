@@ -51,7 +51,7 @@ async def chat(app: AppFixture, model: str) -> int:
 
 async def log(app: AppFixture) -> list[tuple[str, str, str, str]]:
     """Return action, target, before and after of every audit entry, newest first."""
-    page = await app.product.database.read(actions.page(50, None))
+    page = await app.database.read(actions.page(50, None))
     return [(each.action, each.target, each.before, each.after) for each in page.actions]
 
 
@@ -84,7 +84,7 @@ async def test_forms_add_a_server_a_price_and_an_alias(either: Path) -> None:
         assert (await app.client.post("/admin/models/aliases", data=alias)).status_code == 303
         assert await chat(app, "fast") == 200
         assert acme.seen[-1].headers["authorization"] == "Bearer sk-secret"
-        stored = await app.product.database.read(entries.all_entries())
+        stored = await app.database.read(entries.all_entries())
         assert "sk-secret" not in str(stored)
         assert "sk-secret" not in str(await log(app))
         assert [target for _, target, _, _ in await log(app)] == [
@@ -132,7 +132,7 @@ async def test_an_unreachable_server_is_not_shown_as_ready(app: AppFixture, mode
 
 async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppFixture) -> None:
     app = any_database_app
-    other = bootstrap.build(app.product.settings, small_models())
+    other = bootstrap.build(app.settings, small_models())
     watching = asyncio.create_task(other.operator.reloader.run())
     try:
         async with model_server() as acme:
@@ -187,7 +187,7 @@ async def test_bad_input_is_one_sentence_and_changes_nothing(
     assert problem is not None, "beside a field"
     assert sentence in problem[1]
     assert await log(app) == []
-    assert await app.product.database.read(entries.all_entries()) == ()
+    assert await app.database.read(entries.all_entries()) == ()
 
 
 async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
@@ -202,27 +202,27 @@ async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
         assert rows["anime"][1] == "bundled"
         # A later entry of the file replaces that of the page.
         (tmp_path / "sixfold.toml").write_text(text + '[prices.ra2]\nusd = "0.06"\n')
-        app.product.operator.reloader.request()
+        app.server.operator.reloader.request()
 
         async def is_replaced() -> bool:
-            return app.product.catalog.prices["ra2"].unit == 60_000
+            return app.server.catalog.prices["ra2"].unit == 60_000
 
         await wait_for(is_replaced)
         assert (await log(app))[0][2:] == ('{"usd":"0.04"}', '{"usd":"0.05"}')
         # An error in the file does not hold changes on the pages back.
         (tmp_path / "sixfold.toml").write_text("[prices")
         assert await put(app, "prices", "anime", {"usd": "0.01"}) == 200
-        prices = app.product.catalog.prices
+        prices = app.server.catalog.prices
         assert (prices["anime"].unit, prices["ra2"].unit) == (10_000, 60_000)
 
 
 async def test_an_entry_that_became_invalid_leaves_the_others(app: AppFixture) -> None:
-    await app.product.database.write(entries.store(ConfigEntry("prices", "gone", '{"usd":"1"}')))
+    await app.database.write(entries.store(ConfigEntry("prices", "gone", '{"usd":"1"}')))
     assert await put(app, "prices", "ra1", {"usd": "0.05"}) == 400
-    await app.product.database.write(entries.store(ConfigEntry("prices", "ra1", '{"usd":"0.05"}')))
-    await app.product.operator.reloader.refresh()
-    assert app.product.catalog.prices["ra1"].unit == 50_000
-    assert "no row 'gone'" in app.product.operator.reloader.faults["prices", "gone"]
+    await app.database.write(entries.store(ConfigEntry("prices", "ra1", '{"usd":"0.05"}')))
+    await app.server.operator.reloader.refresh()
+    assert app.server.catalog.prices["ra1"].unit == 50_000
+    assert "no row 'gone'" in app.server.operator.reloader.faults["prices", "gone"]
 
 
 async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> None:
@@ -239,7 +239,7 @@ async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> N
             assert saved.headers["location"] == "/admin/providers#azure"
 
             async def ready() -> bool:
-                servers = app.product.gateway_runtime.gateway.router.servers()
+                servers = app.server.gateway_runtime.gateway.router.servers()
                 return "azure" in [server.name for server in servers]
 
             # A model server reads its key again after a second.
@@ -247,7 +247,7 @@ async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> N
             page = (await app.client.get("/admin/providers")).text
             assert KEY not in page
             assert KEY[-4:] in page
-            stored = await app.product.database.read(entries.all_entries())
+            stored = await app.database.read(entries.all_entries())
             files = [path.read_text() for path in (either / "providers").iterdir()]
             assert KEY not in f"{stored}{files}{await log(app)}"
             tested = await app.client.post(f"{url}/check", data={"csrf": csrf})
@@ -264,18 +264,18 @@ async def test_another_server_takes_a_key_over(any_database_app: AppFixture, tmp
     app = any_database_app
     away = tmp_path / "other"
     away.mkdir()
-    (away / "server.key").write_bytes((app.product.settings.data_dir / "server.key").read_bytes())
+    (away / "server.key").write_bytes((app.settings.data_dir / "server.key").read_bytes())
     headers = bearer(await app.operator_key())
     body = {"key": "r8_0123456789abcdef"}
     answer = await app.client.put(f"{ROOT}/providers/vertex", json=body, headers=headers)
     assert answer.json()["state"] == "unknown", "it needs a project"
-    other = bootstrap.build(app.product.settings.replace(data_dir=away), small_models())
+    other = bootstrap.build(app.settings.replace(data_dir=away), small_models())
     try:
-        await other.operator.provider_keys.adopt(await app.product.database.read(entries.all_entries()))
+        await other.operator.provider_keys.adopt(await app.database.read(entries.all_entries()))
         views = {row.name: row for row in await other.operator.provider_keys.view()}
         assert (views["vertex"].source, views["vertex"].hint) == ("page", "…cdef")
         await app.client.delete(f"{ROOT}/providers/vertex", headers=headers)
-        await other.operator.provider_keys.adopt(await app.product.database.read(entries.all_entries()))
+        await other.operator.provider_keys.adopt(await app.database.read(entries.all_entries()))
         views = {row.name: row for row in await other.operator.provider_keys.view()}
         assert views["vertex"].source == ""
     finally:

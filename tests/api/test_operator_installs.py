@@ -22,7 +22,7 @@ FAMILY, NAME = "matting-u2netp", "u2netp"
 async def wait_for_end(app: AppFixture) -> InstallView:
     async with asyncio.timeout(120):
         while True:
-            views = await app.product.operator.installs.view()
+            views = await app.server.operator.installs.view()
             view = next(each for each in views if (each.family, each.name) == (FAMILY, NAME))
             if view.state != "running":
                 return view
@@ -58,6 +58,6 @@ async def test_weights_are_installed_from_the_page_and_removed(tmp_path: Path) -
                 assert (await app.client.post(f"{each}/stop", data={"csrf": csrf})).status_code == 404
             unknown = await app.client.post(f"/admin/engines/{FAMILY}/x/install", data={"csrf": csrf})
             assert unknown.status_code == 404
-            page = await app.product.database.read(actions.page(9, None, "engines."))
+            page = await app.database.read(actions.page(9, None, "engines."))
             done = [each.action for each in page.actions]
             assert done == ["engine.remove", "engine.install", "engine.install"]

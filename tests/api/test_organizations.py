@@ -44,7 +44,7 @@ class Browser:
 
     async def csrf(self) -> str:
         token = self.client.cookies[COOKIE]
-        session = await self.app.product.database.read(login_sessions.session(token))
+        session = await self.app.database.read(login_sessions.session(token))
         assert session is not None
         return SessionCookie(session.account, token, session.principal).csrf
 
@@ -54,7 +54,7 @@ class Browser:
 
 async def browser(app: AppFixture, email: str) -> Browser:
     """A browser in which the person of an account has just signed in."""
-    write, read = app.product.database.write, app.product.database.read
+    write, read = app.database.write, app.database.read
     account, moment = await read(accounts.by_email(email)), await read(now())
     token = await write(login_sessions.new_session(account.id, moment, LoginSession("link")))
     visitor = app.visitor()
@@ -64,13 +64,13 @@ async def browser(app: AppFixture, email: str) -> Browser:
 
 async def member(app: AppFixture, email: str, role: rights.Role = "member") -> members.Member:
     """Make a person a member of the first account."""
-    person = await app.product.database.read(accounts.by_email(email))
-    return await app.product.database.write(members.add(app.account.id, person.id, role, "operator"))
+    person = await app.database.read(accounts.by_email(email))
+    return await app.database.write(members.add(app.account.id, person.id, role, "operator"))
 
 
 async def key_of(app: AppFixture, each: members.Member, granted: rights.Rights = rights.STANDARD) -> str:
     result = keys.create(each.account_id, granted=granted, holder=Holder(each.id, each.team_id))
-    return (await app.product.database.write(result)).api_key
+    return (await app.database.write(result)).api_key
 
 
 async def acting(app: AppFixture, email: str, account_id: str) -> Browser:
@@ -129,7 +129,7 @@ async def test_a_person_joins_runs_and_sees_the_shared_runs(app: AppFixture) -> 
     assert (refused.status_code, refused.json()["error"].startswith("This member's budget")) == (429, True)
     await app.client.patch(path, json={"budget_month_usd": None}, headers=app.bearer)
     ran = await ben.client.post("/pages/run", json=form, headers={CSRF_HEADER: await ben.csrf()})
-    body = await app.product.predictions.get_any(ran.json()["id"])
+    body = await app.predictions.get_any(ran.json()["id"])
     assert (body.account_id, body.key_id is not None) == (app.account.id, True)
 
 
@@ -147,7 +147,7 @@ async def test_an_invitation_is_for_one_person_once_and_for_a_time(app: AppFixtu
     again = await invite(app)
     assert await accepted(app, again, bearer(app.other)) == 409
     assert await accepted(app, again, app.bearer) == 409
-    write = app.product.database.write
+    write = app.database.write
     await write(expire(app.account.id, "invite_late"))
     late = "invite_late"
     assert await accepted(app, late, bearer(app.poor)) == 404
@@ -227,7 +227,7 @@ async def test_the_pages_refuse_what_a_role_may_not_do(app: AppFixture) -> None:
     assert (await as_cleo.client.get("/account/security")).status_code == 403
     assert (await as_ben.client.get("/account")).headers["location"] == "/account/members"
     # The owner of the account remains its only own sign-in.
-    owner = await app.product.database.read(accounts.by_email("ada@example.com"))
+    owner = await app.database.read(accounts.by_email("ada@example.com"))
     assert owner.password_hash is None
 
 
@@ -240,7 +240,7 @@ async def test_the_end_of_a_membership_ends_what_hangs_on_it(any_database_app: A
         asyncio.create_task(app.client.get(f"{PREDICTIONS}/{job}/events", headers=bearer(key))),
         asyncio.create_task(page.client.get(f"/pages/predictions/{job}/events")),
     ]
-    await until_open(app.product, 2)
+    await until_open(app.server, 2)
     result = await app.client.post(
         "/api/containers/run", json={"model": "ra2", "input": {"prompt": "x"}}, headers=app.bearer
     )
@@ -263,19 +263,19 @@ class TestSeveral:
 
     async def test_a_membership_ends_on_the_other_server_too(self, tmp_path: Path) -> None:
         backends.database_url(tmp_path, "postgres")
-        async with running_app(tmp_path) as app, second_server(app) as (product, visitor):
+        async with running_app(tmp_path) as app, second_server(app) as (application, visitor):
             ben = await member(app, "ben@example.com")
             key = await key_of(app, ben)
             events = f"{PREDICTIONS}/{await slow(app)}/events"
             stream = asyncio.create_task(visitor.get(events, headers=bearer(key)))
-            await until_open(product)
-            await app.product.database.write(members.remove(app.account.id, ben.id))
+            await until_open(application)
+            await app.database.write(members.remove(app.account.id, ben.id))
             assert REVOKED in (await until_ended([stream]))[0]
             assert (await visitor.get("/api/account", headers=bearer(key))).status_code == 401
 
 
 async def test_an_organization_changes_hands_with_all_it_has(app: AppFixture) -> None:
-    database = app.product.database
+    database = app.database
     ben = await member(app, "ben@example.com")
     expected = {"member_id": ben.id, "handle": "acme"}
     refused = await app.client.post(f"{ORGANIZATION}/transfer", json=expected, headers=app.bearer)
@@ -343,7 +343,7 @@ async def test_a_closed_organization_is_not_acted_for(any_database_app: AppFixtu
     app = any_database_app
     await member(app, "ben@example.com", "admin")
     result = await browser(app, "ben@example.com")
-    await app.product.database.write(deletion.close(app.account, 7))
+    await app.database.write(deletion.close(app.account, 7))
     refused = await result.post("/account/switch", account_id=app.account.id)
     assert refused.status_code == 404
     page = await result.client.get("/account/members")
@@ -355,7 +355,7 @@ async def test_a_version_names_its_key_and_for_whom_it_was_written(any_database_
     lab = await app.client.post(f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=app.bearer)
     team = lab.json()["id"]
     result = keys.create(app.account.id, holder=keys.Holder(team_id=team))
-    key = await app.product.database.write(result)
+    key = await app.database.write(result)
     for number, sender in enumerate((app.key, key.api_key)):
         page = {"body": f"by {number}"}
         answer = await app.client.put("/api/pages/shared", json=page, headers=bearer(sender))

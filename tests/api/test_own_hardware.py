@@ -37,7 +37,7 @@ def graph_models() -> Mapping[str, Any]:
 
 
 async def balance(app: AppFixture, email: str) -> tuple[int, int]:
-    account = await app.product.database.read(accounts.by_email(email))
+    account = await app.database.read(accounts.by_email(email))
     return account.posted, account.held
 
 
@@ -52,7 +52,7 @@ async def test_account_without_credit_runs_free_and_sees_list_price(either: Path
         assert (record["cost"], record["credits_charged"], record["list_price"]) == ("0.00", 0, "0.04")
         assert [step["usd"] for step in record["receipt"]] == ["0.00", "0.00", None, None, None, "0.00"]
         assert await balance(app, "cleo@example.com") == (0, 0)
-        assert await app.product.database.read(ledger_queries.verify()) == ()
+        assert await app.database.read(ledger_queries.verify()) == ()
 
 
 async def test_the_default_is_the_list_price_and_no_field_beside_it(app: AppFixture) -> None:
@@ -103,8 +103,8 @@ async def test_time_on_own_hardware_is_free_and_shows_list_price(either: Path) -
         document = (await app.client.post(RUN, json=body, headers=bearer(app.poor))).json()
         assert document["status"] == "succeeded", document
         assert document["cost"] == "0.00"
-        hour = app.product.templates["world-model"].hour_micros
-        ran = await app.product.predictions.get_any(document["id"])
+        hour = app.server.templates["world-model"].hour_micros
+        ran = await app.predictions.get_any(document["id"])
         assert ran.list_price == -(-hour * ran.durations.run // 3_600_000_000) > 0
 
 
@@ -131,11 +131,11 @@ async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
         assert answer.status_code == 201, answer.text
         path = f"/api/containers/sessions/{answer.json()['session_id']}"
         body = (await app.client.get(path, headers=bearer(app.poor))).json()
-        hour = app.product.templates["world-model"].hour_micros / 1_000_000
+        hour = app.server.templates["world-model"].hour_micros / 1_000_000
         assert (body["price_hour_usd"], float(body["list_price_hour_usd"])) == ("0.00", hour)
         ended = (await app.client.delete(path, headers=bearer(app.poor))).json()
         assert ended["cost"] == "0.00"
-        assert await app.product.database.read(ledger_queries.verify()) == ()
+        assert await app.database.read(ledger_queries.verify()) == ()
 
 
 # -- graphs ------------------------------------------------------------------------------------------
@@ -159,20 +159,20 @@ async def test_local_graph_is_free_and_shows_summed_list_price(either: Path) -> 
         assert (estimate["price_usd"], estimate["list_price"]) == ("0.00", "0.04")
         response = await ran_graph(app, app.poor)
         assert (response["status"], response["cost"], response["list_price"]) == ("succeeded", "0.00", "0.04")
-        assert await app.product.database.read(ledger_queries.verify()) == ()
+        assert await app.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_app(tmp_path, graph_models(), tables=FREE) as app:
-        workflows, asked_for = app.product.workflows, list[str]()
+        workflows, asked_for = app.server.workflows, list[str]()
         price_of = workflows.price_of
 
         def reprice(service: Any, account_id: str, *, charged: bool) -> Any:
             asked_for.append(service.model)
             if len(asked_for) == LAST:  # the graph is checked and held: now its node is ordered
-                app.product.catalog.reprice(app_catalog.price_table(Settings()))
+                app.server.catalog.reprice(app_catalog.price_table(Settings()))
             return price_of(service, account_id, charged=charged)
 
         monkeypatch.setattr(workflows, "price_of", reprice)
@@ -183,7 +183,7 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
             "0.04",
         ), response
         assert len(asked_for) == LAST
-        assert app.product.predictions.quote("ra1", PICTURE).price.micros == 40_000
+        assert app.predictions.quote("ra1", PICTURE).price.micros == 40_000
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -191,7 +191,7 @@ async def test_graph_quoted_free_does_not_use_a_new_provider(
     tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_app(tmp_path, graph_models(), tables=FREE) as app:
-        workflows, standings, asked_for = app.product.workflows, app.product.availability, list[str]()
+        workflows, standings, asked_for = app.server.workflows, app.server.availability, list[str]()
         price_of = workflows.price_of
 
         def with_a_provider(service: Any, account_id: str, *, charged: bool) -> Any:
@@ -201,7 +201,7 @@ async def test_graph_quoted_free_does_not_use_a_new_provider(
                 return price
             ready = {
                 engine.name: EngineStatus(engine.kind == "provider")
-                for engine in app.product.catalog.engines().values()
+                for engine in app.server.catalog.engines().values()
             }
             standings._known = ready
             return price if moment == "after" else price_of(service, account_id, charged=charged)
@@ -310,7 +310,7 @@ def test_the_variable_wins_over_the_file() -> None:
 async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> None:
     async with running_gateway(either, models=graph_models()) as gateway:
         app = gateway.app
-        database = app.product.database
+        database = app.database
         key = (await database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         await database.write(accounts.credit("local@localhost", -1_000_000))
         response = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
@@ -333,7 +333,7 @@ async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> No
 
 async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> None:
     async with running_app(tmp_path, memory_plans="enforced") as app:
-        key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
+        key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         for number in range(101):
             answer = await app.client.put(f"/api/pages/n{number}", json={"body": "x"}, headers=bearer(key))
             assert answer.status_code in {200, 201}, answer.text

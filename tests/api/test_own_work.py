@@ -35,7 +35,7 @@ PIXEL = bytes.fromhex(
 async def running(app: AppFixture) -> str:
     """A key of the first account that may run models, and nothing else."""
     result = keys.create(app.account.id, granted=Rights.RUN)
-    return (await app.product.database.write(result)).api_key
+    return (await app.database.write(result)).api_key
 
 
 async def run_model(app: AppFixture, key: str, **more: str) -> str:
@@ -223,12 +223,12 @@ async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_datab
     app, once = any_database_app, {"Idempotency-Key": "k"}
     first, second = await running(app), await running(app)
     limited = keys.create(app.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)
-    reading = (await app.product.database.write(limited)).api_key
+    reading = (await app.database.write(limited)).api_key
     results = [await run_model(app, key, **once) for key in (first, second, reading, app.key)]
     assert len(set(results)) == 4
     assert await run_model(app, first, **once) == results[0]
     elsewhere = keys.create(app.account.id, Scope(services=("anime",)), granted=rights.LIMITED)
-    headers = bearer((await app.product.database.write(elsewhere)).api_key)
+    headers = bearer((await app.database.write(elsewhere)).api_key)
     refused = await app.client.post("/api/containers/run", json=RUN, headers={**headers, **once})
     assert refused.status_code == 403
 

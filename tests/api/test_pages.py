@@ -25,11 +25,9 @@ PICTURE = {"model": "ra1", "input": {"prompt": "a fox"}, "wait": True}
 
 async def link(app: AppFixture, account: Account | None = None) -> str:
     """A one-time link's token for the account, or for the first one."""
-    clock = await app.product.database.read(one("clock"))
+    clock = await app.database.read(one("clock"))
     assert clock is not None
-    return await app.product.database.write(
-        login_sessions.new_link((account or app.account).id, clock["now"])
-    )
+    return await app.database.write(login_sessions.new_link((account or app.account).id, clock["now"]))
 
 
 async def signed_in(app: AppFixture, account: Account | None = None) -> str:
@@ -189,7 +187,7 @@ async def test_signing_out_ends_the_session_on_the_server(app: AppFixture) -> No
 
 async def test_passwords_and_how_often_one_may_try(app: AppFixture) -> None:
     stored = passwords.make("correct horse")
-    await app.product.database.write(accounts.set_password_hash(app.account.id, stored))
+    await app.database.write(accounts.set_password_hash(app.account.id, stored))
 
     async def try_sign_in(email: str, password: str) -> int:
         answer = await app.visitor().post("/signin", data={"email": email, "password": password})
@@ -258,7 +256,7 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
     assert '"hardware": "gpu-141gb"' in body["samples"]["curl"]
     assert "--hardware gpu-141gb" in body["samples"]["Terminal"]
     answer = await app.client.post("/pages/run", json=request, headers=headers)
-    result = await app.product.predictions.get_any(answer.json()["id"])
+    result = await app.predictions.get_any(answer.json()["id"])
     assert (result.hardware, result.rate) == ("gpu-141gb", 6_380_000)
     again = (await app.client.get(f"/catalog/fast-image-native?from={result.id}")).text
     assert re.search(r'value="gpu-141gb" selected', again)

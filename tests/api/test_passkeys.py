@@ -75,9 +75,9 @@ async def device(page: Any) -> AsyncIterator[Any]:
 
 async def link(app: AppFixture, email: str) -> str:
     """A link that signs an account in."""
-    account = await app.product.database.read(accounts.by_email(email))
-    moment = await app.product.database.read(now())
-    return await app.product.database.write(login_sessions.new_link(account.id, moment))
+    account = await app.database.read(accounts.by_email(email))
+    moment = await app.database.read(now())
+    return await app.database.write(login_sessions.new_link(account.id, moment))
 
 
 async def csrf(page: Any) -> str:
@@ -157,7 +157,7 @@ async def test_answers_that_lie_or_come_twice_make_no_passkey(
         for nonsense in (None, [], {}, {"id": 5}, {**good, "response": {}}, {**good, "rawId": "AAAA"}):
             await page.evaluate(SEND, ["/account/passkeys/ask", {}, token])
             assert await sent(nonsense) == 400
-        row = await app.product.database.read(passkeys.of_account(app.account.id))
+        row = await app.database.read(passkeys.of_account(app.account.id))
         assert len(row) == 1
 
 
@@ -174,7 +174,7 @@ async def test_replayed_forged_or_foreign_passkey_is_refused(
         token = await csrf(page)
         result = await page.evaluate(MAKE, token)
         assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": result}, token]))[0] == 201
-        mine = (await app.product.database.read(passkeys.of_account(app.account.id)))[0]["id"]
+        mine = (await app.database.read(passkeys.of_account(app.account.id)))[0]["id"]
 
         async def sent(answer: Any) -> int:
             return (await page.evaluate(SEND, ["/signin/passkey", {"credential": answer}]))[0]

@@ -156,19 +156,19 @@ async def test_plan_starts_with_payment_and_ends_with_subscription(
     about = {"account_id": app.account.id, "plan": "monthly"}
     bought = session(app, mode="subscription", subscription="sub_1", metadata=about)
     await deliver_event(app, bought)
-    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "monthly"
+    assert (await app.database.read(accounts.by_id(app.account.id))).plan == "monthly"
     over = {"id": "evt_2", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_1"}}}
     await deliver_event(app, over)
-    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
+    assert (await app.database.read(accounts.by_id(app.account.id))).plan == "free"
     await deliver_event(app, bought)
-    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
+    assert (await app.database.read(accounts.by_id(app.account.id))).plan == "free"
 
 
 async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path: Path) -> None:
     async with running_shop(tmp_path, deletion_days=0) as (app, processor):
         about = {"account_id": app.account.id, "plan": "yearly"}
         await deliver_event(app, session(app, mode="subscription", subscription="sub_7", metadata=about))
-        read, account_id = app.product.database.read, app.account.id
+        read, account_id = app.database.read, app.account.id
         processor.status = 500
         left = await app.client.request(
             "DELETE", "/api/account", json={"confirm": "ada@example.com"}, headers=app.bearer
@@ -177,7 +177,7 @@ async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path:
         remaining = await read(accounts.by_id(account_id))
         assert (remaining.email, remaining.plan, processor.ended) == ("ada@example.com", "yearly", [])
         processor.status = 200
-        assert await bootstrap.account_deletion(app.product).sweep() == 1
+        assert await bootstrap.account_deletion(app.server).sweep() == 1
         assert processor.ended == ["sub_7"]
         over = {"id": "evt_9", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_7"}}}
         assert (await deliver_event(app, over)).status_code == 200
@@ -190,7 +190,7 @@ async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[App
     sure = {"confirm": "ada@example.com"}
     await app.client.request("DELETE", "/api/account", json=sure, headers=app.bearer)
     assert processor.ended == ["sub_1"]
-    assert (await app.product.database.read(accounts.by_id(app.account.id))).plan == "free"
+    assert (await app.database.read(accounts.by_id(app.account.id))).plan == "free"
 
 
 @pytest.mark.parametrize(

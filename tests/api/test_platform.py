@@ -87,7 +87,7 @@ async def test_a_broken_upload_is_refused_and_leaves_nothing(
         "/api/uploads", content=content, headers={**app.bearer, "Content-Type": kind}
     )
     assert answer.status_code == 400, answer.text
-    folder = app.product.settings.data_dir / "tmp"
+    folder = app.settings.data_dir / "tmp"
     assert not folder.exists() or not list(folder.iterdir())
 
 

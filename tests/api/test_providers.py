@@ -59,7 +59,7 @@ def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
 
 
 async def read_spent(app: AppFixture) -> dict[str, EngineCost]:
-    rows = await app.product.database.read(queries.by_engine(DAY_US))
+    rows = await app.database.read(queries.by_engine(DAY_US))
     return {row.engine: row for row in rows}
 
 
@@ -132,9 +132,9 @@ async def test_key_stored_at_runtime_enables_its_provider(tmp_path: Path) -> Non
         before = await app.client.post("/api/ra1", json=body_with(app))
         assert before.headers["X-Sixfold-Engine"] == "scene-painter"
         Secrets(tmp_path, (tmp_path / MASTER).read_bytes()).put("openai_api_key", openai.KEY)
-        await app.product.availability.refresh()
-        assert app.product.availability("openai-image").ready
-        assert not app.product.availability("fal-image").ready
+        await app.server.availability.refresh()
+        assert app.server.availability("openai-image").ready
+        assert not app.server.availability("fal-image").ready
 
 
 async def test_own_server_needs_no_key_and_stored_key_applies_at_once(queue: fal.Fal, tmp_path: Path) -> None:

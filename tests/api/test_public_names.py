@@ -72,7 +72,7 @@ async def test_url_of_a_file_made_without_a_key_is_for_this_machine(app: AppFixt
         assert (await app.client.get(path, headers=headers)).status_code == 404
     async with app.visitor(REMOTE_ADDRESS) as stranger:
         assert (await stranger.get("/uploads/draft.png")).status_code == 404
-    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    key = (await app.database.write(keys.create(app.operator.id))).api_key
     keyed = {**SMALL, "save_path": "own.png"}
     assert (await app.client.get(UPLOAD, params=keyed, headers=bearer(key))).status_code == 200
     assert (await app.client.get(f"{ORIGIN}/uploads/own.png")).status_code == 404
@@ -80,7 +80,7 @@ async def test_url_of_a_file_made_without_a_key_is_for_this_machine(app: AppFixt
 
 async def test_urls_from_before_answer_their_owner_alone(any_database_app: AppFixture) -> None:
     app = any_database_app
-    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    key = (await app.database.write(keys.create(app.operator.id))).api_key
     rows = ((app.bearer, f"/uploads/{app.account.id}/draft.png"), (bearer(key), "/uploads/draft.png"))
     strangers = ({}, bearer(app.other), {"Authorization": "Bearer sf_x"})
     for owner, path in rows:
@@ -98,33 +98,33 @@ async def test_urls_from_before_answer_their_owner_alone(any_database_app: AppFi
 
 @pytest.mark.parametrize("name", ["acct_x.png", "_keyless/x.png"])
 async def test_the_operator_puts_nothing_where_others_keep_their_files(app: AppFixture, name: str) -> None:
-    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    key = (await app.database.write(keys.create(app.operator.id))).api_key
     query = {**SMALL, "save_path": name}
     answer = await app.client.get(UPLOAD, params=query, headers=bearer(key))
     assert answer.status_code == 422
 
 
 async def test_a_request_without_key_replaces_no_file_of_the_operator(app: AppFixture) -> None:
-    key = bearer((await app.product.database.write(keys.create(app.operator.id))).api_key)
+    key = bearer((await app.database.write(keys.create(app.operator.id))).api_key)
     mine = (await app.client.get(UPLOAD, params=SMALL, headers=key)).json()["path"]
     before = (await app.client.get(mine)).content
     refused = await app.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
     assert (refused.status_code, "Choose another path" in refused.json()["detail"]) == (409, True)
     # A keyless file that an earlier version stored under the same name gives no right to the operator's.
-    await app.product.uploads.put("_keyless/draft.png", before)
+    await app.server.uploads.put("_keyless/draft.png", before)
     assert (await app.client.get(UPLOAD, params=SMALL)).status_code == 409
-    await app.product.uploads.delete("_keyless/draft.png")
+    await app.server.uploads.delete("_keyless/draft.png")
     assert (await app.client.get(mine)).content == before
     assert (await app.client.get("/uploads/draft.png")).status_code == 404
 
 
 async def test_a_file_made_without_key_is_at_the_path_in_the_store(app: AppFixture) -> None:
-    uploads, other = app.product.uploads, {**SMALL, "save_path": "a/b.png"}
+    uploads, other = app.server.uploads, {**SMALL, "save_path": "a/b.png"}
     await app.client.get(UPLOAD, params=other)
     first = await uploads.get("a/b.png")
     await app.client.get(UPLOAD, params={**other, "prompt": "another"})
     assert await uploads.get("a/b.png") != first
-    key = bearer((await app.product.database.write(keys.create(app.operator.id))).api_key)
+    key = bearer((await app.database.write(keys.create(app.operator.id))).api_key)
     assert (await app.client.get(UPLOAD, params=other, headers=key)).status_code == 200
     assert (await app.client.get("/uploads/a/b.png")).status_code == 404
     await uploads.put("_keyless/old.png", first)
@@ -132,7 +132,7 @@ async def test_a_file_made_without_key_is_at_the_path_in_the_store(app: AppFixtu
 
 
 async def test_accounts_of_the_previous_version_have_an_author_id(any_database_app: AppFixture) -> None:
-    database = any_database_app.product.database
+    database = any_database_app.database
     account = await database.write(accounts.create("dan@example.com"))
     key = (await database.write(keys.create(account.id))).api_key
     result = await post(any_database_app, api_key=key)

@@ -62,7 +62,7 @@ async def test_file_beyond_the_quota_is_refused(tmp_path: Path, way: str) -> Non
     path, request = FILES[way]
     async with running_app(tmp_path, upload_quota_bytes=10_000) as app:
         refused = await app.client.post(path, headers=app.bearer, **request)
-        rows = await app.product.database.read(stored_bytes(app))
+        rows = await app.database.read(stored_bytes(app))
     assert (refused.status_code, rows) == (413, 0), refused.text
     async with running_app(tmp_path / "large", upload_quota_bytes=10_000_000) as app:
         response = await app.client.post(path, headers=app.bearer, **request)

@@ -307,7 +307,7 @@ async def test_guardrails_and_the_content_log_apply(tmp_path: Path) -> None:
         deltas = [each.delta for each in events if each.type == "response.output_text.delta"]
         assert "".join(deltas) == done.output[0].content[0].text == "Write to [EMAIL] today"
         assert server.gateway.acme.seen[-1].document["messages"][0]["content"] == "I am [EMAIL]"
-        await app.product.gateway_runtime.gateway.drain()
+        await app.server.gateway_runtime.gateway.drain()
         path = f"/api/account/logging/calls/req_{done.id[5:]}"
         logged = (await app.client.get(path, headers=app.bearer)).text
         assert "I am [EMAIL]" in logged
@@ -341,7 +341,7 @@ async def status_of(address: str, headers: dict[str, str], protocols: Any = None
 async def test_credentials_of_the_handshake(server: RealtimeServer) -> None:
     app = server.gateway.app
     reader = (
-        await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.MEMORY_READ))
+        await app.database.write(keys.create(app.account.id, granted=rights.Rights.MEMORY_READ))
     ).api_key
     bearer = {"Authorization": f"Bearer {app.key}"}
     assert await status_of(server.address, bearer) == 101
@@ -367,13 +367,13 @@ async def test_a_key_that_may_not_use_the_model(server: RealtimeServer) -> None:
 
 async def test_the_websocket_ends_with_its_key(server: RealtimeServer) -> None:
     app = server.gateway.app
-    key = await app.product.database.write(keys.create(app.account.id))
+    key = await app.database.write(keys.create(app.account.id))
     server.gateway.acme.mode = "trickle"
     async with server.connect(TEXT, key=key.api_key) as connection:
         await connection.conversation.item.create(item=user_message("say 8 words"))
         await connection.response.create()
         await until(connection, "response.output_text.delta")
-        await app.product.database.write(keys.revoke(key.id))
+        await app.database.write(keys.revoke(key.id))
         with pytest.raises(websockets.ConnectionClosed) as caught:
             await until(connection, "response.done")
     assert caught.value.rcvd is not None
@@ -419,7 +419,7 @@ async def test_responses_are_charged_as_chat_completions(ground: str, tmp_path: 
 async def test_an_open_websocket_ends_when_the_server_stops(tmp_path: Path) -> None:
     async with running_realtime(tmp_path, settings=FILES) as server:
         async with server.connect(TEXT) as connection:
-            server.gateway.app.product.predictions.drain()
+            server.gateway.app.predictions.drain()
             error = (await event(connection)).error
             assert error.code == "shutting_down"
             with pytest.raises(websockets.ConnectionClosed) as caught:

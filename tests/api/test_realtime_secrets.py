@@ -96,8 +96,8 @@ async def test_a_secret_opens_nothing_else(server: RealtimeServer) -> None:
 
 async def test_an_invalid_or_expired_secret_is_refused(server: RealtimeServer) -> None:
     app = server.gateway.app
-    seal = ClientSecretSeal(storage.server_secret(app.product.settings.data_dir, "server.key"))
-    key = await app.product.database.write(keys.create(app.account.id))
+    seal = ClientSecretSeal(storage.server_secret(app.settings.data_dir, "server.key"))
+    key = await app.database.write(keys.create(app.account.id))
     assert await handshake(server, seal.close(key.id, 2**60, {})) == 101
     assert await handshake(server, seal.close(key.id, 1, {})) == 401
     assert await handshake(server, ClientSecretSeal(bytes(32)).close(key.id, 2**60, {})) == 401
@@ -134,15 +134,15 @@ async def test_a_secret_has_the_rights_and_the_end_of_its_key(ground: str, tmp_p
     async with running_realtime(tmp_path) as server:
         app = server.gateway.app
         reading = keys.create(app.account.id, granted=rights.Rights.MEMORY_READ)
-        reader = (await app.product.database.write(reading)).api_key
+        reader = (await app.database.write(reading)).api_key
         refused = await app.client.post(PATH, json={}, headers={"Authorization": f"Bearer {reader}"})
         assert refused.status_code == 403
-        limited = await app.product.database.write(keys.create(app.account.id, Scope(services=("tts",))))
+        limited = await app.database.write(keys.create(app.account.id, Scope(services=("tts",))))
         created = await secret_of(server, TEXT, limited.api_key)
         async with server.connect(TEXT, key=created.value) as connection:
             events = await say(connection, "say 1 words")
             assert [each.error.code for each in events if each.type == "error"] == ["forbidden"]
-            await app.product.database.write(keys.revoke(limited.id))
+            await app.database.write(keys.revoke(limited.id))
             with pytest.raises(websockets.ConnectionClosed) as caught:
                 await event(connection)
             assert caught.value.rcvd is not None

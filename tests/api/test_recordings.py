@@ -22,8 +22,8 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 async def record(app: AppFixture, session_id: str) -> None:
-    await app.product.sessions.start_recording(session_id, Tenant(app.account.id))
-    (runner,) = app.product.sessions.running
+    await app.server.sessions.start_recording(session_id, Tenant(app.account.id))
+    (runner,) = app.server.sessions.running
     assert runner.recording is not None
     runner.recording.add(0, "json", b"{}")
 
@@ -43,10 +43,10 @@ async def test_a_recording_whose_run_is_refused_is_not_lost(app: AppFixture, *, 
     unfinished = (await collect(app, session_id, token)).json()["id"]
     await record(app, session_id)
     if not is_open:
-        await app.product.sessions.close(session_id, Tenant(app.account.id))
+        await app.server.sessions.close(session_id, Tenant(app.account.id))
     refused = await collect(app, session_id, token)
     assert refused.status_code == 429, refused.text
-    await app.product.predictions.cancel(unfinished, Tenant(app.account.id))
+    await app.predictions.cancel(unfinished, Tenant(app.account.id))
     async with asyncio.timeout(30):
         while (accepted := await collect(app, session_id, token)).status_code == 429:  # noqa: ASYNC110 - polled
             await asyncio.sleep(0.01)

@@ -377,7 +377,7 @@ async def test_both_are_off_by_default_and_need_two_rights(tmp_path: Path, small
             assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
         names = {tool["name"] for tool in (await Agent(app).result("tools/list"))["tools"]}
         assert names.isdisjoint({"remember", "undo_remember", "answer"})
-    write = small.app.product.database.write
+    write = small.app.database.write
     for right in (Rights.RUN, Rights.MEMORY_WRITE | Rights.MEMORY_READ):
         result = await write(keys.create(small.app.account.id, granted=right))
         assert (await small.post("remember", key=result.api_key, text=TALK)).status_code == 403

@@ -25,7 +25,7 @@ async def test_repeated_call_after_a_lost_answer_is_charged_once(tmp_path: Path)
             assert answer.status_code == 200
             assert "idempotent-replayed" not in answer.headers
             costs.append(answer.headers["x-sixfold-cost"])
-            await gateway.app.product.database.write(idempotency.forget(scope))  # as if the server had died
+            await gateway.app.database.write(idempotency.forget(scope))  # as if the server had died
         assert len(set(costs)) == 1
         posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(costs[0]), "0.00")
@@ -35,7 +35,7 @@ async def test_repeated_call_after_a_lost_answer_is_charged_once(tmp_path: Path)
 
 async def test_repeated_call_replaces_one_that_never_ended(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
-        write, account = gateway.app.product.database.write, gateway.app.account.id
+        write, account = gateway.app.database.write, gateway.app.account.id
         call = CallRecord(
             "req_first", account, None, "chat", "small", "acme/small", streamed=False, held=5000
         )
@@ -61,7 +61,7 @@ async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
             answer = await gateway.app.client.post("/api/service", json=body, headers=headers)
             assert answer.status_code == 200, answer.text
             costs.add(answer.json()["cost"])
-            await gateway.app.product.database.write(idempotency.forget(scope))
+            await gateway.app.database.write(idempotency.forget(scope))
         (cost,) = costs
         posted, held = await gateway.app.balance()
         assert (round(5 - float(posted), 6), held) == (float(cost), "0.00")
@@ -84,7 +84,7 @@ async def test_another_content_with_a_lost_key_is_charged(tmp_path: Path) -> Non
                 assert answer.status_code == 200, answer.text
                 balances.append(await gateway.app.balance())
                 scope = idempotency.scope_id(gateway.app.account.id, "POST", path, "once")
-                await gateway.app.product.database.write(idempotency.forget(scope))
+                await gateway.app.database.write(idempotency.forget(scope))
             assert len(set(balances)) == 3, (path, balances)
             assert balances[2] == balances[3]
         assert await gateway.app.faults() == ()

@@ -40,7 +40,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
         async with running_gateway(
             folder, FILES, app_catalog.models_document(), upstreams=rows, prices=prices
         ) as gateway:
-            await gateway.app.product.gateway_runtime.refresh()
+            await gateway.app.server.gateway_runtime.refresh()
             yield Gateway(gateway.app, first.acme, first.anth)
 
 

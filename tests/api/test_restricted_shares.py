@@ -46,17 +46,17 @@ async def test_a_share_with_an_account_opens_for_no_other(app: AppFixture) -> No
     answers = [(await each.get(by_id)).status_code for each in (ben, cleo, stranger(app))]
     assert answers == [200, 404, 404]
     assert (await app.client.get(f"{PATH}/received", headers=bearer(app.poor))).json()["shares"] == []
-    person = await app.product.database.read(accounts.by_email("ben@example.com"))
+    person = await app.database.read(accounts.by_email("ben@example.com"))
     for suspended, status in ((True, 403), (False, 200)):
         suspending = customers.suspend(app.operator.owner, person.id, suspended=suspended)
-        await app.product.database.write(suspending)
+        await app.database.write(suspending)
         assert [(await ben.get(each)).status_code for each in (path, by_id)] == [status] * 2
     await app.client.delete(f"{PATH}/{created['id']}", headers=app.bearer)
     assert [(await ben.get(each)).status_code for each in (path, by_id, file)] == [404, 404, 404]
 
 
 async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> None:
-    read, write = app.product.database.read, app.product.database.write
+    read, write = app.database.read, app.database.write
     ben = await read(accounts.by_email("ben@example.com"))
     team = await write(teams.create(ben.id, "Flyers"))
     await write(members.add(ben.id, app.account.id, "member", "operator"))
@@ -83,9 +83,9 @@ async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> Non
 @pytest.mark.parametrize("kind", ["workflow", "chat"])
 async def test_a_team_opens_what_its_member_shares(gateway: Gateway, kind: str) -> None:
     app = gateway.app
-    write = app.product.database.write
-    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
-    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    write = app.database.write
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
+    cleo = await app.database.read(accounts.by_email("cleo@example.com"))
     team = await write(teams.create(ben.id, "Flyers"))
     ada = await write(members.add(ben.id, app.account.id, "member", "operator"))
     flyer = await write(members.add(ben.id, cleo.id, "member", "operator", team.id))

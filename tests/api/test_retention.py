@@ -45,14 +45,14 @@ async def run_image(app: AppFixture, key: str) -> dict[str, Any]:
 
 
 async def sweep(app: AppFixture, table: dict[str, Any], days: float) -> dict[str, int]:
-    database = app.product.database
+    database = app.database
     time_us = await database.read(now()) + round(days * DAY_US)
-    writer = ArchiveWriter(database, app.product.blobs)
+    writer = ArchiveWriter(database, app.server.blobs)
     return dict(await Retention(writer, retention.policy(table), "boot_a").sweep(time_us))
 
 
 async def runs(app: AppFixture) -> set[str]:
-    rows = await app.product.database.read(many("retention_predictions", after="", before="q", limit=1000))
+    rows = await app.database.read(many("retention_predictions", after="", before="q", limit=1000))
     return {str(row["id"]) for row in rows}
 
 
@@ -90,11 +90,11 @@ async def test_accounts_have_days_of_their_own(app: AppFixture) -> None:
 
 
 async def test_runs_that_have_not_ended_stay(app: AppFixture) -> None:
-    await app.product.scheduler.stop()
+    await app.server.scheduler.stop()
     body = {"model": "ra2", "input": {"prompt": "a mill", **SMALL}, "wait": 0}
     queued = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
     assert (await sweep(app, {"predictions_days": 1}, 50))["predictions"] == 0
-    await app.product.predictions.cancel(queued["id"], Tenant(app.account.id))
+    await app.predictions.cancel(queued["id"], Tenant(app.account.id))
     assert (await sweep(app, {"predictions_days": 1}, 50))["predictions"] == 1
     assert await app.balance() == ("5.00", "0.00")
 
@@ -106,10 +106,10 @@ async def test_audit_entries_are_deleted_in_batches(app: AppFixture, monkeypatch
         for _ in range(8):
             yield from audit_log.note(app.account.id, "test.entry")
 
-    await app.product.database.write(note())
+    await app.database.write(note())
     assert (await sweep(app, {"audit_days": 2}, 1))["audit"] == 0
     assert (await sweep(app, {"audit_days": 2}, 3))["audit"] >= 8
-    assert (await app.product.database.read(audit_log.page(app.account.id, 10, None))).entries == ()
+    assert (await app.database.read(audit_log.page(app.account.id, 10, None))).entries == ()
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ async def run(app: AppFixture, **body: Any) -> dict[str, Any]:
 
 
 async def refund(app: AppFixture, prediction_id: str) -> None:
-    prediction = await app.product.predictions.get_any(prediction_id)
-    refunded = await app.product.predictions.refund(prediction, "a test")
+    prediction = await app.predictions.get_any(prediction_id)
+    refunded = await app.predictions.refund(prediction, "a test")
     assert (refunded.state, refunded.error_kind, refunded.output) == (PredictionState.FAILED, REFUNDED, None)
 
 
@@ -151,7 +151,7 @@ async def test_store_failure_after_success_gives_no_free_result(app: AppFixture)
     source = (await run(app))["output"]["url"]
     body = {"source_image_url": source, "style_prompt": "oil"}
     headers = {**app.bearer, "Idempotency-Key": "one", "Accept": "image/png"}
-    blobs: Any = app.product.blobs
+    blobs: Any = app.server.blobs
     real, blobs.get = blobs.get, _unreadable
     try:
         failed = await app.client.post("/api/style-transfer", json=body, headers=headers)
@@ -170,7 +170,7 @@ async def _unreadable(_name: str) -> bytes:
 
 async def test_a_stream_and_a_webhook_tell_of_a_refund(app: AppFixture) -> None:
     result = await run(app, webhook="https://example.com/hook")
-    ids = {row["id"] for row in await app.product.database.read(webhooks.of_prediction(result["id"]))}
+    ids = {row["id"] for row in await app.database.read(webhooks.of_prediction(result["id"]))}
     events = f"{PREDICTIONS}/{result['id']}/events"
     before = (await app.client.get(events, headers=app.bearer)).text
     last = before.rpartition("id: ")[2].partition("\n")[0]
@@ -181,7 +181,7 @@ async def test_a_stream_and_a_webhook_tell_of_a_refund(app: AppFixture) -> None:
     assert after.count("event: status") == 1
     assert '"status":"failed"' in after
     assert (await app.client.get(events, headers=resumed)).text == after
-    rows = await app.product.database.read(webhooks.of_prediction(result["id"]))
+    rows = await app.database.read(webhooks.of_prediction(result["id"]))
     states = {row["event"]: msgspec.json.decode(row["prediction"])["state"] for row in rows}
     assert states == {"started": "running", "completed": "failed"}
     assert len({row["id"] for row in rows} - ids) == 1, "another message, which no listener drops as known"
@@ -227,7 +227,7 @@ async def test_a_reservation_ends_with_a_run_that_fails(any_database_app: AppFix
 async def test_unwritable_path_withdraws_result_and_charge(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch, writes: bool
 ) -> None:
-    uploads: Any = app.product.uploads
+    uploads: Any = app.server.uploads
     real, remaining = uploads.put, []
 
     async def fail(key: str, data: bytes, **more: Any) -> None:
@@ -294,7 +294,7 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
 ) -> None:
     app, over = any_database_app, asyncio.Event()
     hang_behind_the_first(monkeypatch)
-    pipeline = app.product.predictions
+    pipeline = app.predictions
 
     async def wait(_events: Any, read_current: Any, _seconds: float, **_more: Any) -> Any:
         await over.wait()
@@ -325,9 +325,7 @@ async def test_a_group_is_accepted_whole_or_not_at_all(any_database_app: AppFixt
     app = any_database_app
 
     async def count_accepted() -> int:
-        return len(
-            (await app.product.predictions.page(Tenant(app.account.id), PredictionFilter(), 1000, None))[0]
-        )
+        return len((await app.predictions.page(Tenant(app.account.id), PredictionFilter(), 1000, None))[0])
 
     for _ in range(12):
         assert (await images(app, 10, "a fox")).status_code == 200
@@ -371,7 +369,7 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFi
 async def test_account_below_zero_cannot_import_or_open_a_session(any_database_app: AppFixture) -> None:
     app = any_database_app
     entry = ledger.LedgerEntry("reversal", "a test")
-    await app.product.database.write(ledger.deposit(app.account.id, -6_000_000, entry, below_zero=True))
+    await app.database.write(ledger.deposit(app.account.id, -6_000_000, entry, below_zero=True))
     for path, body in (
         ("/api/containers/spaces/import", {"space": "acme/paint"}),
         ("/api/containers/world-model/sessions", {}),

@@ -37,7 +37,7 @@ ON_POSTGRES = [
 
 
 async def key_id(app: AppFixture, key: str) -> str:
-    row = await app.product.database.read(one("key_by_hash", hash=keys.hash_of(key)))
+    row = await app.database.read(one("key_by_hash", hash=keys.hash_of(key)))
     assert row is not None
     return str(row["key_id"])
 
@@ -49,10 +49,10 @@ async def slow(app: AppFixture, headers: dict[str, str] | None = None) -> str:
     return str(answer.json()["id"])
 
 
-async def until_open(product: Application, count: int = 1) -> None:
+async def until_open(application: Application, count: int = 1) -> None:
     """Wait until so many connections are registered."""
     async with asyncio.timeout(8):
-        while len(product.connections) < count:  # noqa: ASYNC110 - nobody tells of a registration
+        while len(application.connections) < count:  # noqa: ASYNC110 - nobody tells of a registration
             await asyncio.sleep(0.005)
 
 
@@ -64,9 +64,9 @@ async def until_ended(streams: list[asyncio.Task[httpx.Response]]) -> list[str]:
 @asynccontextmanager
 async def second_server(app: AppFixture) -> AsyncIterator[tuple[Application, httpx.AsyncClient]]:
     """Another server on the same database and files."""
-    product = bootstrap.build(app.product.settings, small_models())
-    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
-        yield product, visitor
+    application = bootstrap.build(app.settings, small_models())
+    async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
+        yield application, visitor
 
 
 async def revoke_key(app: AppFixture) -> Transaction[Any]:
@@ -74,7 +74,7 @@ async def revoke_key(app: AppFixture) -> Transaction[Any]:
 
 
 async def close_account(app: AppFixture) -> Transaction[Any]:
-    account = await app.product.database.read(accounts.by_id(app.account.id))
+    account = await app.database.read(accounts.by_id(app.account.id))
     return deletion.close(account, 1)
 
 
@@ -91,11 +91,11 @@ async def test_streams_of_a_key_end_with_it(
     other = await app.limited_key(keys.UNLIMITED)
     streams = [asyncio.create_task(app.client.get(events, headers=app.bearer)) for _ in range(3)]
     staying = asyncio.create_task(app.client.get(events, headers=bearer(other)))
-    await until_open(app.product, 4)
-    await app.product.database.write(await ending(app))
+    await until_open(app.server, 4)
+    await app.database.write(await ending(app))
     assert all(REVOKED in text for text in await until_ended(streams))
     if ending is revoke_key:
-        assert len(app.product.connections) == 1, "a stream of another key goes on"
+        assert len(app.server.connections) == 1, "a stream of another key goes on"
         staying.cancel()
     else:
         assert REVOKED in (await until_ended([staying]))[0]
@@ -106,11 +106,11 @@ class TestSeveral:
 
     async def test_streams_end_on_the_other_server_too(self, tmp_path: Path) -> None:
         backends.database_url(tmp_path, "postgres")
-        async with running_app(tmp_path) as app, second_server(app) as (product, visitor):
+        async with running_app(tmp_path) as app, second_server(app) as (application, visitor):
             events = f"{PREDICTIONS}/{await slow(app)}/events"
             stream = asyncio.create_task(visitor.get(events, headers=app.bearer))
-            await until_open(product)
-            await app.product.database.write(keys.revoke(await key_id(app, app.key)))
+            await until_open(application)
+            await app.database.write(keys.revoke(await key_id(app, app.key)))
             assert REVOKED in (await until_ended([stream]))[0]
 
 
@@ -119,8 +119,8 @@ async def test_a_stream_of_a_page_ends_with_its_session(any_database_app: AppFix
     await signed_in(app)
     events = f"/pages/predictions/{await slow(app)}/events"
     stream = asyncio.create_task(app.client.get(events))
-    await until_open(app.product)
-    await app.product.database.write(login_sessions.end_others(app.account.id))
+    await until_open(app.server)
+    await app.database.write(login_sessions.end_others(app.account.id))
     assert REVOKED in (await until_ended([stream]))[0]
 
 
@@ -136,22 +136,22 @@ async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: P
         request = asyncio.create_task(
             gateway.app.client.post("/v1/chat/completions", json=body, headers=gateway.headers)
         )
-        await until_open(gateway.app.product)
+        await until_open(gateway.app.server)
         async with asyncio.timeout(8):
             await gateway.acme.asked.wait()
-        await gateway.app.product.database.write(keys.revoke(await key_id(gateway.app, gateway.app.key)))
+        await gateway.app.database.write(keys.revoke(await key_id(gateway.app, gateway.app.key)))
         answer = (await until_ended([request]))[0]
         assert REVOKED in answer
         assert "[DONE]" not in answer
-        row = await gateway.app.product.database.read(many("ledger_held"))
+        row = await gateway.app.database.read(many("ledger_held"))
         assert row[0]["held"] == 0
-        account = await gateway.app.product.database.read(accounts.by_id(gateway.app.account.id))
+        account = await gateway.app.database.read(accounts.by_id(gateway.app.account.id))
         assert 5_000_000 - 40_000 < account.posted < 5_000_000, "what was delivered is charged"
 
 
 async def test_answers_that_are_no_stream_are_not_registered(app: AppFixture) -> None:
     seen: list[object] = []
-    connections: Any = app.product.connections
+    connections: Any = app.server.connections
     connections.add = lambda *inputs: seen.append(inputs)
     await app.client.get("/api/account", headers=app.bearer)
     await app.client.post(RUN, json={"model": "ra1", "input": {"prompt": "x"}}, headers=app.bearer)
@@ -166,16 +166,16 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
         live = f"ws://{stage.script.address}/ws/" + body["ws_url"].partition("/ws/")[2]
         response = f"ws://{stage.script.address}/ws?clientId=one&token={app.key}"
         async with websockets.connect(live) as session, websockets.connect(response) as comfy:
-            await until_open(app.product, 2)
-            await app.product.database.write(keys.revoke(await key_id(app, app.key)))
+            await until_open(app.server, 2)
+            await app.database.write(keys.revoke(await key_id(app, app.key)))
             async with asyncio.timeout(8):
                 for socket in (session, comfy):
                     await socket.wait_closed()
                     assert socket.close_code == 4401
         async with asyncio.timeout(8):
-            while app.product.sessions.running:  # noqa: ASYNC110 - nobody tells of its end
+            while app.server.sessions.running:  # noqa: ASYNC110 - nobody tells of its end
                 await asyncio.sleep(0.005)
-        ended = await app.product.sessions.find(body["session_id"], Tenant(app.account.id))
+        ended = await app.server.sessions.find(body["session_id"], Tenant(app.account.id))
         assert (ended.state in TERMINAL, ended.reason) == (True, "revoked")
         assert await app.faults() == ()
 
@@ -184,7 +184,7 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
 
 
 async def _revoked_key(app: AppFixture, tokens: dict[str, Any]) -> None:
-    await app.product.database.write(keys.revoke(await key_id(app, tokens["access_token"])))
+    await app.database.write(keys.revoke(await key_id(app, tokens["access_token"])))
 
 
 async def _password_of_the_page(app: AppFixture, _tokens: dict[str, Any]) -> None:
@@ -195,12 +195,12 @@ async def _password_of_the_page(app: AppFixture, _tokens: dict[str, Any]) -> Non
 
 
 async def _password_of_the_command_line(app: AppFixture, _tokens: dict[str, Any]) -> None:
-    await app.product.database.write(credentials.change_password(app.account.id, "hash"))
+    await app.database.write(credentials.change_password(app.account.id, "hash"))
 
 
 async def _closing(app: AppFixture, _tokens: dict[str, Any]) -> None:
-    await app.product.database.write(await close_account(app))
-    await app.product.database.write(deletion.reopen(app.account.id))
+    await app.database.write(await close_account(app))
+    await app.database.write(deletion.reopen(app.account.id))
 
 
 async def _the_button(app: AppFixture, _tokens: dict[str, Any]) -> None:
@@ -248,7 +248,7 @@ async def test_a_refresh_token_that_was_used_up_ends_its_family(
     assert (await program.refresh(tokens[-1]["refresh_token"])).status_code == 400
     used = await tools(app, tokens[-1]["access_token"])
     assert used.status_code == 401
-    assert await app.product.database.read(oauth.of_account(app.account.id)) == ()
+    assert await app.database.read(oauth.of_account(app.account.id)) == ()
 
 
 async def test_oauth_stream_survives_token_expiry_but_not_revocation(app: AppFixture) -> None:
@@ -257,10 +257,10 @@ async def test_oauth_stream_survives_token_expiry_but_not_revocation(app: AppFix
     headers = bearer(first["access_token"])
     events = f"{PREDICTIONS}/{await slow(app, headers)}/events"
     stream = asyncio.create_task(app.client.get(events, headers=headers))
-    await until_open(app.product)
+    await until_open(app.server)
     second = (await program.refresh(first["refresh_token"])).json()
-    assert await app.product.connections.check() == 0
-    await app.product.database.write(keys.revoke(await key_id(app, second["access_token"])))
+    assert await app.server.connections.check() == 0
+    await app.database.write(keys.revoke(await key_id(app, second["access_token"])))
     assert REVOKED in (await until_ended([stream]))[0]
 
 
@@ -269,7 +269,7 @@ async def test_a_password_ends_sessions_and_keys_where_that_is_wanted(app: AppFi
     page = (await app.client.get("/account/security")).text
     assert re.search(r'name="end_keys" value="1" checked', page)
     other = app.visitor()
-    token = await app.product.database.write(
+    token = await app.database.write(
         login_sessions.new_session(app.account.id, 2**60, login_sessions.LoginSession("x"))
     )
     other.cookies.set("sixfold_session", token)
@@ -291,18 +291,16 @@ async def test_shares_end_with_their_program_or_key(any_database_app: AppFixture
         secret = (await (await OAuthClient.registered(app)).tokens(scope="models"))["access_token"]
     else:
         granted = rights.Rights.RUN | rights.MEMORY
-        secret = (await app.product.database.write(keys.create(app.account.id, granted=granted))).api_key
+        secret = (await app.database.write(keys.create(app.account.id, granted=granted))).api_key
     body = {"kind": "page", "id": "plan"}
     theirs = await app.client.post("/api/shares", json=body, headers=bearer(secret))
     own = await app.client.post("/api/shares", json=body, headers=app.bearer)
     links = [answer.json()["url"] for answer in (theirs, own)]
     assert [(await app.visitor().get(link)).status_code for link in links] == [200, 200]
-    await app.product.database.write(keys.revoke(await key_id(app, secret)))
+    await app.database.write(keys.revoke(await key_id(app, secret)))
     assert [(await app.visitor().get(link)).status_code for link in links] == [404, 200]
     left = (await app.client.get("/api/shares", headers=app.bearer)).json()["shares"]
     assert [each["id"] for each in left] == [own.json()["id"]]
     await app.client.post("/api/shares", json=body, headers=app.bearer)
-    rows = await app.product.database.read(
-        many("export_shares", account_id=app.account.id, after="", limit=9)
-    )
+    rows = await app.database.read(many("export_shares", account_id=app.account.id, after="", limit=9))
     assert theirs.json()["id"] not in {row["id"] for row in rows}

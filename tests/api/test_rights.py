@@ -79,21 +79,19 @@ def table(app: AppFixture) -> Router:
 
 async def with_key(app: AppFixture, name: str, granted: Rights, scope: Scope | None = None) -> PrincipalCase:
     result = keys.create(app.operator.id, scope, granted=None if scope else granted)
-    return PrincipalCase(name, granted, bearer((await app.product.database.write(result)).api_key))
+    return PrincipalCase(name, granted, bearer((await app.database.write(result)).api_key))
 
 
 async def program(app: AppFixture, scope: str) -> PrincipalCase:
     granted = keys.rights_of_scopes([scope])
     result = keys.create(app.operator.id, granted=granted, origin="oauth")
-    return PrincipalCase(
-        f"OAuth {scope}", granted, bearer((await app.product.database.write(result)).api_key)
-    )
+    return PrincipalCase(f"OAuth {scope}", granted, bearer((await app.database.write(result)).api_key))
 
 
 async def session(app: AppFixture, account: Account, name: str, *, stale: bool = False) -> PrincipalCase:
-    moment = await app.product.database.read(now())
+    moment = await app.database.read(now())
     begun = login_sessions.new_session(account.id, moment, LoginSession("link"))
-    token = await app.product.database.write(begun)
+    token = await app.database.write(begun)
     granted = rights.ALL if account.is_operator else rights.STANDARD
     return PrincipalCase(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)
 

@@ -66,13 +66,13 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture
     key = await app.limited_key(Scope(services=("ra1",)))
     run = {"model": "ra1", "input": {"prompt": "x"}}
     answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
-    pipeline = app.product.predictions
+    pipeline = app.predictions
     parent = await pipeline.get_any(answer.json()["id"])
-    ordered = await app.product.database.read(requests.principal_of(parent))
+    ordered = await app.database.read(requests.principal_of(parent))
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     inputs: dict[str, Any] = {"prompt": "x"}
     with pytest.raises(Conflict, match="has ended"):  # it was let past the limits
-        await PipelineChildren(pipeline, app.product.database).run(parent, ChildRun("a", "anime", inputs))
+        await PipelineChildren(pipeline, app.database).run(parent, ChildRun("a", "anime", inputs))
     elsewhere = PredictionRequest(
         ordered, "photoreal", inputs, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")
     )
@@ -178,7 +178,7 @@ async def test_webhook_secret_needs_a_manage_key_and_is_encrypted(app: AppFixtur
     body = (await app.client.get("/api/account", headers=reading)).json()
     assert body == {**whole, "webhook_secret": None}
     assert whole["webhook_secret"].startswith("whsec_")
-    row = await app.product.database.read(one("account_by_id", id=app.account.id))
+    row = await app.database.read(one("account_by_id", id=app.account.id))
     assert row is not None
     assert whole["webhook_secret"] not in str(row)
 
@@ -197,7 +197,7 @@ async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixtur
 
 async def test_an_operators_key_without_operate_starts_no_program_here(app: AppFixture) -> None:
     result = keys.create(app.operator.id, granted=rights.STANDARD)
-    headers = bearer((await app.product.database.write(result)).api_key)
+    headers = bearer((await app.database.write(result)).api_key)
     body = {"space": "evil/x", "run": "container"}
     refused = await app.client.post("/api/containers/spaces/import", json=body, headers=headers)
     customer = await app.client.post("/api/containers/spaces/import", json=body, headers=app.bearer)

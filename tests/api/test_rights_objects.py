@@ -58,15 +58,15 @@ async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFi
     headers = bearer(await key_of(app, ben))
     events = f"{PREDICTIONS}/{await slow(app)}/events"
     stream = asyncio.create_task(app.client.get(events, headers=headers))
-    await until_open(app.product)
-    person = await app.product.database.read(accounts.by_email("ben@example.com"))
+    await until_open(app.server)
+    person = await app.database.read(accounts.by_email("ben@example.com"))
     suspending = customers.suspend(app.operator.owner, person.id, suspended=True)
-    await app.product.database.write(suspending)
+    await app.database.write(suspending)
     assert REVOKED in (await until_ended([stream]))[0]
     refused = await app.client.get(PREDICTIONS, headers=headers)
     assert (refused.status_code, "is suspended" in refused.text) == (403, True)
     assert (await app.client.get(PREDICTIONS, headers=app.bearer)).status_code == 200
-    await app.product.database.write(customers.suspend(app.operator.owner, person.id, suspended=False))
+    await app.database.write(customers.suspend(app.operator.owner, person.id, suspended=False))
     assert (await app.client.get(PREDICTIONS, headers=headers)).status_code == 200
 
 
@@ -143,7 +143,7 @@ async def test_an_address_of_a_model_server_keeps_no_secret(app: AppFixture) -> 
     await put(kind="groq", api_key="sk-canary")
     status, text = await put(kind="mistral")
     assert (status, '"has_key":false' in text.replace(" ", "")) == (200, True), "a key is for its provider"
-    log = await app.product.database.read(actions.page(50, None))
+    log = await app.database.read(actions.page(50, None))
     assert "hunter2" not in str(log)
     assert "canary" not in str(log)
 
@@ -152,10 +152,10 @@ async def test_one_account_does_not_take_all_recordings(app: AppFixture) -> None
     async def start(key: str, account_id: str) -> str:
         path = "/api/containers/motion-model/sessions"
         session_id = (await app.client.post(path, json={}, headers=bearer(key))).json()["session_id"]
-        await app.product.sessions.start_recording(session_id, Tenant(account_id))
+        await app.server.sessions.start_recording(session_id, Tenant(account_id))
         return session_id
 
-    other = await app.product.database.read(accounts.by_email("ben@example.com"))
+    other = await app.database.read(accounts.by_email("ben@example.com"))
     for _ in range(2):
         await start(app.key, app.account.id)
     with pytest.raises(TooManyRequests, match="An account records 2 sessions at most"):
@@ -190,7 +190,7 @@ async def ben_reads(app: AppFixture, share_id: str) -> int:
 
 @pytest.mark.parametrize("kind", ["program", "key", "member"])
 async def test_shared_folders_end_with_what_shared_them(any_database_app: AppFixture, kind: str) -> None:
-    app, write = any_database_app, any_database_app.product.database.write
+    app, write = any_database_app, any_database_app.database.write
     await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
     cleo = await member(app, "cleo@example.com", "admin")
     if kind == "program":
@@ -233,7 +233,7 @@ async def test_a_limited_key_changes_no_share_of_the_account(any_database_app: A
 
 
 async def test_all_access_ends_at_once_but_members_stay(any_database_app: AppFixture) -> None:
-    app, write = any_database_app, any_database_app.product.database.write
+    app, write = any_database_app, any_database_app.database.write
     await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
     cleo = await member(app, "cleo@example.com", "admin")
     page = await acting(app, "cleo@example.com", app.account.id)
@@ -248,7 +248,7 @@ async def test_all_access_ends_at_once_but_members_stay(any_database_app: AppFix
         assert (await app.client.get("/api/pages", headers=bearer(secret))).status_code == 401
     assert (await app.visitor().get(shared)).status_code == 404
     assert (await page.client.get("/account/members")).headers["location"].startswith("/signin")
-    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
     key = (await write(keys.create(ben.id))).api_key
     received = (await app.client.get(FOLDERS, headers=bearer(key))).json()["received"]
     assert received == []
@@ -260,10 +260,10 @@ async def test_all_access_ends_at_once_but_members_stay(any_database_app: AppFix
 async def test_shared_folders_of_a_closed_account_stay_ended(
     any_database_app: AppFixture, closing: str
 ) -> None:
-    app, write = any_database_app, any_database_app.product.database.write
+    app, write = any_database_app, any_database_app.database.write
     await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
     share_id = (await shared_with_ben(app, app.key)).json()["id"]
-    account = await app.product.database.read(accounts.by_email(f"{closing}@example.com"))
+    account = await app.database.read(accounts.by_email(f"{closing}@example.com"))
     await write(deletion.close(account, 7))
     await write(deletion.reopen(account.id))
     assert await ben_reads(app, share_id) == 404

@@ -202,7 +202,7 @@ async def test_without_credit_a_run_names_balance_price_and_a_way(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
-    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
+    cleo = await app.database.read(accounts.by_email("cleo@example.com"))
     async with browser.tab(chromium, dataclasses.replace(app, account=cleo), url) as tab:
         page = tab.page
         await tab.open("/catalog/ra1")

@@ -148,7 +148,7 @@ async def test_service_list_has_inputs_prices_and_availability(app: AppFixture) 
         "ra2 ra1 anime photoreal video-a video-b video-c video-text video-image ra2v forecast tts stt chat"
     )
     assert rows.keys() >= {*expected.split(), "vision", "caption", "embeddings"}
-    assert rows.keys() >= {template.name for template in app.product.templates}
+    assert rows.keys() >= {template.name for template in app.server.templates}
     for row in rows.values():
         assert {"service", "description", "inputs", "output_kind", "price", "available"} <= row.keys()
         assert row["available"] or row["unlock"]

@@ -168,7 +168,7 @@ async def test_texts_become_vectors_whether_a_list_lines_or_json(real: AppFixtur
     output = answers[0]["output"]
     assert set(output) == {"embeddings", "dimensions", "model"}
     assert [len(row) for row in output["embeddings"]] == [output["dimensions"]] * 2
-    quote = real.product.predictions.quote("embeddings", {"texts": ["a", "b", "c"]})
+    quote = real.predictions.quote("embeddings", {"texts": ["a", "b", "c"]})
     assert quote.price.cost == "0.0003"
 
 

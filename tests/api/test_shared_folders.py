@@ -168,7 +168,7 @@ async def test_no_route_answers_a_stranger_or_after_the_end(app: AppFixture, rou
     stranger = await send_route(app, route, "work/apollo", app.poor, headers=chosen)
     assert (stranger.status_code, "Apollo" in stranger.text) == (404, False)
     limited = keys.create((await ben(app)).id, Scope(collections=("folder:work/apollo",)))
-    key = (await app.product.database.write(limited)).api_key
+    key = (await app.database.write(limited)).api_key
     assert (await send_route(app, route, "work/apollo", key, headers=chosen)).status_code == 404
     ended = await app.client.delete(f"{PATH}/{chosen['X-Sixfold-Memory']}", headers=app.bearer)
     assert ended.status_code == 204
@@ -205,14 +205,14 @@ async def test_a_folder_inside_a_shared_one_is_writable_by_both(app: AppFixture)
 
 
 async def ben(app: AppFixture) -> accounts.Account:
-    return await app.product.database.read(accounts.by_email("ben@example.com"))
+    return await app.database.read(accounts.by_email("ben@example.com"))
 
 
 async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
-    write = app.product.database.write
+    write = app.database.write
     organization, cleo = (
         await ben(app),
-        await app.product.database.read(accounts.by_email("cleo@example.com")),
+        await app.database.read(accounts.by_email("cleo@example.com")),
     )
     team = await write(teams.create(organization.id, "Flyers"))
     other = await write(teams.create(organization.id, "Others"))

@@ -51,7 +51,7 @@ class Shared:
 
     async def until(self, holds: Callable[[GpuSchema], bool]) -> GpuSchema:
         async with asyncio.timeout(30):
-            while not holds(row := self.app.product.gpu.reports()[0]):  # noqa: ASYNC110 - shared by file
+            while not holds(row := self.app.server.gpu.reports()[0]):  # noqa: ASYNC110 - shared by file
                 await asyncio.sleep(0.01)
         return row
 
@@ -69,11 +69,11 @@ async def sharing(
         look_at(monkeypatch, ollama=ollama.port)
         models = app_catalog.models_document()
         async with running_app(folder, models, comfyui_url=comfy.url, **changes) as app:
-            await app.product.gateway_runtime.wait_refreshed()
+            await app.server.gateway_runtime.wait_refreshed()
             async with asyncio.timeout(60):
-                while not app.product.availability("comfyui-image").ready:
-                    await app.product.availability.refresh()
-            await app.product.gpu.refresh()
+                while not app.server.availability("comfyui-image").ready:
+                    await app.server.availability.refresh()
+            await app.server.gpu.refresh()
             yield Shared(app, gpu, comfy, ollama)
 
 
@@ -137,8 +137,8 @@ async def test_the_report_shows_who_holds_and_who_waits(tight: Shared) -> None:
     hold.go.set()
     ok(await image, await waiting)
     # The image would have to be loaded again, which takes as long as it did.
-    engine = tight.app.product.catalog.engines()["comfyui-image"]
-    assert tight.app.product.gpu.switch_seconds(engine) > 0
+    engine = tight.app.server.catalog.engines()["comfyui-image"]
+    assert tight.app.server.gpu.switch_seconds(engine) > 0
 
 
 async def test_a_canceled_wait_leaves_the_queue_at_once(tight: Shared) -> None:
@@ -200,15 +200,15 @@ async def test_out_of_memory_frees_the_rest_and_tries_again(
         two.gpu.held.pop(("ollama", CHAT) if kind == "chat" else ("comfyui", CHECKPOINT))
         ok(await first())
         assert len(two.gpu.refused) == 1
-        assert two.app.product.gpu.figures()["gpu"].memory_retries == 1
+        assert two.app.server.gpu.figures()["gpu"].memory_retries == 1
 
 
 async def test_without_a_gpu_no_call_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with sharing(tmp_path, monkeypatch, 1, 1) as two:
         two.comfy.vram.device = "cpu"
-        await two.app.product.gpu.refresh()
-        assert all(server.gpu is None for server in two.app.product.gateway_runtime.model_servers())
-        assert "nothing states" in two.app.product.gpu.reports()[0]["note"]
+        await two.app.server.gpu.refresh()
+        assert all(server.gpu is None for server in two.app.server.gateway_runtime.model_servers())
+        assert "nothing states" in two.app.server.gpu.reports()[0]["note"]
         ok(await two.chat(), await two.image())
         assert not two.gpu.unloaded
 
@@ -218,12 +218,12 @@ async def test_a_single_model_server_is_not_asked(tmp_path: Path, monkeypatch: p
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)
         async with running_app(tmp_path) as app:
-            await app.product.gateway_runtime.wait_refreshed()
-            assert any(server.ready for server in app.product.gateway_runtime.model_servers())
+            await app.server.gateway_runtime.wait_refreshed()
+            assert any(server.ready for server in app.server.gateway_runtime.model_servers())
             before = ollama.count("/api/ps")
-            await app.product.gpu.refresh()
+            await app.server.gpu.refresh()
             assert ollama.count("/api/ps") == before
-            assert app.product.gpu.reports() == ()
+            assert app.server.gpu.reports() == ()
 
 
 async def test_a_server_that_hangs_does_not_stop_the_search(
@@ -231,11 +231,11 @@ async def test_a_server_that_hangs_does_not_stop_the_search(
 ) -> None:
     monkeypatch.setattr(gpu_sharing, "_ANSWER_SECONDS", 0.05)
     async with sharing(tmp_path, monkeypatch, 1, 1) as two:
-        gpu = two.app.product.gpu
-        for server in two.app.product.gateway_runtime.model_servers():
+        gpu = two.app.server.gpu
+        for server in two.app.server.gateway_runtime.model_servers():
             server.gpu = None
         two.ollama.slow = True
         async with asyncio.timeout(10):
             await gpu.refresh()
         assert two.ollama.waiting.is_set()
-        assert all(server.gpu is None for server in two.app.product.gateway_runtime.model_servers())
+        assert all(server.gpu is None for server in two.app.server.gateway_runtime.model_servers())

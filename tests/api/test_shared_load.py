@@ -77,7 +77,7 @@ async def test_calls_in_progress_return_to_zero(hosts: tuple[AppFixture, list[Ol
         assert answer.status_code == (502 if stream else 200), answer.text
     refused = await chat(app, "ollama/missing")
     assert refused.status_code >= 400
-    servers = app.product.gateway_runtime.gateway.router.servers()
+    servers = app.server.gateway_runtime.gateway.router.servers()
     assert [each.in_flight for each in servers] == [0, 0, 0]
     assert calls(first) + calls(second) >= 3
 
@@ -90,14 +90,14 @@ async def test_dead_host_is_left_out_and_comes_back(tmp_path: Path, monkeypatch:
         look_at(monkeypatch, ollama=port)
         async with app_with(tmp_path, probe_hosts=(HOSTS[1],)) as app:
             async with listening(dead, HOSTS[1], port):
-                await app.product.gateway_runtime.refresh()
-                names = {each.name for each in app.product.gateway_runtime.gateway.router.resolve("shared")}
+                await app.server.gateway_runtime.refresh()
+                names = {each.name for each in app.server.gateway_runtime.gateway.router.resolve("shared")}
                 assert {name.rpartition("/")[0] for name in names} == {"ollama", "ollama@127.0.0.2"}
             for _ in range(4):
                 assert (await chat(app, "shared")).status_code == 200
-            await app.product.gateway_runtime.refresh()
-            (only,) = app.product.gateway_runtime.gateway.router.resolve("shared")
+            await app.server.gateway_runtime.refresh()
+            (only,) = app.server.gateway_runtime.gateway.router.resolve("shared")
             assert only.upstream.name == "ollama"
             async with listening(dead, HOSTS[1], port):
-                await app.product.gateway_runtime.refresh()
-                assert len(app.product.gateway_runtime.gateway.router.resolve("shared")) == 2
+                await app.server.gateway_runtime.refresh()
+                assert len(app.server.gateway_runtime.gateway.router.resolve("shared")) == 2

@@ -71,8 +71,8 @@ async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixt
     csrf = await signed_in(app)
     form = {"csrf": csrf, "run": result["id"], "name": "ada", "text": "My harbour", "tags": "sea"}
     post = (await app.client.post("/gallery/publish", data=form)).headers["location"]
-    cleo = await app.product.database.read(accounts.by_email("cleo@example.com"))
-    key = (await app.product.database.write(keys.create(cleo.id))).api_key
+    cleo = await app.database.read(accounts.by_email("cleo@example.com"))
+    key = (await app.database.write(keys.create(cleo.id))).api_key
     in_folder = bearer(key) | {"X-Sixfold-Memory": shared.json()["id"]}
     link = created["url"].removeprefix("http://127.0.0.1:8600")
     file = files_of((await visitor.get(link)).text)[0]
@@ -86,9 +86,7 @@ async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixt
         return [answer.status_code for answer in answers] + [len(row) for row in rows]
 
     async def suspend(account_id: str, *, suspended: bool) -> None:
-        await app.product.database.write(
-            customers.suspend(app.operator.owner, account_id, suspended=suspended)
-        )
+        await app.database.write(customers.suspend(app.operator.owner, account_id, suspended=suspended))
 
     assert await readable() == [200, 200, 200, 200, 1, 1, 1]
     await suspend(app.account.id, suspended=True)
@@ -186,10 +184,8 @@ async def test_a_stranger_needs_the_token(app: AppFixture) -> None:
         gone = await visitor.delete(f"{PATH}/{shared['id']}", headers=headers)
         response = await visitor.post(PATH, json={"kind": "run", "id": shared["object_id"]}, headers=headers)
         assert (gone.status_code, response.status_code) == (expected, expected)
-    rows = await app.product.database.read(
-        many("export_shares", account_id=app.account.id, after="", limit=5)
-    )
-    stored = await app.product.database.read(
+    rows = await app.database.read(many("export_shares", account_id=app.account.id, after="", limit=5))
+    stored = await app.database.read(
         one("share_get", account_id=app.account.id, credential_id="", id=shared["id"])
     )
     assert stored is not None
@@ -240,7 +236,7 @@ async def test_a_share_expires_and_an_account_has_a_limit(
         values = {name: row[name] for name in row.keys() if name not in ("views", "created_at")}  # noqa: SIM118 - not a mapping
         yield Query("share_insert", {**values, "expires_at": row["expires_at"] - 61 * SECOND_US})
 
-    await app.product.database.write(age())
+    await app.database.write(age())
     assert (await visitor.get(short["url"])).status_code == 404
     assert len(await list_shares(app)) == 1
     await share(app, "run", result["id"])
@@ -252,7 +248,7 @@ async def test_a_deleted_or_refunded_run_ends_its_share(any_database_app: AppFix
     links = [(await share(app, "run", each["id"]))["url"] for each in (first, second)]
     csrf = await signed_in(app)
     await app.client.post("/predictions/selection", data={"csrf": csrf, "ids": first["id"]})
-    await app.product.database.write(refunds.refund(second["id"], "test"))
+    await app.database.write(refunds.refund(second["id"], "test"))
     assert [(await visitor.get(link)).status_code for link in links] == [404, 404]
     assert await list_shares(app) == []
 
@@ -262,10 +258,10 @@ async def test_closing_an_account_ends_its_shares(app: AppFixture) -> None:
     link = (await share(app, "run", result["id"]))["url"]
     rows = lines(read_zip(await app.client.get("/api/account/export", headers=app.bearer)), "shares")
     assert [(row["object_id"], "token" in str(row)) for row in rows] == [(result["id"], False)]
-    account = await app.product.database.read(accounts.by_id(app.account.id))
-    await app.product.database.write(deletion.close(account, 7))
+    account = await app.database.read(accounts.by_id(app.account.id))
+    await app.database.write(deletion.close(account, 7))
     assert (await visitor.get(link)).status_code == 404
-    await app.product.database.write(deletion.reopen(app.account.id))
+    await app.database.write(deletion.reopen(app.account.id))
     assert (await visitor.get(link)).status_code == 404, "a reopened account shares nothing by itself"
     assert "erase_shares" in deletion.ERASURES
 
@@ -273,7 +269,7 @@ async def test_closing_an_account_ends_its_shares(app: AppFixture) -> None:
 async def test_a_key_shares_only_what_it_reads(app: AppFixture) -> None:
     body = {"slug": "harbour", "title": "Harbour", "body": "At night", "collections": ["sea"]}
     await app.client.post("/api/pages", json=body, headers=app.bearer)
-    database = app.product.database
+    database = app.database
     run_only = await database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
     sea = await database.write(keys.create(app.account.id, Scope(collections=("sea",))))
     for key in (run_only, sea):
@@ -295,7 +291,7 @@ async def test_a_key_without_the_memory_sees_no_shared_pages(any_database_app: A
     page = await share(app, "page", "harbour")
     own = await share(app, "run", (await run(app))["id"])
     granted = rights.Rights.RUN | rights.Rights.ACCOUNT_READ
-    key = await app.product.database.write(keys.create(app.account.id, granted=granted))
+    key = await app.database.write(keys.create(app.account.id, granted=granted))
     list_shares = (await app.client.get(PATH, headers=bearer(key.api_key))).json()["shares"]
     assert [each["id"] for each in list_shares] == [own["id"]]
     ended = await app.client.delete(f"{PATH}/{page['id']}", headers=bearer(key.api_key))
@@ -340,7 +336,7 @@ async def test_a_workflow_is_shown_and_downloaded_until_it_is_removed(app: AppFi
     assert "Mine" in (await visitor.get(link)).text
     assert (await visitor.get(f"{link}/files/graph.svg")).headers["content-type"].startswith("image/svg")
     assert (await visitor.get(f"{link}/files/workflow")).json() == GRAPH
-    models = app.product.predictions.custom_models
+    models = app.predictions.custom_models
     await models.remove(app.account.id, f"space:{body['slug']}")
     assert (await visitor.get(link)).status_code == 404
     await app.client.post("/api/graph/spaces", json={"workflow": GRAPH, "name": "Mine"}, headers=app.bearer)

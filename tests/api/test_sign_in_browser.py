@@ -18,8 +18,8 @@ CURRENT = ".top nav [aria-current]"
 
 
 async def _link(app: AppFixture, account_id: str) -> str:
-    moment = await app.product.database.read(now())
-    return await app.product.database.write(login_sessions.new_link(account_id, moment))
+    moment = await app.database.read(now())
+    return await app.database.write(login_sessions.new_link(account_id, moment))
 
 
 async def test_a_sign_in_link_opens_the_form_with_its_price(browser_app: tuple[AppFixture, str, Any]) -> None:
@@ -37,7 +37,7 @@ async def test_an_expired_link_leads_to_the_sign_in_form(browser_app: tuple[AppF
         await tab.open("/account")
         await tab.page.click("text='Sign out'")
         token = await _link(app, app.account.id)
-        await app.product.database.write(login_sessions.take_link(token, 0))
+        await app.database.write(login_sessions.take_link(token, 0))
         await tab.open(f"/signin?token={token}")
         assert "has expired or was already used" in await tab.page.inner_text(".problem")
         assert await tab.page.is_visible("#password")
@@ -47,7 +47,7 @@ async def test_an_expired_link_leads_to_the_sign_in_form(browser_app: tuple[AppF
 async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
-        await app.product.database.write(deletion.close(app.account, 7, ""))
+        await app.database.write(deletion.close(app.account, 7, ""))
         token = await _link(app, app.account.id)
         await tab.open(f"/signin?token={token}")
         for path in ("/", "/catalog/ra1", "/predictions", "/memory"):

@@ -19,12 +19,12 @@ async def test_spending_by_model_subtracts_refunds(any_database_app: AppFixture)
     for model in ("ra1", "ra1", "anime"):
         body = {"model": model, "input": {"prompt": "a fox"}}
         result = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
-    await app.product.predictions.refund(await app.product.predictions.get_any(result), "of no use")
-    row = await app.product.database.read(ledger_queries.spending(app.account.id, 14))
+    await app.predictions.refund(await app.predictions.get_any(result), "of no use")
+    row = await app.database.read(ledger_queries.spending(app.account.id, 14))
     assert row.models == {"ra1": 80_000, "anime": 0}
     assert (len(row.days), row.total) == (14, 80_000)
     assert [sum(day.values()) for day in row.days.values()] == [0] * 13 + [80_000]
-    assert (await app.product.database.read(ledger_queries.spending(app.operator.id, 14))).total == 0
+    assert (await app.database.read(ledger_queries.spending(app.operator.id, 14))).total == 0
 
 
 async def test_account_page_shows_spending_and_links_receipts(app: AppFixture) -> None:
@@ -55,7 +55,7 @@ async def test_ledger_names_models_in_words(app: AppFixture) -> None:
     }
     for kind, description in entries:
         entry = ledger.LedgerEntry(kind, description)
-        await app.product.database.write(ledger.deposit(app.account.id, 1, entry))
+        await app.database.write(ledger.deposit(app.account.id, 1, entry))
     await signed_in(app)
     page = (await app.client.get("/account/billing")).text
     assert re.findall(r'<td class="for">([^<]*)</td>', page)[:4] == [*reversed(entries.values())]
@@ -63,8 +63,8 @@ async def test_ledger_names_models_in_words(app: AppFixture) -> None:
 
 async def test_money_that_was_taken_back_is_no_spending(app: AppFixture) -> None:
     entry = ledger.LedgerEntry("credit", "Credit by the operator")
-    await app.product.database.write(ledger.deposit(app.account.id, -1_000_000, entry))
-    assert (await app.product.database.read(ledger_queries.spending(app.account.id, 14))).models == {}
+    await app.database.write(ledger.deposit(app.account.id, -1_000_000, entry))
+    assert (await app.database.read(ledger_queries.spending(app.account.id, 14))).models == {}
 
 
 def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:

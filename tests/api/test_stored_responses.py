@@ -25,7 +25,7 @@ TOOL: Any = {"type": "function", "strict": False, **WEATHER["function"]}
 
 async def rows(gateway: Gateway) -> list[Any]:
     mine = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)
-    return list(await gateway.app.product.database.read(mine))
+    return list(await gateway.app.database.read(mine))
 
 
 def asked_of(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
@@ -191,9 +191,7 @@ async def test_stored_response_is_retrieved_unchanged(any_database_gateway: Gate
     response = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
     assert cast("Any", response).store is True
     assert await client.responses.retrieve(response.id) == response
-    another = await any_database_gateway.app.product.database.read(
-        many("export_calls", **mine(any_database_gateway))
-    )
+    another = await any_database_gateway.app.database.read(many("export_calls", **mine(any_database_gateway)))
     assert [row["request"] for row in another] == [None], "the log has no bodies for that"
 
 

@@ -39,15 +39,13 @@ async def graphs(either: Path) -> AsyncIterator[AppFixture]:
 
 
 async def suspend(app: AppFixture, *, suspended: bool = True) -> None:
-    await app.product.database.write(
-        customers.suspend(app.operator.owner, app.account.id, suspended=suspended)
-    )
+    await app.database.write(customers.suspend(app.operator.owner, app.account.id, suspended=suspended))
 
 
 async def waiting_for(app: AppFixture, batch_id: str) -> str | None:
     """Return why a batch waits, from the database: the account may not read it."""
     params = {"id": batch_id, "account_id": app.account.id, "dialect": "openai", "credential_id": ""}
-    row = await app.product.database.read(one("batch_by_id", **params))
+    row = await app.database.read(one("batch_by_id", **params))
     assert row is not None
     return row["waiting_for"]
 

@@ -75,10 +75,10 @@ CAPABILITIES = {
 }
 
 
-def route_paths(product: Application) -> set[str]:
+def route_paths(application: Application) -> set[str]:
     return {
         f"{method} {path}"
-        for document in documents(product, list).values()
+        for document in documents(application, list).values()
         for method, path, _ in document.summaries()
         if "{" in path
     }
@@ -87,9 +87,9 @@ def route_paths(product: Application) -> set[str]:
 async def test_every_route_with_an_object_is_covered(app: AppFixture) -> None:
     named = OBJECTS | MODELS | SESSIONS | RESPONSES | CAPABILITIES
     others = {
-        route for route in route_paths(app.product) - named if route.partition(" ")[2].startswith((*OTHERS,))
+        route for route in route_paths(app.server) - named if route.partition(" ")[2].startswith((*OTHERS,))
     }
-    assert route_paths(app.product) - others == named | memory_routes.ROUTES.keys()
+    assert route_paths(app.server) - others == named | memory_routes.ROUTES.keys()
     assert [name for name in OTHERS.values() if not Path(__file__).with_name(f"{name}.py").exists()] == []
 
 
@@ -137,9 +137,9 @@ async def test_anothers_upload_is_no_input_by_its_id(app: AppFixture) -> None:
 
 async def test_pages_show_ones_own_alone(app: AppFixture) -> None:
     mine, theirs = await prediction_of(app, app.key), await prediction_of(app, app.other)
-    clock = await app.product.database.read(one("clock"))
+    clock = await app.database.read(one("clock"))
     assert clock is not None
-    token = await app.product.database.write(login_sessions.new_link(app.account.id, clock["now"]))
+    token = await app.database.write(login_sessions.new_link(app.account.id, clock["now"]))
     await app.client.get("/signin", params={"token": token})
     assert (await app.client.get(f"/predictions/{mine}")).status_code == 200
     assert (await app.client.get(f"/predictions/{theirs}")).status_code == 404

@@ -53,5 +53,5 @@ async def leaks(app: AppFixture, name: str) -> bool:
 async def test_a_statement_that_forgets_its_account_is_caught(app: AppFixture, name: str) -> None:
     await furnish(app)
     assert not await leaks(app, name)
-    forget(app.product.database, name)
+    forget(app.database, name)
     assert await leaks(app, name)

@@ -21,8 +21,8 @@ SESSIONS = "/api/containers/motion-model/sessions"
 @pytest.mark.parametrize("days", [-1, 1])
 async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixture, days: int) -> None:
     app = any_database_app
-    moment = await app.product.database.read(now())
-    row = await app.product.database.write(keys.create(app.account.id, expires_at=moment + days * DAY_US))
+    moment = await app.database.read(now())
+    row = await app.database.write(keys.create(app.account.id, expires_at=moment + days * DAY_US))
     request = {"prompt": "a hill", "width": 64, "height": 64}
     talk = {"model": "none", "messages": [{"role": "user", "content": "hello"}]}
     answers = [
@@ -65,8 +65,8 @@ async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Pa
             (await client.post("/api/containers/run", json=order, headers=headers)).json()["id"]
             for headers in (gateway.headers, other, other)
         ]
-        ben = await gateway.app.product.database.read(accounts.by_email("ben@example.com"))
+        ben = await gateway.app.database.read(accounts.by_email("ben@example.com"))
         second, third = [
-            await gateway.app.product.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
+            await gateway.app.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
         ]
         assert (second.origin_id, third.origin_id) == (run[1], run[1])

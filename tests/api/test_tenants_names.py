@@ -50,7 +50,7 @@ def preview_node(node_id: str) -> dict[str, Any]:
 
 async def tenants(app: AppFixture) -> tuple[Headers, ...]:
     """Two accounts, an operator's key, and the keyless tenant of this machine."""
-    key = (await app.product.database.write(keys.create(app.operator.id))).api_key
+    key = (await app.database.write(keys.create(app.operator.id))).api_key
     return app.bearer, bearer(app.other), bearer(key), {}
 
 
@@ -83,8 +83,8 @@ async def test_prompts_of_one_name_are_each_tenants_own(any_database_app: AppFix
 
 
 async def test_prompt_end_is_sent_only_to_clients_of_its_tenant(app: AppFixture) -> None:
-    hub = app.product.workflows.hub
-    ben = await app.product.database.read(accounts.by_email("ben@example.com"))
+    hub = app.server.workflows.hub
+    ben = await app.database.read(accounts.by_email("ben@example.com"))
     owners = (Tenant(app.account.id), Tenant(ben.id), Tenant(app.operator.id, keyless=True))
     who = (app.bearer, bearer(app.other), {})
     with contextlib.ExitStack() as stack:
@@ -129,7 +129,7 @@ async def test_files_of_one_name_are_each_tenants_own(any_database_app: AppFixtu
 
 
 async def test_outcomes_of_nodes_are_each_tenants_own(any_database_app: AppFixture) -> None:
-    workflows = any_database_app.product.workflows
+    workflows = any_database_app.server.workflows
     who = await tenants(any_database_app)
     for headers in who:
         entry = await finished_prompt(any_database_app, headers, text_graph("the same"))
@@ -170,7 +170,7 @@ async def test_predictions_without_a_key_are_marked_with_children(app: AppFixtur
     await finished_prompt(app, {}, text_graph("x"))
     await app.client.get("/create_image", params=SMALL)
     await finished_prompt(app, bearer((await tenants(app))[2]["Authorization"].split()[1]), text_graph("y"))
-    result, _ = await app.product.database.read(
+    result, _ = await app.database.read(
         queries.page(Tenant(app.operator.id), queries.PredictionFilter(), 10, None)
     )
     assert [each.keyless for each in result] == [False, True, True]

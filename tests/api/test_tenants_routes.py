@@ -84,7 +84,7 @@ async def test_no_route_shows_or_changes_data_of_another_account(app: AppFixture
 async def test_no_route_accepts_a_credential_that_has_ended(app: AppFixture) -> None:
     """Keys that were revoked, rolled or have expired, and the key of a former member, act for no one."""
     names = await create_objects(app)
-    ended = await app.product.database.write(_ended_keys(app.account.id))
+    ended = await app.database.write(_ended_keys(app.account.id))
     before = await state_of_objects(app)
     body, wrong = body_with(names), list[str]()
     async with app.visitor(REMOTE_ADDRESS) as caller:

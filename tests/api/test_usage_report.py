@@ -41,12 +41,12 @@ async def test_charges_refunds_and_free_calls_add_up(gateway: Gateway) -> None:
     app = gateway.app
     paid = [(await gateway.chat()).json()["usage"] for _ in range(2)]
     free = (await gateway.chat(model="anth/small")).json()["usage"]
-    second = await app.product.database.write(keys.create(app.account.id))
+    second = await app.database.write(keys.create(app.account.id))
     bearer = {"Authorization": f"Bearer {second.api_key}"}
     for headers in (app.bearer, bearer, bearer):
         body = {"model": "ra1", "input": {"prompt": "a fox"}}
         run = (await app.client.post("/api/containers/run", json=body, headers=headers)).json()["id"]
-    await app.product.predictions.refund(await app.product.predictions.get_any(run), "of no use")
+    await app.predictions.refund(await app.predictions.get_any(run), "of no use")
     await gateway.settled(3)
     ledger = (await app.client.get("/api/account/ledger", headers=app.bearer)).json()["entries"]
     entries = [entry for entry in ledger if entry["kind"] == "chat"]
@@ -99,7 +99,7 @@ async def test_other_accounts_and_weaker_keys_see_nothing(gateway: Gateway) -> N
     app = gateway.app
     operator = await app.client.get(USAGE, headers={"Authorization": f"Bearer {await app.operator_key()}"})
     assert operator.json()["usage"] == []
-    weak = await app.product.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
+    weak = await app.database.write(keys.create(app.account.id, granted=rights.Rights.RUN))
     answer = await app.client.get(USAGE, headers={"Authorization": f"Bearer {weak.api_key}"})
     assert answer.status_code == 403
 
@@ -140,11 +140,9 @@ async def test_only_operators_see_what_the_provider_of_a_call_charged(gateway: G
     text = (await app.client.get(USAGE, params={"by": "model", "format": "csv"}, headers=operator)).text
     assert text.splitlines()[0] == "model,requests,input_tokens,output_tokens,amount_usd,provider_cost_usd"
     assert all("provider_cost_usd" not in row for row in await usage(gateway))
-    report = await app.product.database.read(
-        usage_report.report(app.account.id, 1, ("model",), with_costs=True)
-    )
+    report = await app.database.read(usage_report.report(app.account.id, 1, ("model",), with_costs=True))
     assert report.rows[0]["provider_cost_usd"] == "0.0021"
-    (costs,) = await app.product.database.read(queries.by_engine(DAY_US))
+    (costs,) = await app.database.read(queries.by_engine(DAY_US))
     earned = sum(money.parse_usd(call["cost_usd"]) for call in await gateway.calls())
     assert (costs.engine, costs.runs, costs.spent, costs.runs_with_cost) == ("acme/small", 3, 5100, 2)
     assert costs.earned >= earned

@@ -152,11 +152,11 @@ async def test_unused_store_expires(gateway: Gateway) -> None:
         file_ids=[await upload(client)], expires_after={"anchor": "last_active_at", "days": 1}
     )
     await wait_for_files(client, store.id)
-    product = gateway.app.product
+    application = gateway.app.server
     assert (await client.vector_stores.retrieve(store.id)).status == "completed"
-    await product.database.write(_forget_use(store.id))
+    await application.database.write(_forget_use(store.id))
     assert (await client.vector_stores.retrieve(store.id)).status == "expired"
-    await product.vector_stores.stores.sweep()
+    await application.vector_stores.stores.sweep()
     assert (await client.vector_stores.retrieve(store.id)).status == "expired"
     with pytest.raises(openai.BadRequestError, match="has expired"):
         await client.vector_stores.search(store.id, query="okapi")
@@ -175,15 +175,15 @@ def _lose(files: Sequence[str]) -> Transaction[None]:
 async def test_sweep_removes_lost_files_page_by_page(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, product = gateway.openai(), gateway.app.product
+    client, application = gateway.openai(), gateway.app.server
     files = [await upload(client, f"{number}.txt") for number in range(5)]
     result = await client.vector_stores.create(file_ids=files)
     await wait_for_files(client, result.id)
-    await product.database.write(_lose([files[1], files[4]]))
+    await application.database.write(_lose([files[1], files[4]]))
     monkeypatch.setattr(stores, "_SWEPT_FILES", 2)
     left: list[int] = []
     for _ in range(3):
-        await product.vector_stores.stores.sweep()
+        await application.vector_stores.stores.sweep()
         left.append((await client.vector_stores.retrieve(result.id)).file_counts.total)
     assert left == [4, 4, 3]
 
@@ -269,7 +269,7 @@ async def test_quotas_refuse_and_change_nothing(tmp_path: Path) -> None:
 
 async def test_export_and_erasure_include_the_stores(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
-    client, product, account = gateway.openai(), gateway.app.product, gateway.app.account.id
+    client, application, account = gateway.openai(), gateway.app.server, gateway.app.account.id
     store = await client.vector_stores.create(name="Zoo", file_ids=[await upload(client)])
     await wait_for_files(client, store.id)
     exported = await gateway.app.client.get("/api/account/export", headers=gateway.headers)
@@ -284,8 +284,8 @@ async def test_export_and_erasure_include_the_stores(any_database_gateway: Gatew
             if "vector_store" in name:
                 yield Query(name, {"account_id": account})
 
-    await product.database.write(erase())
-    left = await product.database.read(
+    await application.database.write(erase())
+    left = await application.database.read(
         many("vector_store_chunks", id=store.id, file_id="", position=-1, limit=9)
     )
     assert not left
@@ -323,7 +323,7 @@ async def test_words_beyond_the_memory_of_an_index_are_found(
         ):
             hits = await client.vector_stores.search(store.id, query=word, filters=filters or openai.omit)
             assert {hit.file_id for hit in hits.data if word in hit.content[0].text.split()} == expected
-    (slot,) = gateway.app.product.vector_stores.search._indexes.values()
+    (slot,) = gateway.app.server.vector_stores.search._indexes.values()
     assert slot.index is not None
     # The last chunk may exceed the limit.
     assert slot.index.size < 2 * 2**18

@@ -126,7 +126,7 @@ async def test_an_expired_link_leads_to_the_sign_in(dots_app: tuple[AppFixture, 
 
 async def test_without_credit_the_next_step_is_to_add_some(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
-    eve = await app.product.database.write(accounts.create("eve@example.com"))
+    eve = await app.database.write(accounts.create("eve@example.com"))
     async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
         await tab.open(f"/signin?token={await link(app, eve)}")

@@ -64,7 +64,7 @@ class StepRecorder:
     def __init__(self, app: AppFixture) -> None:
         self.seen: list[Event] = []
         self._changed = asyncio.Event()
-        app.product.predictions.bus.watchers.append(self._heard)
+        app.predictions.bus.watchers.append(self._heard)
 
     def _heard(self, _id: str, event: Event) -> None:
         self.seen.append(event)
@@ -95,12 +95,12 @@ async def prompted(app: AppFixture, graph: Any) -> Prediction:
     assert answer.status_code == 200, answer.text
     listed = (await app.client.get(PREDICTIONS, headers=app.bearer)).json()["predictions"]
     (parent,) = [each for each in listed if each["parent_id"] is None and each["status"] != "failed"][:1]
-    return await app.product.predictions.get_any(parent["id"])
+    return await app.predictions.get_any(parent["id"])
 
 
 @contextlib.contextmanager
 def listening(app: AppFixture) -> Iterator[HubClient]:
-    with app.product.workflows.hub.open(Tenant(app.account.id, keyless=False), "c") as client:
+    with app.server.workflows.hub.open(Tenant(app.account.id, keyless=False), "c") as client:
         yield client
 
 
@@ -120,7 +120,7 @@ def kinds(messages: list[Any]) -> list[str]:
 
 async def parts(app: AppFixture, parent: Prediction) -> list[Prediction]:
     """Return the complete children of a graph, as the server reads them."""
-    rows = await app.product.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
+    rows = await app.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
     return [Prediction.from_row_unredacted(row) for row in rows]
 
 
@@ -139,13 +139,13 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, children: lis
         for each in (record, nested):
             assert each["output"] is None
             assert each["parent_id"] is None or each["input"] == {}
-    database = app.product.database
+    database = app.database
     rows = await database.read(many("export_media", account_id=app.account.id, after="", limit=100))
     assert rows == [] or rows == ()
     result = await database.read(many("export_predictions", account_id=app.account.id, after="", limit=100))
     assert all(row["output"] is None for row in result)
     for part in children:
-        response = await app.product.predictions.get(part.id, Tenant.of(part))
+        response = await app.predictions.get(part.id, Tenant.of(part))
         assert await database.read(lineage.stored_inputs(part)) == {}
         assert await database.read(lineage.reusable_inputs(response, "")) == {}
     kin = await database.read(lineage.get(parent))
@@ -166,11 +166,11 @@ async def test_outputs_of_nodes_are_withheld_until_the_charge(dots: AppFixture) 
         await nothing_is_readable(dots, parent, result)
         assert await dots.balance() == ("5.00", "0.08")
         await dots.client.post("/interrupt", json={}, headers=dots.bearer)
-        ended = await dots.product.predictions.wait(parent, 60)
+        ended = await dots.predictions.wait(parent, 60)
         assert ended.state is PredictionState.CANCELED
         assert await dots.balance() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await received_events(client)))
-    assert dots.product.workflows.hub.withheld_bytes == 0
+    assert dots.server.workflows.hub.withheld_bytes == 0
     await nothing_is_readable(dots, parent, result)
     rows = (await dots.client.get("/history", headers=dots.bearer)).json()
     assert all(row["outputs"] == {} for row in rows.values())
@@ -179,7 +179,7 @@ async def test_outputs_of_nodes_are_withheld_until_the_charge(dots: AppFixture) 
 async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
     with listening(dots) as client:
         parent = await prompted(dots, saved_and_restyled("ink"))
-        ended = await dots.product.predictions.wait(parent, 60)
+        ended = await dots.predictions.wait(parent, 60)
         assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
         messages = await received_events(client)
     response = kinds(messages)
@@ -194,10 +194,10 @@ async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
         assert {"a fox", "ink"} & set(map(str, record["input"].values()))
         assert (await dots.client.get(record["output"]["url"])).status_code == 200
     for part in await parts(dots, parent):
-        row = await dots.product.database.read(lineage.stored_inputs(part))
+        row = await dots.database.read(lineage.stored_inputs(part))
         assert row.keys() == part.task.files.keys() & part.inputs.keys()
     assert await dots.faults() == ()
-    await dots.product.predictions.refund(ended, "a test")
+    await dots.predictions.refund(ended, "a test")
     await nothing_after_refund(dots, listed)
     assert await dots.balance() == ("5.00", "0.00")
 
@@ -240,13 +240,13 @@ async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixt
             },
         )
 
-    await dots.product.database.write(ended())
-    await dots.product.database.write(success())
-    assert (await dots.product.predictions.get_any(late.id)).output is None
-    assert await dots.product.database.write(refunds.sweep()) == len(results)
-    swept = [await dots.product.predictions.get_any(part.id) for part in (late, *results)]
+    await dots.database.write(ended())
+    await dots.database.write(success())
+    assert (await dots.predictions.get_any(late.id)).output is None
+    assert await dots.database.write(refunds.sweep()) == len(results)
+    swept = [await dots.predictions.get_any(part.id) for part in (late, *results)]
     assert {(part.state, part.error_kind) for part in swept} == {(PredictionState.FAILED, refunds.REFUNDED)}
-    assert await dots.product.database.write(refunds.sweep()) == 0
+    assert await dots.database.write(refunds.sweep()) == 0
 
 
 async def test_result_paid_but_unreleased_by_an_old_server_is_released(
@@ -261,14 +261,14 @@ async def test_result_paid_but_unreleased_by_an_old_server_is_released(
     real = refunds.settle
     monkeypatch.setattr(refunds, "settle", settle)
     parent = await prompted(dots, FOX)
-    ended = await dots.product.predictions.wait(parent, 60)
+    ended = await dots.predictions.wait(parent, 60)
     assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
     assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 404
-    assert await dots.product.database.write(refunds.sweep()) == 1
+    assert await dots.database.write(refunds.sweep()) == 1
     assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
     listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
     assert all(each["output"] is not None for each in listed)
-    assert await dots.product.database.write(refunds.sweep()) == 0
+    assert await dots.database.write(refunds.sweep()) == 0
     assert await dots.faults() == ()
 
 
@@ -283,7 +283,7 @@ async def test_interrupted_capture_pays_and_releases_all_or_nothing(
     real = predictions.succeed_with_children
     monkeypatch.setattr(predictions, "succeed_with_children", succeed)
     parent = await prompted(dots, FOX)
-    ended = await dots.product.predictions.wait(parent, 60)
+    ended = await dots.predictions.wait(parent, 60)
     assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
     assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
     assert all(part.state is PredictionState.SUCCEEDED for part in await parts(dots, parent))
@@ -292,8 +292,8 @@ async def test_interrupted_capture_pays_and_releases_all_or_nothing(
 
 async def test_cached_results_of_no_known_prediction_are_not_used(dots: AppFixture) -> None:
     parent = await prompted(dots, FOX)
-    await dots.product.predictions.wait(parent, 60)
-    database, account = dots.product.database, dots.account.id
+    await dots.predictions.wait(parent, 60)
+    database, account = dots.database, dots.account.id
     for prediction_id, result in ((parent.id, 1), ("", 1), (None, 0), ("pred_unknown", 0)):
         row = {"media": None, "shown": "{}", "expires_at": 2**61, "prediction_id": prediction_id, "size": 0}
         await database.write(many("graph_outcome_put", account_id=account, key="k", **row))
@@ -324,12 +324,12 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
 
 async def nested(dots: AppFixture) -> tuple[Prediction, Prediction, Prediction]:
     """Return a running graph, a part of it that runs, and a part of that part, which has succeeded."""
-    pipeline, watch = dots.product.predictions, StepRecorder(dots)
+    pipeline, watch = dots.predictions, StepRecorder(dots)
     parent = await prompted(dots, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
     (slow,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
     order = PredictionRequest(
-        await dots.product.database.read(requests.principal_of(parent)),
+        await dots.database.read(requests.principal_of(parent)),
         "ra1",
         {"prompt": "below"},
         "test",
@@ -340,7 +340,7 @@ async def nested(dots: AppFixture) -> tuple[Prediction, Prediction, Prediction]:
 
 
 async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixture) -> None:
-    pipeline = dots.product.predictions
+    pipeline = dots.predictions
     parent, _, below = await nested(dots)
     assert (below.state, below.withheld, below.output, below.inputs) == (
         PredictionState.SUCCEEDED,
@@ -355,10 +355,10 @@ async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixtu
 
 
 async def test_results_below_a_failed_part_are_withdrawn_with_it(dots: AppFixture) -> None:
-    pipeline = dots.product.predictions
+    pipeline = dots.predictions
     parent, slow, below = await nested(dots)
     failure = FailureRecord("no", "engine")
-    await dots.product.database.write(predictions.fail(slow.id, slow.attempt, failure))
+    await dots.database.write(predictions.fail(slow.id, slow.attempt, failure))
     assert (await pipeline.get_any(below.id)).state is PredictionState.FAILED
     assert not (await pipeline.get_any(parent.id)).is_terminal
     await pipeline.cancel(parent.id, Tenant.of(parent))
@@ -374,7 +374,7 @@ async def test_free_graphs_tell_as_they_run(dots: AppFixture) -> None:
     }
     with listening(dots) as client:
         parent = await prompted(dots, free)
-        assert (await dots.product.predictions.wait(parent, 60)).price == 0
+        assert (await dots.predictions.wait(parent, 60)).price == 0
         response = kinds(await received_events(client))
     assert response.count("executed") == 1
     assert response.count("image") == 1
@@ -386,10 +386,10 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
 ) -> None:
     monkeypatch.setattr(websocket_hub, "MAX_WITHHELD_BYTES", 10)
     parent = await prompted(dots, FOX)
-    ended = await dots.product.predictions.wait(parent, 60)
+    ended = await dots.predictions.wait(parent, 60)
     assert ended.state is PredictionState.FAILED
     assert "images that it does not save" in str(ended.error)
-    assert dots.product.workflows.hub.withheld_bytes == 0
+    assert dots.server.workflows.hub.withheld_bytes == 0
     assert await dots.balance() == ("5.00", "0.00")
 
 

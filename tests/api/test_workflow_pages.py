@@ -32,7 +32,7 @@ async def brought(
 
 @pytest.mark.parametrize("slug", SLUGS)
 async def test_workflow_page_draws_every_node_without_inline_style(app: AppFixture, slug: str) -> None:
-    space = app.product.workflows.spaces[slug]
+    space = app.server.workflows.spaces[slug]
     page = await app.client.get(f"/workflows/{slug}")
     assert page.status_code == 200
     assert set(re.findall(r'data-node="([^"]+)"', page.text)) == set(space.graph)

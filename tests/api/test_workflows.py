@@ -182,7 +182,7 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
     async with running_app(
         tmp_path, app_catalog.models_document(), failpoints="engine.run.upscaler=hang"
     ) as app:
-        pipeline = app.product.predictions
+        pipeline = app.predictions
         body = {"workflow": FIVE, "name": "five"}
         assert (await app.client.post(SPACES, json=body, headers=app.bearer)).status_code == 201
         answer = await app.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=app.bearer)
@@ -352,7 +352,7 @@ async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
         assert "longer than 0.5 seconds" in body["error"]
         page = await app.client.get("/api/containers/predictions?model=graph-image", headers=app.bearer)
         for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
-            ended = await app.product.predictions.wait(await app.product.predictions.get_any(child["id"]), 60)
+            ended = await app.predictions.wait(await app.predictions.get_any(child["id"]), 60)
             assert str(ended.state) == "canceled"
         assert await app.balance() == ("5.00", "0.00")
 
@@ -378,8 +378,8 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
     async with running_app(tmp_path, app_catalog.models_document(), driver="process") as app:
-        await app.product.model_watcher.refresh()
-        key = (await app.product.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
+        await app.server.model_watcher.refresh()
+        key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
         check, header = "/api/graph/validate", bearer(key)
         plan = (await app.client.post(check, json=body, headers=header)).json()
@@ -416,9 +416,9 @@ async def test_failed_fifth_node_is_free_and_the_rerun_is_charged(tmp_path: Path
         assert (body["status"], body["cost"]) == ("failed", "0.00")
         assert body["error"].startswith("ImageUpscaleWithModel (node 5): ")
         assert await app.balance() == ("5.00", "0.00")
-        header, settings = app.bearer, replace(app.product.settings, failpoints="")
-    product = bootstrap.build(settings, app_catalog.models_document())
-    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+        header, settings = app.bearer, replace(app.settings, failpoints="")
+    application = bootstrap.build(settings, app_catalog.models_document())
+    async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
         body = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
         assert (body["status"], len(body["output"])) == ("succeeded", 2)
         assert ("cached" in body["logs"], "node 1 " in body["logs"]) == (False, True)

@@ -55,7 +55,7 @@ async def run_and_hold(app: AppFixture, graph: Any) -> Any:
     space = f"{SPACES}/{answer.json()['slug']}/run"
     document = (await app.client.post(space, json={}, headers=app.bearer)).json()
     assert "id" in document, document
-    whole = await app.product.predictions.get_any(document["id"])
+    whole = await app.predictions.get_any(document["id"])
     return {**document, "held": whole.price}
 
 

@@ -121,8 +121,8 @@ async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Comf
 
 
 async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: ComfySetup) -> None:
-    hub, client = two.app.product.workflows.hub, two.app.client
-    await two.app.product.workflows.refresh_remote()
+    hub, client = two.app.server.workflows.hub, two.app.client
+    await two.app.server.workflows.refresh_remote()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
     graph = {**PAINT_AND_TINT, "11": node("SaveImageWebsocket", images=["10", 0])}
     with hub.open(Tenant(two.app.operator.id, keyless=True), "me") as events:
@@ -162,7 +162,7 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: ComfySetup) -> 
         while not two.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
             await asyncio.sleep(0.01)
     hold.go.set()
-    ended = await two.app.product.predictions.wait(await two.app.product.predictions.get_any(body["id"]), 60)
+    ended = await two.app.predictions.wait(await two.app.predictions.get_any(body["id"]), 60)
     assert (str(ended.state), ended.cost) == ("canceled", 0)
     assert await two.app.balance() == ("5.00", "0.00")
 

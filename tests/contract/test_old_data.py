@@ -97,18 +97,18 @@ async def check_session(app: AppFixture) -> None:
 
 
 async def _session(app: AppFixture) -> dict[str, object]:
-    row = await app.product.database.read(one("session_by_id", id=old_data.SESSION))
+    row = await app.database.read(one("session_by_id", id=old_data.SESSION))
     assert row is not None
     return dict(row)
 
 
 async def check_predictions(app: AppFixture) -> None:
     """One that was done has its receipt; one that was queued runs, and is charged once."""
-    done = await app.product.database.read(repository.get_any(old_data.DONE))
+    done = await app.database.read(repository.get_any(old_data.DONE))
     assert (done.state, done.cost) == (PredictionState.SUCCEEDED, old_data.PRICE)
     async with asyncio.timeout(60):
         while (  # noqa: ASYNC110 - the test server's run has no event here
-            ended := await app.product.database.read(repository.get_any(old_data.QUEUED))
+            ended := await app.database.read(repository.get_any(old_data.QUEUED))
         ).state not in TERMINAL:
             await asyncio.sleep(0.02)
     assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, old_data.PRICE)

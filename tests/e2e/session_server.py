@@ -96,13 +96,13 @@ async def running_session_server(folder: Path, **changes: Any) -> AsyncIterator[
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         async with running_app(folder, app_catalog.models_document(), port=port, **changes) as app:
-            asgi_app = asgi.create_app(app.product)
+            asgi_app = asgi.create_app(app.server)
             config = uvicorn.Config(asgi_app, ws="websockets-sansio", lifespan="off", log_config=None)
             server = EmbeddedServer(config)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 yield SessionServer(app, port)
             finally:
-                await app.product.sessions.drain()
+                await app.server.sessions.drain()
                 server.should_exit = True
                 await serving

@@ -239,7 +239,7 @@ async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             before = (await guest.several("pose", 5))[-1]
-            (running,) = opened.app.product.sessions.running
+            (running,) = opened.app.server.sessions.running
             assert running.slot is not None
             assert running.slot.shared_worker.worker is not None
             await running.slot.shared_worker.worker.kill()
@@ -256,7 +256,7 @@ async def test_a_draining_server_says_so(tmp_path: Path) -> None:
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            await opened.app.product.sessions.drain()
+            await opened.app.server.sessions.drain()
             assert await guest.closed() == 4010
         left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
         assert (await opened.told(begun))["reason"] == (None if left else "drained")
@@ -279,9 +279,9 @@ async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
         paid = [entry for entry in entries.json()["entries"] if entry["kind"] == "session"]
         assert len(paid) >= 3
         assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await opened.told(begun))["cost"])
-        account = await app.product.database.read(accounts.by_id(app.account.id))
+        account = await app.database.read(accounts.by_id(app.account.id))
         rest = ledger.LedgerEntry("test", "all but two slices")
-        await app.product.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
+        await app.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
         poor = await opened.begin()
         async with opened.inside(poor) as guest:
             assert await guest.closed() == 1000

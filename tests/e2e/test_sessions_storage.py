@@ -18,7 +18,7 @@ from tests.e2e.session_server import SessionServer, running_session_server
 
 def _out_of_reach(opened: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Make writes of session states fail; return a function that ends this."""
-    database = opened.app.product.database
+    database = opened.app.database
     write, gone = database.write, True
 
     async def refuse(transaction: Transaction[Any], **more: Any) -> Any:
@@ -37,7 +37,7 @@ def _out_of_reach(opened: SessionServer, monkeypatch: pytest.MonkeyPatch) -> Cal
 
 async def _is_over(opened: SessionServer) -> None:
     """Check that nothing runs, every slot is free, and every sum is correct."""
-    live = opened.app.product.sessions
+    live = opened.app.server.sessions
     for _ in range(200):
         if not live.running:
             break

@@ -61,7 +61,7 @@ async def taught(app: AppFixture, **changed: Any) -> Any:
     body = answer.json()
     assert body["service"] == "training"
     assert body["status_url"].endswith(body["id"])
-    pipeline = app.product.predictions
+    pipeline = app.predictions
     return await pipeline.wait(await pipeline.get(body["id"], Tenant(app.account.id)), 60)
 
 
@@ -99,7 +99,7 @@ async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -
 
 @pytest.mark.weights
 async def test_a_lesson_that_fails_costs_nothing_and_makes_no_service(app: AppFixture) -> None:
-    flux = app.product.settings.data_dir / "weights" / "image" / "tiny"
+    flux = app.settings.data_dir / "weights" / "image" / "tiny"
     (flux / "model_index.json").unlink()
     ended = await taught(app)
     assert ended.state is PredictionState.FAILED

@@ -74,7 +74,7 @@ async def test_a_request_is_served_by_the_weights_that_were_added(app: AppFixtur
 
 
 async def test_concurrent_requests_of_equal_shape_share_a_batch(app: AppFixture) -> None:
-    pipeline = app.product.predictions
+    pipeline = app.predictions
     size = {"width": 64, "height": 64}
     running = [await pipeline.submit(order(app, "ra2", seed=seed, **size)) for seed in range(6)]
     ended = await asyncio.gather(*(pipeline.wait(each, 60) for each in running))
@@ -89,7 +89,7 @@ async def test_a_broken_set_of_weights_costs_nothing_and_says_why(app: AppFixtur
     (broken / "model.ckpt").write_bytes(b"x")
     record = {"added": "2027-01-01T00:00:00+00:00", "serves": ["ra1"]}
     (broken / "sixfold.json").write_text(json.dumps(record))
-    pipeline = app.product.predictions
+    pipeline = app.predictions
     ended = await pipeline.wait(await pipeline.submit(order(app, "ra1", seed=1)), 60)
     assert ended.state is PredictionState.FAILED
     assert "only safetensors are supported" in str(ended.error)

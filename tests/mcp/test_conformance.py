@@ -37,7 +37,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 async def test_no_scenario_of_the_official_suite_fails(
     suite: tuple[Path, Path], app: AppFixture, tmp_path: Path, scenarios: str
 ) -> None:
-    asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.product), fixtures.server())], Metrics())
+    asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.server), fixtures.server())], Metrics())
     async with serve(with_key(asgi_app, app.key)) as origin:
         arguments = (
             "server",

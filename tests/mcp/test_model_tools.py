@@ -64,7 +64,7 @@ async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
 async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(app: AppFixture, agent: Agent) -> None:
     first = await agent.post(ONCE, Idempotency_Key="k")
     scope = idempotency.scope_id(app.account.id, "POST", "/mcp", "k")
-    await app.product.database.write(many("idempotency_forget", id=scope))
+    await app.database.write(many("idempotency_forget", id=scope))
     again = await agent.post(ONCE, Idempotency_Key="k")
     assert again.json() == first.json()
     assert await app.balance() == ("4.96", "0.00")
@@ -142,7 +142,7 @@ async def test_templates_are_hired_by_the_hour_and_on_other_hardware(app: AppFix
     other = await agent.call("quote", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
     assert (other["hardware"], quote["hardware"]) == (
         "gpu-48gb-b",
-        app.product.templates["upscaler"].hardware,
+        app.server.templates["upscaler"].hardware,
     )
     assert float(other["cost_usd"]) > float(quote["cost_usd"])
     result = await agent.call("run", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
@@ -162,7 +162,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFi
         "inputs": {"prompt": {"type": "string", "required": True}},
     }
     document = {"models": {"custom:mine": row}}
-    await app.product.predictions.custom_models.put(app.account.id, "custom", "custom:mine", document)
+    await app.predictions.custom_models.put(app.account.id, "custom", "custom:mine", document)
     stranger = Agent(app, app.other)
     for client, sees in ((agent, True), (stranger, False)):
         listed = {each["model"] for each in (await client.call("models"))["models"]}

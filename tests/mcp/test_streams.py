@@ -34,7 +34,7 @@ def tool(name: str, run: Any) -> McpTool:
 @asynccontextmanager
 async def serving(app: AppFixture, tools: Sequence[McpTool], ping_seconds: float = 15) -> AsyncIterator[str]:
     server = McpServer([Toolbox(tools).feature()], "Fixtures.")
-    asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.product), server, ping_seconds)], Metrics())
+    asgi_app = WebApp([mcp_app.serve(asgi.build_services(app.server), server, ping_seconds)], Metrics())
     async with serve(asgi_app) as origin:
         yield f"{origin}/mcp"
 

@@ -224,14 +224,14 @@ async def test_a_foreign_page_in_a_browser_is_refused(app: AppFixture) -> None:
 
 
 async def test_a_body_over_the_limit_is_refused(app: AppFixture) -> None:
-    limit = app.product.settings.inline_body_bytes
+    limit = app.settings.inline_body_bytes
     answer = await app.client.post("/mcp", content=b" " * (limit + 1), headers=app.bearer)
     assert answer.status_code == 413
     assert "larger" in answer.json()["error"]["message"]
 
 
 async def test_only_calls_with_files_may_be_large(app: AppFixture) -> None:
-    text = "x" * (app.product.settings.json_body_bytes + 64 * 1024)
+    text = "x" * (app.settings.json_body_bytes + 64 * 1024)
 
     def message(tool: str, **arguments: Any) -> dict[str, Any]:
         params = {"name": tool, "arguments": arguments}
@@ -293,10 +293,10 @@ async def test_a_key_of_some_services_runs_those_and_remembers_nothing(app: AppF
 
 
 async def test_a_revoked_key_ends_at_once(app: AppFixture) -> None:
-    row = await app.product.database.write(keys.create(app.account.id))
+    row = await app.database.write(keys.create(app.account.id))
     agent = Agent(app, row.api_key)
     assert await agent.result("ping") == {}
-    await app.product.database.write(keys.revoke(row.id))
+    await app.database.write(keys.revoke(row.id))
     assert (await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 401
 
 

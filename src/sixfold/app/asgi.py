@@ -50,22 +50,24 @@ from sixfold.web.sessions import SessionCookies, TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
-def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
+def create_app(application: Application, local_token: str | None = None) -> ASGIApp:
     """Return the ASGI application of a running `Application` (`bootstrap.running`); it starts and stops
     nothing.
 
     `local_token` is the credential of the local socket.
     """
-    services = build_services(product, local_token)
+    services = build_services(application, local_token)
     metrics = Metrics()
-    metrics.add_gateway(product.gateway_runtime.gateway.counts)
-    metrics.add_gpus(product.gpu)
-    metrics.add_retention(product.retention)
-    if product.processes is not None:
-        product.processes.own_metrics = partial(metrics.own_text, product.database, product.scheduler)
-        metrics.collect_peers = product.processes.metrics
-    described = documents(product, lambda: app.table.entries())
-    enabled = product.settings.enabled_apis
+    metrics.add_gateway(application.gateway_runtime.gateway.counts)
+    metrics.add_gpus(application.gpu)
+    metrics.add_retention(application.retention)
+    if application.processes is not None:
+        application.processes.own_metrics = partial(
+            metrics.own_text, application.database, application.scheduler
+        )
+        metrics.collect_peers = application.processes.metrics
+    described = documents(application, lambda: app.table.entries())
+    enabled = application.settings.enabled_apis
     spaces = WorkflowView(services) if "workflows" in enabled else None
     pages, start_page = ui.build_apis(services, described, spaces)
     apis = [platform.build_api(services, metrics, described), *pages]
@@ -84,31 +86,31 @@ def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     if "workflows" in enabled:
         apis += workflows.build_apis(services)
     apis.append(mcp.build_api(services))
-    is_https = product.settings.public_url.startswith("https://")
+    is_https = application.settings.public_url.startswith("https://")
     app = WebApp(
         apis,
         metrics,
         ui.build_not_found(services),
         services.admission,
-        product.connections,
+        application.connections,
         is_https=is_https,
     )
     if "gateway" in enabled:
-        product.batch_processor.attach(RouteRunner(app, services.authenticator, product.database))
-    tracing = product.gateway_runtime.tracing
+        application.batch_processor.attach(RouteRunner(app, services.authenticator, application.database))
+    tracing = application.gateway_runtime.tracing
     return app if tracing is None else tracing.serve(app)
 
 
-def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> OpenApiDocuments:
+def documents(application: Application, routes: Callable[[], Iterable[Entry]]) -> OpenApiDocuments:
     """Return the OpenAPI documents of the enabled APIs by the name in their path."""
-    enabled = product.settings.enabled_apis
+    enabled = application.settings.enabled_apis
     builders: dict[str, Callable[[], OpenApiDocument]] = {"platform": platform_description.document}
     if "media" in enabled:
-        builders["media"] = partial(media_description.document, product.catalog)
+        builders["media"] = partial(media_description.document, application.catalog)
     if "gateway" in enabled:
-        builders["gateway"] = partial(gateway_description.document, product.catalog)
+        builders["gateway"] = partial(gateway_description.document, application.catalog)
     if "imagekit" in enabled:
-        builders["image"] = partial(image_description.document, product.catalog)
+        builders["image"] = partial(image_description.document, application.catalog)
     if "hosting" in enabled:
         builders["hosting"] = hosting_description.document
         builders["replicate"] = replicate_openapi.document
@@ -120,67 +122,69 @@ def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> Op
     return OpenApiDocuments(builders, routes)
 
 
-def build_services(product: Application, local_token: str | None = None) -> WebServices:
-    settings, database = product.settings, product.database
+def build_services(application: Application, local_token: str | None = None) -> WebServices:
+    settings, database = application.settings, application.database
     master = storage.server_secret(settings.data_dir, "server.key")
     origins = TrustedHosts(settings)
     admission = Admission(settings, origins)
     times, histories = DurationEstimator(), EventHistories()
-    product.bus.watchers += [times.on_event, histories.add]
+    application.bus.watchers += [times.on_event, histories.add]
     return WebServices(
         settings=settings,
         database=database,
-        blobs=product.blobs,
-        uploads=product.uploads,
-        catalog=product.catalog,
-        templates=product.templates,
-        media=product.media,
-        predictions=product.predictions,
-        scheduler=product.scheduler,
+        blobs=application.blobs,
+        uploads=application.uploads,
+        catalog=application.catalog,
+        templates=application.templates,
+        media=application.media,
+        predictions=application.predictions,
+        scheduler=application.scheduler,
         durations=times,
         event_histories=histories,
-        outbox=product.outbox,
-        webhook_secrets=product.webhook_secrets,
-        spaces=product.spaces,
-        local_spaces=product.local_spaces,
-        model_faults=product.model_watcher.faults,
-        live_sessions=product.sessions,
+        outbox=application.outbox,
+        webhook_secrets=application.webhook_secrets,
+        spaces=application.spaces,
+        local_spaces=application.local_spaces,
+        model_faults=application.model_watcher.faults,
+        live_sessions=application.sessions,
         trusted_hosts=origins,
         admission=admission,
         authenticator=Authenticator(
-            database, settings, origins, admission.accounts, local_token, product.connections.key_use
+            database, settings, origins, admission.accounts, local_token, application.connections.key_use
         ),
         sessions=SessionCookies(database, settings, origins),
         trusted_browsers=TrustedBrowsers(master, secure=settings.base_url.startswith("https://")),
-        idempotency=IdempotencyGuard(database, product.scheduler.boot, settings.inline_seconds),
-        memory=product.memory,
-        memory_facts=app_memory.facts(settings, database, product.memory, product.gateway_runtime.gateway),
-        gateway=product.gateway_runtime.gateway,
-        responses=product.gateway_runtime.responses,
-        files=product.files,
-        conversations=product.gateway_runtime.conversations,
+        idempotency=IdempotencyGuard(database, application.scheduler.boot, settings.inline_seconds),
+        memory=application.memory,
+        memory_facts=app_memory.facts(
+            settings, database, application.memory, application.gateway_runtime.gateway
+        ),
+        gateway=application.gateway_runtime.gateway,
+        responses=application.gateway_runtime.responses,
+        files=application.files,
+        conversations=application.gateway_runtime.conversations,
         compactions=CompactionSeal(master),
         client_secrets=ClientSecretSeal(master),
-        answers=product.gateway_runtime.answers,
-        document_texts=product.document_texts,
-        vector_stores=product.vector_stores,
+        answers=application.gateway_runtime.answers,
+        document_texts=application.document_texts,
+        vector_stores=application.vector_stores,
         video_stills=import_string.deferred("sixfold.engines.thumbnails.video:render"),
-        batches=product.batches,
-        batch_processor=product.batch_processor,
-        checkout=product.checkout,
-        provider=product.oidc,
-        account_deletion=account_deletion(product),
-        deposits=product.deposits,
-        images=product.image_inspector,
-        workflows=product.workflows,
-        signer=product.signer,
-        availability=product.resources,
-        connections=product.connections,
-        gpu=product.gpu,
-        web_search=product.web_search,
-        tool_servers=product.tool_servers,
-        configuration=product.operator.configuration,
-        provider_keys=product.operator.provider_keys,
-        installs=product.operator.installs,
+        batches=application.batches,
+        batch_processor=application.batch_processor,
+        checkout=application.checkout,
+        provider=application.oidc,
+        account_deletion=account_deletion(application),
+        deposits=application.deposits,
+        images=application.image_inspector,
+        workflows=application.workflows,
+        signer=application.signer,
+        availability=application.resources,
+        connections=application.connections,
+        gpu=application.gpu,
+        web_search=application.web_search,
+        tool_servers=application.tool_servers,
+        configuration=application.operator.configuration,
+        provider_keys=application.operator.provider_keys,
+        installs=application.operator.installs,
         figures=DayFigures(database),
     )

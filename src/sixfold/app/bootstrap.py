@@ -353,70 +353,70 @@ def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer,
 
 
 @asynccontextmanager
-async def running(product: Application) -> AsyncIterator[Application]:
+async def running(application: Application) -> AsyncIterator[Application]:
     """Run the application within the block; drains and closes it at the end."""
     fair_threads.use_for_loop()
-    if product.processes is not None:
-        product.processes.channel.open(product.scheduler.boot)
+    if application.processes is not None:
+        application.processes.channel.open(application.scheduler.boot)
         # Process 0 starts before the others.
-        if product.settings.process == 0:
-            product.processes.metrics_folder.clear()
-    await product.predictions.custom_models.load()
+        if application.settings.process == 0:
+            application.processes.metrics_folder.clear()
+    await application.predictions.custom_models.load()
     # Otherwise a server of the previous version may still be signing with plaintext secrets.
-    if product.peer_events is None:
-        await product.webhook_secrets.encrypt_all()
-    await product.availability.refresh()
-    if product.peer_events is not None:
-        await product.peer_events.start()
-    await product.operator.reloader.start()
-    await product.scheduler.start()
-    await product.sessions.start(alone=product.peer_events is None)
-    await product.gateway_runtime.start(product.scheduler.boot)
-    await product.memory_search.look()
-    tasks = [asyncio.create_task(work, name=name) for name, work in _background_tasks(product).items()]
+    if application.peer_events is None:
+        await application.webhook_secrets.encrypt_all()
+    await application.availability.refresh()
+    if application.peer_events is not None:
+        await application.peer_events.start()
+    await application.operator.reloader.start()
+    await application.scheduler.start()
+    await application.sessions.start(alone=application.peer_events is None)
+    await application.gateway_runtime.start(application.scheduler.boot)
+    await application.memory_search.look()
+    tasks = [asyncio.create_task(work, name=name) for name, work in _background_tasks(application).items()]
     try:
-        yield product
+        yield application
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        product.predictions.drain()
-        await product.sessions.drain()
-        await drain(product)
-        await product.gateway_runtime.stop()
-        await product.gpu.aclose()
-        if product.peer_events is not None:
-            await product.peer_events.stop()
-        await product.clients.aclose()
-        await product.connections.key_use.store()
-        if product.processes is not None:
+        application.predictions.drain()
+        await application.sessions.drain()
+        await drain(application)
+        await application.gateway_runtime.stop()
+        await application.gpu.aclose()
+        if application.peer_events is not None:
+            await application.peer_events.stop()
+        await application.clients.aclose()
+        await application.connections.key_use.store()
+        if application.processes is not None:
             with contextlib.suppress(errors.StoreFailed):
-                await product.processes.keep_metrics()
-        await product.database.close()
-        if product.processes is not None:
-            product.processes.channel.close()
+                await application.processes.keep_metrics()
+        await application.database.close()
+        if application.processes is not None:
+            application.processes.channel.close()
 
 
-def _background_tasks(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
+def _background_tasks(application: Application) -> dict[str, Coroutine[Any, Any, None]]:
     """Return the background tasks of a process; those of the whole server run in process 0."""
     tasks: dict[str, Coroutine[Any, Any, None]] = {
-        "availability": _refresh_status(product),
-        "connections": product.connections.run(),
-        "key-use": product.connections.key_use.run(),
-        "webhooks": product.outbox.run(),
-        "vector-stores": product.vector_stores.ingestion.run(),
-        "embedding": product.memory_search.run(),
-        "own-models": product.model_watcher.run(),
-        "configuration": product.operator.reloader.run(),
-        "batches": product.batch_processor.run(),
-        "gpu": product.gpu.run(),
+        "availability": _refresh_status(application),
+        "connections": application.connections.run(),
+        "key-use": application.connections.key_use.run(),
+        "webhooks": application.outbox.run(),
+        "vector-stores": application.vector_stores.ingestion.run(),
+        "embedding": application.memory_search.run(),
+        "own-models": application.model_watcher.run(),
+        "configuration": application.operator.reloader.run(),
+        "batches": application.batch_processor.run(),
+        "gpu": application.gpu.run(),
     }
-    if product.settings.process == 0:
+    if application.settings.process == 0:
         tasks |= {
-            "sweep": _sweep(product),
-            "alerts": cost_alerts(product).run(_SWEEP_SECONDS),
-            "deposits": product.deposits.run(),
-            "retention": product.retention.run(),
+            "sweep": _sweep(application),
+            "alerts": cost_alerts(application).run(_SWEEP_SECONDS),
+            "deposits": application.deposits.run(),
+            "retention": application.retention.run(),
         }
     return tasks
 
@@ -428,51 +428,53 @@ def _retention(settings: Settings, writer: ArchiveWriter, boot: str) -> Retentio
         raise InvalidSetting(str(error)) from error
 
 
-async def _refresh_status(product: Application) -> None:
+async def _refresh_status(application: Application) -> None:
     """Refresh the status of weights, servers and keys periodically."""
     while True:
-        await product.workflows.refresh_remote()
+        await application.workflows.refresh_remote()
         await asyncio.sleep(_REFRESH_SECONDS)
-        await product.availability.refresh()
+        await application.availability.refresh()
 
 
-async def _sweep(product: Application) -> None:
+async def _sweep(application: Application) -> None:
     """Delete expired data every minute; failed deletions are retried in the next round."""
-    deletion = account_deletion(product)
+    deletion = account_deletion(application)
     # Only an older version leaves such rows, so once after a restart is enough.
     with contextlib.suppress(errors.StoreFailed):
-        await product.database.write(refunds.sweep_children())
+        await application.database.write(refunds.sweep_children())
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         with contextlib.suppress(errors.StoreFailed):
-            await product.files.sweep()
-            await product.vector_stores.stores.sweep()
-            await product.batches.sweep()
-            await product.media.sweep()
-            await product.database.write(credentials.delete_expired(), durable=False)
-            await product.database.write(upload_paths.sweep(), durable=False)
-            await product.database.write(refunds.sweep())
-            await product.outbox.sweep()
-            await product.webhook_secrets.encrypt_all()
-            await product.workflows.names.sweep()
+            await application.files.sweep()
+            await application.vector_stores.stores.sweep()
+            await application.batches.sweep()
+            await application.media.sweep()
+            await application.database.write(credentials.delete_expired(), durable=False)
+            await application.database.write(upload_paths.sweep(), durable=False)
+            await application.database.write(refunds.sweep())
+            await application.outbox.sweep()
+            await application.webhook_secrets.encrypt_all()
+            await application.workflows.names.sweep()
             await deletion.sweep()
 
 
-def cost_alerts(product: Application) -> CostAlerts:
+def cost_alerts(application: Application) -> CostAlerts:
     """Return the service that counts spending and sends cost alerts."""
-    return CostAlerts(product.database, product.outbox.sender, product.webhook_secrets)
+    return CostAlerts(application.database, application.outbox.sender, application.webhook_secrets)
 
 
-def account_deletion(product: Application) -> AccountDeletion:
+def account_deletion(application: Application) -> AccountDeletion:
     """Return the service that deletes closed accounts."""
-    ends = product.predictions.cancel, product.sessions.close, product.checkout.end
-    return AccountDeletion(product.database, product.uploads, *ends)
+    ends = application.predictions.cancel, application.sessions.close, application.checkout.end
+    return AccountDeletion(application.database, application.uploads, *ends)
 
 
-async def drain(product: Application) -> None:
+async def drain(application: Application) -> None:
     """Wait for runs and callers within the drain time, then stop all workers."""
-    seconds = product.settings.drain_seconds
-    await asyncio.gather(product.scheduler.drain(seconds), product.predictions.waiters.wait_patient(seconds))
+    seconds = application.settings.drain_seconds
+    await asyncio.gather(
+        application.scheduler.drain(seconds), application.predictions.waiters.wait_patient(seconds)
+    )
     # Unfinished runs must be back in the queue before the waiting callers return.
-    await product.scheduler.stop()
-    product.predictions.waiters.stop()
+    await application.scheduler.stop()
+    application.predictions.waiters.stop()

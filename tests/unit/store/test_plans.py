@@ -302,12 +302,12 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
         (chat_bootstrap, "_SWEEP_SECONDS"),
     ):
         monkeypatch.setattr(module, name, 0.02)
-    product = bootstrap.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))
-    assert isinstance(product.database, sqlite.SqliteDatabase)
-    recorded = Recorded(product.database._queries)
-    product.database._queries = recorded
+    application = bootstrap.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))
+    assert isinstance(application.database, sqlite.SqliteDatabase)
+    recorded = Recorded(application.database._queries)
+    application.database._queries = recorded
     loops = {"account_deletion_due", "prediction_stale", "outbox_due", "response_sweep", "session_heartbeat"}
-    async with bootstrap.running(product), asyncio.timeout(60):
+    async with bootstrap.running(application), asyncio.timeout(60):
         while any(recorded.names[name] < 3 for name in loops):  # noqa: ASYNC110 - a statement sets no event
             await asyncio.sleep(0.01)
     assert set(recorded.names) - set(SWEPT) == {"predictions_orphaned"}, "which runs once, at the start"

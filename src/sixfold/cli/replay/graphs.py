@@ -98,11 +98,11 @@ async def make(
 ) -> bytes:
     """Run the graph and return the matching output with the original manifest embedded."""
     try:
-        product = bootstrap.build(_isolated(configured, scratch / "server"), _embedded())
-        async with bootstrap.running(product):
-            prediction = await _run(product, work, files)
+        application = bootstrap.build(_isolated(configured, scratch / "server"), _embedded())
+        async with bootstrap.running(application):
+            prediction = await _run(application, work, files)
             file = _counterpart(origin, prediction)
-            data = await product.blobs.get(file.blob)
+            data = await application.blobs.get(file.blob)
     except errors.SixfoldError as error:
         raise CommandError(f"The file's graph cannot run on embedded engines: {error.message}") from error
     return embed.embed(data, file.content_type, origin.text)
@@ -134,20 +134,20 @@ def _embedded() -> dict[str, Any]:
     return {"engines": engines, "models": models}
 
 
-async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path]) -> Prediction:
-    account = await product.database.write(accounts.create("replay@localhost.invalid"))
+async def _run(application: Application, work: GraphReplay, files: Mapping[str, Path]) -> Prediction:
+    account = await application.database.write(accounts.create("replay@localhost.invalid"))
     sources = {
-        name: await product.media.store_unnamed(
+        name: await application.media.store_unnamed(
             await asyncio.to_thread(path.read_bytes), "application/octet-stream"
         )
         for name, path in files.items()
     }
     if "graph" in work.extras:
-        verdict = product.workflows.check(work.extras["graph"])
+        verdict = application.workflows.check(work.extras["graph"])
         if not verdict.valid:
-            product.workflows.raise_errors(verdict)
-        product.workflows.require_runnable(verdict)
-        product.workflows.estimate(verdict, charged=False)
+            application.workflows.raise_errors(verdict)
+        application.workflows.require_runnable(verdict)
+        application.workflows.estimate(verdict, charged=False)
     request = PredictionRequest(
         principal=account.owner,
         model=work.model,
@@ -159,9 +159,9 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
         extras=work.extras,
         sources=sources,
     )
-    prediction = await product.predictions.submit(request)
+    prediction = await application.predictions.submit(request)
     while not prediction.is_terminal:
-        prediction = await product.predictions.wait(prediction, _POLL_SECONDS)
+        prediction = await application.predictions.wait(prediction, _POLL_SECONDS)
     return prediction
 
 

@@ -49,10 +49,10 @@ def main() -> int:
 
 
 async def _serve(configured: Settings, source: WatchedFile, listener: serve.Listener) -> None:
-    product = bootstrap.build(configured, source=source)
-    async with bootstrap.running(product):
-        server = serve.build_server(product)
-        shutdown = serve.Shutdown(server, product)
+    application = bootstrap.build(configured, source=source)
+    async with bootstrap.running(application):
+        server = serve.build_server(application)
+        shutdown = serve.Shutdown(server, application)
         shutdown.listen()
         ready = asyncio.create_task(_announce(server), name="ready")
         parent = asyncio.create_task(_follow_parent(server, shutdown), name="parent")

@@ -262,18 +262,18 @@ async def _serve(
     lock: ServerLock,
     others: ChildProcesses,
 ) -> None:
-    product = bootstrap.build(configured, source=source)
-    async with bootstrap.running(product):
-        server = build_server(product, local)
+    application = bootstrap.build(configured, source=source)
+    async with bootstrap.running(application):
+        server = build_server(application, local)
         welcome = None
         if configured.on_loopback:
-            welcome = await first_run.prepare(product.database, configured.data_dir)
+            welcome = await first_run.prepare(application.database, configured.data_dir)
         elif configured.open_image_service:
-            await product.database.write(first_run.operator())
-        shutdown = Shutdown(server, product, others)
+            await application.database.write(first_run.operator())
+        shutdown = Shutdown(server, application, others)
         shutdown.listen()
         await others.start()
-        banner_task = asyncio.create_task(_show(product, server, lock, welcome), name="banner")
+        banner_task = asyncio.create_task(_show(application, server, lock, welcome), name="banner")
         await run_server(server, listeners, shutdown, banner_task)
 
 
@@ -290,9 +290,9 @@ async def run_server(
         await shutdown.wait()
 
 
-def build_server(product: Application, local: Listener | None = None) -> Server:
+def build_server(application: Application, local: Listener | None = None) -> Server:
     """Return the HTTP server of an application, with the local socket if there is one."""
-    configured = product.settings
+    configured = application.settings
     sweep = ConnectionSweep(
         _KEEP_ALIVE_SECONDS,
         configured.header_seconds,
@@ -300,7 +300,7 @@ def build_server(product: Application, local: Listener | None = None) -> Server:
         configured.send_seconds,
     )
     token = ids.secret("local")
-    app = create_app(product, token)
+    app = create_app(application, token)
     limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured))
     over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalHttpProtocol))
     return Server(_config(app, cast("type[HttpProtocol]", limited)), sweep, over_local)
@@ -327,22 +327,22 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
 
 
 async def _show(
-    product: Application, server: Server, lock: ServerLock, welcome: first_run.FirstRunInfo | None
+    application: Application, server: Server, lock: ServerLock, welcome: first_run.FirstRunInfo | None
 ) -> None:
     await server.up.wait()
-    lock.write_url(product.settings.base_url)
+    lock.write_url(application.settings.base_url)
     paint = TerminalStyle()
-    banner.start(paint, product.settings, welcome, price=_image_price(product))
-    await product.gateway_runtime.wait_refreshed()
-    banner.print_found(paint, await product.resources.resources(), container=hosts.in_container())
+    banner.start(paint, application.settings, welcome, price=_image_price(application))
+    await application.gateway_runtime.wait_refreshed()
+    banner.print_found(paint, await application.resources.resources(), container=hosts.in_container())
 
 
-def _image_price(product: Application) -> str | None:
+def _image_price(application: Application) -> str | None:
     """Return the price of the banner's command, or None if no engine can generate an image."""
-    if "media" not in product.settings.enabled_apis:
+    if "media" not in application.settings.enabled_apis:
         return None
     try:
-        price = product.predictions.quote("ra1", {"prompt": "…"}).price
+        price = application.predictions.quote("ra1", {"prompt": "…"}).price
     except errors.EngineUnavailable:
         return None
     return f"{price.cost} USD" if price.list_micros is None else "free"
@@ -363,9 +363,11 @@ class Shutdown:
     `others` are the further processes of this server, which shut down at the same time.
     """
 
-    def __init__(self, server: Server, product: Application, others: ChildProcesses | None = None) -> None:
+    def __init__(
+        self, server: Server, application: Application, others: ChildProcesses | None = None
+    ) -> None:
         self._server = server
-        self._product = product
+        self._application = application
         self._others = others
         self._paint = TerminalStyle()
         self._drain: asyncio.Task[None] | None = None
@@ -382,13 +384,13 @@ class Shutdown:
         if self._had_terminal and not _has_terminal():
             self._handle_stop(signal.SIGTERM)
         else:
-            self._product.operator.reloader.request()
+            self._application.operator.reloader.request()
             if self._others is not None:
                 self._others.signal(signal.SIGHUP)
 
     def _handle_stop(self, number: int) -> None:
         if self._drain is not None:
-            if self._product.settings.process:
+            if self._application.settings.process:
                 # Both process 0 and a service manager may send it; process 0 kills those that do not stop.
                 return
             # A second signal exits at once; the next start resumes from the database.
@@ -402,21 +404,21 @@ class Shutdown:
         if self._drain is None:
             if self._others is not None:
                 self._others.is_stopping = True
-            self._product.predictions.drain()
+            self._application.predictions.drain()
             self._drain = asyncio.create_task(self._finish(), name="drain")
 
     async def _finish(self) -> None:
-        busy = sum(pool["busy"] for pool in self._product.scheduler.snapshot().values())
+        busy = sum(pool["busy"] for pool in self._application.scheduler.snapshot().values())
         if busy:
-            seconds = self._product.settings.drain_seconds
+            seconds = self._application.settings.drain_seconds
             runs = "one run" if busy == 1 else f"{busy} runs"
             hint = self._paint.dim("press Control-C again to stop at once")
             self._paint.line(f"  Stopping: {runs} may finish within {seconds:g} s; {hint}")
         try:
-            await self._product.sessions.drain()
-            seconds = self._product.settings.drain_seconds + 3 * _CLOSE_SECONDS
+            await self._application.sessions.drain()
+            seconds = self._application.settings.drain_seconds + 3 * _CLOSE_SECONDS
             ending = [] if self._others is None else [self._others.stop(seconds)]
-            await asyncio.gather(bootstrap.drain(self._product), *ending)
+            await asyncio.gather(bootstrap.drain(self._application), *ending)
         finally:
             self._server.should_exit = True
 

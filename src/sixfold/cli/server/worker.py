@@ -55,8 +55,8 @@ async def _work(configured: Settings) -> None:
     paint, stopping = TerminalStyle(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _handle_signal, number, stopping)
-    product = bootstrap.build(configured)
-    async with bootstrap.running(product):
+    application = bootstrap.build(configured)
+    async with bootstrap.running(application):
         runs = "one run" if configured.workers == 1 else f"{configured.workers} runs"
         paint.line(f"  Running up to {runs} at a time; press Control-C to stop")
         await stopping.wait()
