@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
 from tests.api.app_fixture import AppFixture, small_models
 from tests.api.test_comfyui_face import PAINT
 from tests.api.test_pages import link
+from tests.harness import image_files
 
 SECRET = "zeppelin"
 PAGE = "airship"
@@ -234,9 +234,7 @@ async def _created_id(app: AppFixture, path: str, body: dict[str, Any]) -> str:
 
 
 def _png() -> bytes:
-    data = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(data, "PNG")
-    return data.getvalue()
+    return image_files.encode(Image.new("RGB", (4, 4)))
 
 
 async def state_of_objects(app: AppFixture) -> list[Any]:

@@ -7,7 +7,6 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,11 @@ from PIL import Image
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import bedrock as fakes
 from tests.fakes.bedrock import MODEL, Bedrock, bedrock
+from tests.harness import image_files
 
 NAME = f"bedrock/global.{MODEL}"
 PRICE = {"input_per_million_usd": "2", "output_per_million_usd": "10", "cached_input_per_million_usd": "0.5"}
-_FILE = BytesIO()
-Image.new("RGB", (8, 8), "red").save(_FILE, "PNG")
-PNG = _FILE.getvalue()
+PNG = image_files.encode(Image.new("RGB", (8, 8), "red"))
 SIGNED = f"{fakes.ACCESS_KEY}:{fakes.SECRET}"
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
@@ -63,7 +61,7 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
         )
         part = {
             "type": "image_url",
-            "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"},
+            "image_url": {"url": image_files.data_uri(PNG)},
         }
         seen = await client.chat.completions.create(
             model=NAME, messages=[{"role": "user", "content": [part]}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import re
 from pathlib import Path
@@ -23,14 +22,13 @@ from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_pages import put
 from tests.api.test_pages import signed_in
+from tests.harness import image_files
 
 SCRIPT = {"Accept": "application/json"}
 
 
 def _png() -> bytes:
-    target = io.BytesIO()
-    Image.new("RGB", (8, 8), (200, 30, 30)).save(target, "PNG")
-    return target.getvalue()
+    return image_files.encode(Image.new("RGB", (8, 8), (200, 30, 30)))
 
 
 class ChatUser:

@@ -23,6 +23,7 @@ from sixfold.client import ApiError, ClientError, ConnectionFailed, PredictionFa
 from sixfold.client.types.hosting import Prediction
 from tests.api.served_app import ServedApp, served_app
 from tests.architecture import source
+from tests.harness import image_files
 
 SCRIPT = """
 import { Client, ApiError } from "%(client)s";
@@ -61,9 +62,7 @@ def client(served: ServedApp) -> Iterator[Client]:
 
 
 def png() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (64, 48), (200, 30, 30)).save(file, "PNG")
-    return file.getvalue()
+    return image_files.encode(Image.new("RGB", (64, 48), (200, 30, 30)))
 
 
 def test_a_model_runs_and_its_output_is_saved(client: Client, tmp_path: Path) -> None:

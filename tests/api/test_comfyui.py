@@ -20,6 +20,7 @@ from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_nodes import InstalledFiles
+from tests.harness import image_files
 
 RUN = "/api/containers/run"
 
@@ -49,9 +50,7 @@ async def comfy_setup(
 
 
 def png(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
+    return image_files.encode(image)
 
 
 @pytest.fixture
@@ -121,9 +120,7 @@ async def test_several_at_once_keep_their_results_apart(two: ComfySetup) -> None
 
 
 async def test_free_words_restyle_a_picture(two: ComfySetup) -> None:
-    source = io.BytesIO()
-    Image.new("RGB", (320, 200), "teal").save(source, "PNG")
-    uri = "data:image/png;base64," + base64.b64encode(source.getvalue()).decode()
+    uri = image_files.data_uri(image_files.encode(Image.new("RGB", (320, 200), "teal")))
     order = {"source_image_url": uri, "style_prompt": "a mural on wet plaster", "format": "webp"}
     body = {"model": "style-transfer", "input": order}
     document = (await two.app.client.post(RUN, json=body, headers=two.app.bearer)).json()

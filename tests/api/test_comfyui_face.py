@@ -32,6 +32,7 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, client, running_app
+from tests.harness import image_files
 from tests.harness.embedded_server import EmbeddedServer
 
 
@@ -387,9 +388,7 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: ServerWithScript) 
     client = stage.app.client
 
     def png(picture: Image.Image) -> bytes:
-        out = io.BytesIO()
-        picture.save(out, "PNG")
-        return out.getvalue()
+        return image_files.encode(picture)
 
     plain = {"image": ("sea.png", png(Image.new("RGB", (20, 10), "navy")), "image/png")}
     assert (await client.post("/upload/image", files=plain)).status_code == 200

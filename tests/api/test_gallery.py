@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 from typing import Any
@@ -15,12 +14,11 @@ from sixfold.core import gallery
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture
 from tests.fakes import fault_server
+from tests.harness import image_files
 
 
 def png(colour: str = "red") -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (12, 8), colour).save(out, "PNG")
-    return out.getvalue()
+    return image_files.encode(Image.new("RGB", (12, 8), colour))
 
 
 def base64_of(data: bytes) -> str:

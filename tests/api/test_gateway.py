@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest_asyncio
 
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import fault_server
+from tests.harness import image_files
 
 BOTH = pytest.mark.parametrize("model", ["acme/small", "anth/small"])
 WEATHER: Any = {
@@ -27,7 +27,7 @@ WEATHER: Any = {
 }
 SCHEMA: Any = {"name": "place", "schema": WEATHER["function"]["parameters"], "strict": True}
 PIXEL_BYTES = fault_server.picture(2, 2)
-PIXEL = f"data:image/png;base64,{base64.b64encode(PIXEL_BYTES).decode()}"
+PIXEL = image_files.data_uri(PIXEL_BYTES)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

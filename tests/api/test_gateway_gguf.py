@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -22,6 +20,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.clients.chat.llama.processes import RunningProcess
 from sixfold.clients.chat.llama.server import GgufServer
 from tests.api.gateway import Gateway, listening, running_gateway
+from tests.harness import image_files
 
 pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")
 tiny_gguf = pytest.importorskip("tests.fakes.tiny_gguf", reason="gguf is not installed")
@@ -95,9 +94,7 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
 
 def picture() -> str:
     """Return a small image as a `data:` URI."""
-    result = io.BytesIO()
-    Image.new("RGB", (40, 30), (200, 30, 30)).save(result, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(result.getvalue()).decode()}"
+    return image_files.data_uri(image_files.encode(Image.new("RGB", (40, 30), (200, 30, 30))))
 
 
 def vision_chat(url: str) -> list[Any]:

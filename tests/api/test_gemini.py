@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,11 @@ from PIL import Image
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes import gemini as fakes
 from tests.fakes.gemini import Gemini, gemini
+from tests.harness import image_files
 
 NAME = "gemini/gemini-3.5-flash"
 PRICE = {"input_per_million_usd": "2", "output_per_million_usd": "10", "cached_input_per_million_usd": "0.5"}
-_FILE = BytesIO()
-Image.new("RGB", (8, 8), "red").save(_FILE, "PNG")
-PNG = _FILE.getvalue()
+PNG = image_files.encode(Image.new("RGB", (8, 8), "red"))
 
 
 @asynccontextmanager
@@ -45,7 +42,7 @@ async def test_the_official_client_works(tmp_path: Path) -> None:
         stream = await client.chat.completions.create(model=NAME, messages=messages, stream=True)
         texts = [each.choices[0].delta.content or "" async for each in stream if each.choices]
         assert "".join(texts) == "word word word"
-        uri = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+        uri = image_files.data_uri(PNG)
         requests = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": uri}}]}]
         seen = await client.chat.completions.create(model=NAME, messages=requests)
         assert seen.choices[0].message.content == "I see a picture"

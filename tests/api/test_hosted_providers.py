@@ -14,6 +14,7 @@ import pytest
 from sixfold.core.gateway import capabilities
 from tests.api.gateway import Gateway, running_gateway
 from tests.fakes.hosted_providers import KEY, PROFILES, HostedProvider, hosted_provider
+from tests.harness import image_files
 
 PRICE = {"input_per_million_usd": "2", "output_per_million_usd": "10", "cached_input_per_million_usd": "0.5"}
 NAMES = sorted(PROFILES)
@@ -58,7 +59,7 @@ async def test_the_official_client_works_with_every_provider(tmp_path: Path, nam
         ]
         final = await client.chat.completions.create(model=model, messages=answered, tools=[TOOL])
         assert final.choices[0].message.content == "The tool said rain"
-        pixel = "data:image/png;base64," + base64.b64encode(b"png").decode()
+        pixel = image_files.data_uri(b"png")
         part = {"type": "image_url", "image_url": {"url": pixel}}
         seen = await client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": [part]}]
@@ -207,7 +208,7 @@ async def test_models_show_what_their_provider_states(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
 async def test_an_image_is_not_sent_to_a_model_without_vision(tmp_path: Path, path: str) -> None:
     async with served(tmp_path, "mistral", price=False) as (gateway, fake):
-        uri = "data:image/png;base64," + base64.b64encode(b"png").decode()
+        uri = image_files.data_uri(b"png")
         source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"png").decode()}
         parts: dict[str, Any] = {
             "chat/completions": {"type": "image_url", "image_url": {"url": uri}},

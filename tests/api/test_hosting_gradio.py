@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 import shutil
 import wave
@@ -21,7 +20,7 @@ from sixfold.core.predictions.events import LogEvent
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_hosting_spaces import IMPORT, RUN, post
 from tests.api.test_hosting_spaces_here import operator
-from tests.harness import gradio
+from tests.harness import gradio, image_files
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(240)]
 VERSIONS = ("4", "5", "6")
@@ -60,13 +59,11 @@ async def fetch(app: AppFixture, media: dict[str, Any]) -> bytes:
 
 
 def uri(data: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    return image_files.data_uri(data, kind)
 
 
 def gray_image(value: int, width: int = 40, height: int = 20) -> str:
-    result = io.BytesIO()
-    Image.new("RGB", (width, height), (value,) * 3).save(result, "PNG")
-    return uri(result.getvalue(), "image/png")
+    return uri(image_files.encode(Image.new("RGB", (width, height), (value,) * 3)), "image/png")
 
 
 def sound(samples: np.ndarray[Any, Any]) -> bytes:

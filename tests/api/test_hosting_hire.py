@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
+from tests.harness import image_files
 
 RUN = "/api/containers/run"
 HOUR_US = 3_600_000_000
@@ -225,7 +225,7 @@ async def test_mounted_files_reach_the_inputs_and_the_worker(app: AppFixture) ->
 async def test_a_mounted_picture_is_looked_at_like_any_other(app: AppFixture) -> None:
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "PNG")
-    picture = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    picture = image_files.data_uri(file.getvalue())
     body = {"model": "bg-remover", "input": {"image": "/mnt/sixfold/artifacts/a"}}
     response = await post(app, RUN, {**body, "_artifacts_mounts": {"a": picture}}, 200)
     assert response["output"]["files"]["image"] == len(file.getvalue())

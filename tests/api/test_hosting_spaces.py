@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from starlette.routing import Route
 from tests.api.app_fixture import AppFixture, running_app
 from tests.fakes import fault_server
 from tests.fakes.gradio import GradioServer, gradio
+from tests.harness import image_files
 
 IMPORT = "/api/containers/spaces/import"
 RUN = "/api/containers/run"
@@ -78,7 +78,7 @@ async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> Non
     async with app_with_space(tmp_path, version) as (app, space):
         await post(app, IMPORT, {"space": f"https://example.com/spaces/acme/paint{version}"})
         sent = fault_server.picture(32, 24)
-        uri = "data:image/png;base64," + base64.b64encode(sent).decode()
+        uri = image_files.data_uri(sent)
         inputs = {"prompt": "a fox", "width": 100, "image": uri, "style": "bold"}
         body = (await post(app, RUN, {"model": f"acme-paint{version}", "input": inputs})).json()
         assert body["status"] == "succeeded", body

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +14,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
+from tests.harness import image_files
 
 SMALL = {"prompt": "a fox", "width": "80", "height": "64"}
 
@@ -305,9 +305,7 @@ async def test_head_request_is_405_and_free(app: AppFixture, path: str) -> None:
 
 async def test_style_that_names_nothing_is_drawn_and_ignored(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
-        file = io.BytesIO()
-        Image.new("RGB", (40, 30), "#1040c0").save(file, "PNG")
-        uri = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+        uri = image_files.data_uri(image_files.encode(Image.new("RGB", (40, 30), "#1040c0")))
         body = {"source_image_url": uri, "style_prompt": "qwertz uiop"}
         response = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
         assert (response.status_code, response.json()["width"]) == (200, 40)

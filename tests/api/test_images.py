@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 import re
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.engines.image.resize import plan
 from tests.api.app_fixture import AppFixture, running_app
 from tests.corpora import composites
+from tests.harness import image_files
 from tests.unit.engines import onnx_model
 from tests.unit.net import corpus
 
@@ -33,13 +33,13 @@ async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def uri(data: bytes, kind: str = "image/png") -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    return image_files.data_uri(data, kind)
 
 
 def png(image: Any, kind: str = "PNG", **options: Any) -> bytes:
-    out = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(out, kind, **options)
-    return out.getvalue()
+    return image_files.encode(
+        image if isinstance(image, Image.Image) else Image.fromarray(image), kind, **options
+    )
 
 
 def subject(seed: int = 3, size: tuple[int, int] = (180, 240)) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from sixfold.core.media.ports import MediaLimits
 from sixfold.store.file_store import FileStore
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_quotas import png
-from tests.harness import databases
+from tests.harness import databases, image_files
 
 SIZE = 100_000
 LIMIT = 300_000
@@ -27,7 +26,7 @@ Way = Callable[[AppFixture], Awaitable[httpx.Response]]
 
 async def run_without_credit(app: AppFixture) -> httpx.Response:
     """A run that costs more than the account has."""
-    image = "data:image/png;base64," + base64.b64encode(png()).decode()
+    image = image_files.data_uri(png())
     body = {"model": "upscaler", "input": {"image": image}}
     return await app.client.post("/api/containers/run", json=body, headers=bearer(app.poor))
 

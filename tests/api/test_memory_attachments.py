@@ -13,6 +13,7 @@ from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_memory_pages import open_page
 from tests.api.test_pages import signed_in
+from tests.harness import image_files
 
 NOTE = """# Lamp
 
@@ -23,9 +24,7 @@ NOTE = """# Lamp
 
 
 def picture(color: str = "red") -> bytes:
-    data = io.BytesIO()
-    Image.new("RGB", (40, 30), color).save(data, "PNG")
-    return data.getvalue()
+    return image_files.encode(Image.new("RGB", (40, 30), color))
 
 
 def sound() -> bytes:

@@ -20,6 +20,7 @@ from replicate.exceptions import ReplicateError
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
+from tests.harness import image_files
 from tests.mcp.agent import Agent
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -59,9 +60,7 @@ def recording() -> bytes:
 
 
 def picture(mode: str = "RGB") -> bytes:
-    file = io.BytesIO()
-    Image.new(mode, (32, 32)).save(file, "PNG")
-    return file.getvalue()
+    return image_files.encode(Image.new(mode, (32, 32)))
 
 
 async def uploaded(app: AppFixture, data: bytes, kind: str) -> dict[str, Any]:

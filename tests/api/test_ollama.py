@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from typing import Any
 
@@ -17,6 +16,7 @@ from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.gateway.chat import ImagePart, ReasoningPart, TextPart, ToolCall, ToolResult
 from tests.api.app_fixture import ORIGIN
 from tests.api.gateway import Gateway
+from tests.harness import image_files
 
 BASE = "/ollama/api"
 TURN = [{"role": "user", "content": "say 3 words"}]
@@ -37,9 +37,7 @@ def client(gateway: Gateway, key: str | None = None) -> ollama.AsyncClient:
 
 
 def png() -> bytes:
-    content = io.BytesIO()
-    Image.new("RGB", (2, 2)).save(content, "PNG")
-    return content.getvalue()
+    return image_files.encode(Image.new("RGB", (2, 2)))
 
 
 # -- chats -------------------------------------------------------------------------------------------
@@ -307,9 +305,7 @@ FORMATS = [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("WEBP", "image/webp"),
 
 @pytest.mark.parametrize(("kind", "media_type"), FORMATS)
 def test_the_type_of_an_image_is_read_from_its_bytes(kind: str, media_type: str) -> None:
-    content = io.BytesIO()
-    Image.new("RGB", (2, 2)).save(content, kind)
-    data = base64.b64encode(content.getvalue()).decode()
+    data = base64.b64encode(image_files.encode(Image.new("RGB", (2, 2)), kind)).decode()
     (turn,) = parse(messages=[{"role": "user", "content": "x", "images": [data]}]).messages
     assert turn.parts == (TextPart("x"), ImagePart(media_type=media_type, data=data))
 

@@ -24,6 +24,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from sixfold.errors import EngineFailed
 from tests.api.app_fixture import AppFixture, running_app
+from tests.harness import image_files
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 # the dialects are the same on every ground
@@ -63,9 +64,7 @@ def png(mode: str = "RGB", size: tuple[int, int] = (96, 64), colour: Any = (40, 
     image = Image.new(mode, size, colour)
     middle = (size[0] // 2 - 8, size[1] // 2 - 8, size[0] // 2 + 8, size[1] // 2 + 8)
     ImageDraw.Draw(image).ellipse(middle, (0, 0, 0, 0) if mode == "RGBA" else (240, 200, 40))
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
+    return image_files.encode(image)
 
 
 def decoded_image(data: bytes) -> Image.Image:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
+from tests.harness import image_files
 from tests.unit.core import test_manifest_containers as containers
 
 RUN = "/api/containers/run"
@@ -90,7 +90,7 @@ async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixt
     token = await signed_in(app)
     first = await run(app, "ra1", FOX)
     data = (await app.client.get(first["output"]["url"])).content
-    inline = "data:image/png;base64," + base64.b64encode(data).decode()
+    inline = image_files.data_uri(data)
     result = await run(app, "style-transfer", {"source_image_url": inline, "style_prompt": "ink"})
     response = await drop(app, token, (await app.client.get(result["output"]["url"])).content)
     again = response["inputs"]["source_image_url"]

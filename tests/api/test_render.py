@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from sixfold.engines.video.timeline import fonts
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.media_samples import DecodedVideo, finished_job, near, upload, wav, write_video
 from tests.corpora import tricks
+from tests.harness import image_files
 from tests.unit.net import servers
 
 RENDER = "/api/video-editor/render"
@@ -37,9 +36,7 @@ def project(*tracks: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def picture(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
-    file = io.BytesIO()
-    Image.new("RGB", size, colour).save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return image_files.data_uri(image_files.encode(Image.new("RGB", size, colour)))
 
 
 async def post_project(app: AppFixture, wanted: Any, **more: Any) -> Any:

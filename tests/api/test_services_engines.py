@@ -15,6 +15,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.harness import image_files
 
 RUN = "/api/containers/run"
 
@@ -173,9 +174,7 @@ async def test_texts_become_vectors_whether_a_list_lines_or_json(real: AppFixtur
 
 
 async def test_a_caption_says_what_was_measured(real: AppFixture) -> None:
-    held = io.BytesIO()
-    Image.new("RGB", (64, 48), (20, 40, 200)).save(held, "PNG")
-    url = "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+    url = image_files.data_uri(image_files.encode(Image.new("RGB", (64, 48), (20, 40, 200))))
     body = (await run(real, "caption", image_url=url)).json()
     assert "blue" in body["output"]["text"]
     assert (body["output"]["width"], body["output"]["height"]) == (64, 48)

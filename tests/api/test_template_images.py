@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import AppFixture, running_app
+from tests.harness import image_files
 from tests.unit.engines import engine_runs, onnx_model
 from tests.unit.engines.three_d import meshes
 from tests.unit.engines.video import videos
@@ -30,9 +30,7 @@ async def real(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
 
 def uri(pixels: Any) -> str:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+    return image_files.data_uri(image_files.encode(Image.fromarray(pixels)))
 
 
 async def run_template(app: AppFixture, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:

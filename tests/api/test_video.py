@@ -15,6 +15,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
+from tests.harness import image_files
 
 FILMS = ("video-a", "video-b", "video-c", "video-text", "video-image", "ra2v")
 BAD = {"error": "Invalid image URL or prompt", "status": 400}
@@ -32,9 +33,7 @@ def short_videos() -> dict[str, Any]:
 
 
 def picture(size: tuple[int, int] = (96, 64)) -> str:
-    file = io.BytesIO()
-    Image.radial_gradient("L").resize(size).convert("RGB").save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return image_files.data_uri(image_files.encode(Image.radial_gradient("L").resize(size).convert("RGB")))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
 from sixfold.core.predictions.events import NodeStateChanged
 from tests.api.app_fixture import AppFixture, bearer, client, running_app
+from tests.harness import image_files
 
 SPACES = "/api/graph/spaces"
 COUNTS = {
@@ -57,9 +58,7 @@ async def run(app: AppFixture, slug: str, key: str = "", **inputs: Any) -> Any:
 
 
 def png(size: tuple[int, int] = (96, 64)) -> bytes:
-    out = io.BytesIO()
-    Image.linear_gradient("L").resize(size).convert("RGB").save(out, "PNG")
-    return out.getvalue()
+    return image_files.encode(Image.linear_gradient("L").resize(size).convert("RGB"))
 
 
 async def picture(app: AppFixture, told: Any) -> Image.Image:

@@ -19,6 +19,7 @@ from sixfold.core.accounts.tenants import Tenant
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import PAINT, node
 from tests.fakes.comfyui import Comfy, comfyui
+from tests.harness import image_files
 
 SPACES = "/api/graph/spaces"
 TINT = {
@@ -64,9 +65,7 @@ async def two(tmp_path: Path) -> AsyncIterator[ComfySetup]:
 
 
 def png(colour: str = "blue") -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (40, 24), colour).save(out, "PNG")
-    return out.getvalue()
+    return image_files.encode(Image.new("RGB", (40, 24), colour))
 
 
 async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: ComfySetup) -> None:
@@ -187,7 +186,7 @@ async def test_graph_that_no_single_executor_supports_is_refused(two: ComfySetup
     sentences = {"unknown": "The connected ComfyUI lacks them too", "mixed": "a graph is not divided"}
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
         await two.imported(graph, name)
-        refused = await two.run(name, image="data:image/png;base64," + base64.b64encode(png()).decode())
+        refused = await two.run(name, image=image_files.data_uri(png()))
         assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
         assert sentences[name] in refused.json()["error"]
         assert "SIXFOLD_COMFYUI_URL" not in refused.json()["error"]  # one is there

@@ -7,10 +7,8 @@ any server, with the same idempotency key, until it has a final response.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import http.client
-import io
 import itertools
 import json
 import random
@@ -30,7 +28,7 @@ from PIL import Image
 from sixfold import settings
 from tests.e2e import servers
 from tests.e2e.servers import Reply, Server
-from tests.harness import postgres, processes, s3
+from tests.harness import image_files, postgres, processes, s3
 
 T = TypeVar("T")
 
@@ -170,9 +168,7 @@ async def _join(members: list[T], start: Coroutine[Any, Any, T]) -> None:
 
 
 def _picture() -> str:
-    out = io.BytesIO()
-    Image.effect_noise((32, 32), 40).convert("RGB").save(out, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+    return image_files.data_uri(image_files.encode(Image.effect_noise((32, 32), 40).convert("RGB")))
 
 
 JOBS: tuple[tuple[str, dict[str, Any]], ...] = (

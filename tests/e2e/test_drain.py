@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.e2e.servers import Reply, Server, serving
 from tests.e2e.test_server import descendants
+from tests.harness import image_files
 
 PICTURE = "/create_image?prompt=a+harbour&width=256&height=256&seed=1"
 HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.create_image=hang"}
@@ -79,9 +80,13 @@ async def test_idempotent_request_resumes_after_restart_charged_once(tmp_path: P
     hanging = {**HANGING, "SIXFOLD_FAILPOINTS": "engine.run.style-transfer=hang"}
     async with serving(tmp_path / "data", SIXFOLD_DRAIN_SECONDS="0.5", **hanging) as server:
         own = {"Authorization": f"Bearer {server.key}"}
-        picture = io.BytesIO()
-        Image.linear_gradient("L").save(picture, "PNG")
-        sent = await server.call("POST", "/api/uploads", picture.getvalue(), Content_Type="image/png", **own)
+        sent = await server.call(
+            "POST",
+            "/api/uploads",
+            image_files.encode(Image.linear_gradient("L")),
+            Content_Type="image/png",
+            **own,
+        )
         body = {"source_image_url": sent.json["url"], "style_prompt": "ukiyo-e"}
 
         async def wanted() -> Reply:

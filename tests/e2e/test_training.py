@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, bearer, running_app
+from tests.harness import image_files
 
 OPTIONS = {"weights-image": {"steps": 2, "threads": 1}}
 LESSON = {"weights-training": {"steps": 4, "rank": 2, "rate": 3e-3, "threads": 1}}
@@ -24,9 +24,7 @@ LESSON = {"weights-training": {"steps": 4, "rank": 2, "rate": 3e-3, "threads": 1
 
 def shade(colour: str) -> str:
     """Return an image of one color as a `data:` URI."""
-    written = io.BytesIO()
-    Image.new("RGB", (32, 24), colour).save(written, "PNG")
-    return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()
+    return image_files.data_uri(image_files.encode(Image.new("RGB", (32, 24), colour)))
 
 
 BODY: dict[str, Any] = {"name": "glow", "images": [shade("red"), shade("orange")], "base": "ra2", "seed": 3}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
+
+from tests.harness import image_files
 
 INPUT: dict[str, Any] = {
     "type": "object",
@@ -96,4 +97,4 @@ def _make(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def uri(data: bytes) -> str:
     """Return the bytes as a file of a response."""
-    return f"data:text/plain;base64,{base64.b64encode(data).decode()}"
+    return image_files.data_uri(data, "text/plain")

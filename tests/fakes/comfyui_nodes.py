@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, PngImagePlugin
 
 from tests.fakes import comfyui_videos
+from tests.harness import image_files
 
 Floats = NDArray[np.floating[Any]]
 SAMPLERS = ["uni_pc", "euler", "euler_ancestral", "dpmpp_2m", "dpmpp_sde", "lcm", "res_multistep", "ddim"]
@@ -382,9 +383,7 @@ def _bytes(image: Floats) -> NDArray[np.uint8]:
 def _png(run: Running, image: Floats) -> bytes:
     facts = PngImagePlugin.PngInfo()
     facts.add_text("prompt", json.dumps(run.prompt))
-    out = io.BytesIO()
-    Image.fromarray(_bytes(image)).save(out, "PNG", pnginfo=facts, compress_level=1)
-    return out.getvalue()
+    return image_files.encode(Image.fromarray(_bytes(image)), pnginfo=facts, compress_level=1)
 
 
 async def _preview(run: Running, images: Floats) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 import docx
 from fpdf import FPDF
 
+from tests.harness import image_files
+
 EPUB_CONTAINER = (
     '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
     '<rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
@@ -44,9 +46,7 @@ def word(paragraphs: Sequence[tuple[str, str]], *, title: str = "", rows: int = 
         table = result.add_table(rows, 2)
         for number, row in enumerate(table.rows):
             row.cells[0].text, row.cells[1].text = f"row {number}", f"value {number}"
-    target = io.BytesIO()
-    result.save(target)
-    return target.getvalue()
+    return image_files.encode(result)
 
 
 def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, str] | None = None) -> bytes:

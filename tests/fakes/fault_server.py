@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute
 
+from tests.harness import image_files
 from tests.harness.embedded_server import EmbeddedServer
 
 Fault = Callable[[Request], Awaitable[Response | None]]
@@ -111,9 +112,7 @@ def picture(width: int, height: int, *, seed: int = 0, format_: str = "PNG", alp
     channels = [across, down, third]
     if alpha:
         channels.append(np.where(down > 127, 255, 0).astype(np.float32))
-    out = io.BytesIO()
-    Image.fromarray(np.dstack(channels).astype(np.uint8)).save(out, format_)
-    return out.getvalue()
+    return image_files.encode(Image.fromarray(np.dstack(channels).astype(np.uint8)), format_)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import JsonObject, RpcError
 from sixfold.mcp.server import McpServer, ServerFeature, ToolInvocation
 from sixfold.mcp.tools import McpTool, Toolbox, ToolOutcome
+from tests.harness import image_files
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
@@ -25,9 +26,7 @@ NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 
 def picture() -> str:
     """Return one red pixel as a PNG in base64."""
-    out = io.BytesIO()
-    Image.new("RGB", (1, 1), "red").save(out, "PNG")
-    return base64.b64encode(out.getvalue()).decode()
+    return base64.b64encode(image_files.encode(Image.new("RGB", (1, 1), "red"))).decode()
 
 
 def sound() -> str:

@@ -16,9 +16,10 @@ from sixfold.core.database import many
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.gateway import running_gateway
 from tests.fakes import fault_server
+from tests.harness import image_files
 from tests.mcp.agent import Agent
 
-PIXEL = f"data:image/png;base64,{base64.b64encode(fault_server.picture(2, 2)).decode()}"
+PIXEL = image_files.data_uri(fault_server.picture(2, 2))
 
 
 async def test_a_run_shows_its_picture_and_costs_what_was_quoted(app: AppFixture, agent: Agent) -> None:

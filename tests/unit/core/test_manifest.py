@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from urllib.parse import SplitResult, urlsplit
 
 import blake3
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from sixfold import __version__
 from sixfold.core.provenance import manifest as provenance_manifest
 from sixfold.core.provenance import redaction, signing
+from tests.harness import image_files
 
 SIGNER = signing.Signer(bytes(range(32)))
 FOREIGN = signing.Signer(bytes(32))
@@ -181,7 +181,7 @@ def test_any_inputs_give_a_valid_stable_manifest(given_inputs: dict[str, object]
 
 def test_a_data_uri_becomes_the_digest_of_what_it_holds() -> None:
     content = bytes(range(256))
-    uri = "data:image/png;base64," + base64.b64encode(content).decode()
+    uri = image_files.data_uri(content)
     cleaned = redaction.clean({"image": uri, "mask": "data:,a%20b"})
     digest = blake3.blake3(content).hexdigest()
     assert cleaned["image"] == {"blake3": digest, "bytes": 256, "media_type": "image/png"}

@@ -24,6 +24,7 @@ from PIL import Image, ImageSequence
 from sixfold.core.provenance import embed, manifest
 from sixfold.core.provenance.formats import edits, media_types, png, svg, webm
 from sixfold.core.provenance.formats.parts import MalformedFile
+from tests.harness import image_files
 
 TEXT = '{"prompt":"ein Löwe 🦁 <svg> & \\"Zitat\\" ]]> -->","seed":7}'
 LONG = '{"prompt":"' + "Löwe <&> 🦁 " * 12_000 + '"}'
@@ -35,16 +36,14 @@ def picture(mode: str = "RGB", width: int = 61, height: int = 37) -> Image.Image
 
 
 def image(kind: str, mode: str = "RGB", **options: Any) -> bytes:
-    file = io.BytesIO()
-    picture(mode).save(file, kind, **options)
-    return file.getvalue()
+    return image_files.encode(picture(mode), kind, **options)
 
 
 def moving(kind: str, **options: Any) -> bytes:
     frames = [Image.new("RGB", (40, 30), (80 * index, 10, 200)) for index in range(3)]
-    file = io.BytesIO()
-    frames[0].save(file, kind, save_all=True, append_images=frames[1:], duration=100, loop=0, **options)
-    return file.getvalue()
+    return image_files.encode(
+        frames[0], kind, save_all=True, append_images=frames[1:], duration=100, loop=0, **options
+    )
 
 
 def video(container: str, codec: str, **options: str) -> bytes:

@@ -27,6 +27,7 @@ from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 from tests.fakes.comfyui_nodes import InstalledFiles
+from tests.harness import image_files
 
 EMPTY = InstalledFiles(checkpoints=(), upscale_models=())
 SPLIT = InstalledFiles(
@@ -468,9 +469,7 @@ async def test_a_server_that_comes_back_is_read_anew(setup: ComfySetup) -> None:
 
 
 def png(image: Image.Image, **options: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "PNG", **options)
-    return out.getvalue()
+    return image_files.encode(image, **options)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])

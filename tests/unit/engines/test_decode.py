@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import struct
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from PIL import Image, ImageCms
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import decode, encode, headers
 from sixfold.engines.image.decode import UnreadableImage
+from tests.harness import image_files
 
 Pixels = NDArray[np.uint8]
 
@@ -36,9 +36,7 @@ def scene(width: int = 96, height: int = 64) -> Pixels:
 
 
 def file_of(image: Image.Image, format_: str, **options: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, format=format_, **options)
-    return out.getvalue()
+    return image_files.encode(image, format=format_, **options)
 
 
 def picture() -> Image.Image:

@@ -15,6 +15,7 @@ from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image import headers
 from sixfold.engines.video import headers as film_headers
 from tests.fakes import fault_server
+from tests.harness import image_files
 
 TAIL = b"<script>alert(1)</script>" * 40
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -31,9 +32,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 def picture(kind: str) -> bytes:
     pixels = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8)
     format_, options = KINDS[kind]
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, format_, **options)
-    return out.getvalue()
+    return image_files.encode(Image.fromarray(pixels), format_, **options)
 
 
 def webm() -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from tests.fakes import fal, fault_server, openai, replicate
+from tests.harness import image_files
 
 KEYS = {"fal_key": fal.KEY, "replicate_api_token": replicate.KEY, "openai_api_key": openai.KEY}
 # Quick enough for tests, with every rule in force.
@@ -101,12 +101,10 @@ def decoded_image(artifact: Artifact) -> Image.Image:
 
 
 def data_uri(content: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    return image_files.data_uri(content)
 
 
 def noise(width: int, height: int) -> bytes:
     """Return a PNG of random pixels, which does not compress."""
     pixels = np.random.default_rng(5).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
+    return image_files.encode(Image.fromarray(pixels))

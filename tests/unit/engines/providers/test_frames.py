@@ -15,6 +15,7 @@ from PIL import Image, ImageCms, PngImagePlugin
 from sixfold.core.catalog.engines import Artifact, EngineError
 from sixfold.engines.providers import image_io
 from tests.fakes import fault_server
+from tests.harness import image_files
 from tests.unit.engines.providers import parts
 
 
@@ -23,9 +24,7 @@ def finish_image(content: bytes, size: tuple[int, int] | None = None, format_: s
 
 
 def as_png(image: Image.Image, **options: object) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "PNG", **options)
-    return out.getvalue()
+    return image_files.encode(image, **options)
 
 
 def test_valid_png_keeps_pixels_and_loses_metadata() -> None:

@@ -21,6 +21,7 @@ from sixfold.core.workflows.validate import validate
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.workflow_nodes import registry
 from sixfold.errors import EngineUnavailable
+from tests.harness import image_files
 from tests.unit.engines.workflow_nodes.graph_fixtures import Graph, GraphFixture
 
 
@@ -361,9 +362,7 @@ async def test_an_upscale_is_the_platforms(graph_fixture: GraphFixture) -> None:
 
     def enlarge(inputs: Mapping[str, Any]) -> NodeChild:
         result = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
-        out = io.BytesIO()
-        result.save(out, "PNG")
-        return NodeChild((graph_fixture.children.file(out.getvalue(), "image/png"),))
+        return NodeChild((graph_fixture.children.file(image_files.encode(result), "image/png"),))
 
     graph_fixture.children.given["upscaler"] = enlarge
     graph = {

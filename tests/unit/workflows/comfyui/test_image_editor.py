@@ -16,6 +16,7 @@ from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.comfyui.image_editor import ImageCodecs, ImageEditor
 from sixfold.engines.workflow_nodes import mask_upload
 from sixfold.engines.workflow_nodes import preview as workflow_nodes_preview
+from tests.harness import image_files
 
 _MIB = 2**20
 _PEAK = """
@@ -37,9 +38,7 @@ def _put(path: Path, content: bytes) -> Path:
 
 
 def _png(width: int, height: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGBA", (width, height), (1, 2, 3, 4)).save(out, "PNG")
-    return out.getvalue()
+    return image_files.encode(Image.new("RGBA", (width, height), (1, 2, 3, 4)))
 
 
 class _Counted:
@@ -121,17 +120,22 @@ def test_large_preview_takes_the_estimated_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "GIF"])
 def test_a_preview_is_reduced_in_every_mode(tmp_path: Path, kind: str) -> None:
-    out = io.BytesIO()
-    Image.new("RGB" if kind == "JPEG" else "P", (8000, 2001)).save(out, kind)
-    data, content_type = workflow_nodes_preview.render(_put(tmp_path / "a", out.getvalue()), "jpeg;50", "")
+    data, content_type = workflow_nodes_preview.render(
+        _put(
+            tmp_path / "a",
+            image_files.encode(Image.new("RGB" if kind == "JPEG" else "P", (8000, 2001)), kind),
+        ),
+        "jpeg;50",
+        "",
+    )
     assert (Image.open(io.BytesIO(data)).size, content_type) == ((4000, 1001), "image/jpeg")
 
 
 def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    Image.new("1", (6400, 6400)).save(out, "PNG")
     with pytest.raises(UnusableInput, match="40 megapixels are allowed"):
-        workflow_nodes_preview.render(_put(tmp_path / "a.png", out.getvalue()), "webp;90", "")
+        workflow_nodes_preview.render(
+            _put(tmp_path / "a.png", image_files.encode(Image.new("1", (6400, 6400)))), "webp;90", ""
+        )
 
 
 async def test_a_mask_is_counted_by_both_pictures(tmp_path: Path) -> None:
