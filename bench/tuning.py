@@ -2,7 +2,7 @@
 
 .venv/bin/python -m bench.tuning [--rounds N] [--meaning FOLDER]
 
-Prints proposed changes of `core/memory/search/weights.py` without applying them. The held-out conversations
+Prints proposed changes of `core/memory/indexing/weights.py` without applying them. The held-out conversations
 and the other half of the wiki are only reported. With `--meaning`, the weights of vector search are tuned,
 with the files of MiniLM in FOLDER; without it those of words.
 """
@@ -20,12 +20,12 @@ from typing import Any
 
 from bench import quality
 from bench.quality import Case, Corpus, Quality
+from sixfold.core.memory.indexing.weights import WEIGHTS, Weights
 from sixfold.core.memory.search import query_parser, ranking
 from sixfold.core.memory.search.embedding import Embedder
 from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.ports import IndexView, Saturation, SearchFilter
 from sixfold.core.memory.search.ranking import RankedQuery
-from sixfold.core.memory.search.weights import WEIGHTS, Weights
 from sixfold.engines.text.minilm import NAME, MiniLM
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite.database import SqliteDatabase

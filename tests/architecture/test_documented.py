@@ -93,7 +93,7 @@ def test_every_part_of_a_score_is_documented() -> None:
         "the formula of ranking.py": set(re.findall(r"\w+", code.split('"""')[1])),
         "the formula of 62-ranking.md": set(re.findall(r"\w+", formula)),
         "the table of 62-ranking.md": rows,
-        "LABELS in weights.py": set(module("sixfold.core.memory.search.weights").LABELS),
+        "LABELS in weights.py": set(module("sixfold.core.memory.indexing.weights").LABELS),
     }.items():
         assert parts <= names, f"{place} lacks {sorted(parts - names)}"
 

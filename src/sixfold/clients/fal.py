@@ -83,10 +83,12 @@ class FalClient:
         headers = {"X-Fal-Request-Timeout": f"{start_seconds:g}"}
         response = await self._to.post(model, RequestBody(dict(inputs)), headers)
         document = provider_client.mapping(response.document)
-        urls = [str(document.get(name) or "") for name in ("status_url", "response_url", "cancel_url")]
-        if not all(urls):
+        status_url, response_url, cancel_url = (
+            str(document.get(name) or "") for name in ("status_url", "response_url", "cancel_url")
+        )
+        if not (status_url and response_url and cancel_url):
             raise self._unreadable()
-        return FalRequest(*urls)
+        return FalRequest(status_url, response_url, cancel_url)
 
     async def poll(self, request: FalRequest) -> FalRequest:
         """Return the request with its present state and log."""

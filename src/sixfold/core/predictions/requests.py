@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys, rights
@@ -13,6 +16,7 @@ from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.custom_models import MAX_VERSIONS
 from sixfold.core.catalog.engine_selection import SelectionPolicy
+from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.models import EngineSpec, Model
 from sixfold.core.database import Transaction, one
 from sixfold.core.media.media import MediaService, MediaSource
@@ -186,3 +190,9 @@ async def resolve_sources(
         clip_sources = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
         sources |= await media.resolve_all(tenant, clip_sources)
     return sources
+
+
+def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
+    """Return a hash that is equal for tasks with equal results: same model, engine, version and inputs."""
+    encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
+    return hashlib.blake2b(encoded, digest_size=16).digest()

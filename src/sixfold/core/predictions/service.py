@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -24,7 +21,7 @@ from sixfold.core.catalog import metering, timeline
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import TaskRecord
-from sixfold.core.catalog.models import Catalog, EngineSpec, Model
+from sixfold.core.catalog.models import Catalog, Model
 from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media import media as media_files
@@ -223,7 +220,7 @@ class PredictionService:
             output_kind=model.output_kind,
             inputs=manifest_inputs.clean(quote.values),
             task=task,
-            fingerprint=_fingerprint(model.name, quote.engine, task),
+            fingerprint=requests.fingerprint(model.name, quote.engine, task),
             price=(request.hold or quote.price) if request.charged else FREE,
             priced_us=0,
             parent_id=None if parent is None else parent.id,
@@ -308,9 +305,3 @@ class PredictionService:
     def drain(self) -> None:
         """Start the shutdown: end all waits except those with `patient=True`."""
         self.waiters.drain()
-
-
-def _fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
-    """Return a hash that is equal for tasks with equal results: same model, engine, version and inputs."""
-    encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
-    return hashlib.blake2b(encoded, digest_size=16).digest()

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.memory.indexing.answer_kinds import KINDS, AnswerKind
+from sixfold.core.memory.indexing.weights import ENOUGH_ANSWERS, MIN_PASSED_SHARE, Saturation
 from sixfold.core.memory.search.ports import SearchFilter
-from sixfold.core.memory.search.weights import ENOUGH_ANSWERS, MIN_PASSED_SHARE, Saturation
 from sixfold.store.search.columns import Flags, Floats, Places
 from sixfold.store.search.page_store import IndexedPages
 

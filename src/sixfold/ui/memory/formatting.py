@@ -16,7 +16,8 @@ from markupsafe import Markup
 from sixfold.core.clock import DAY_US, HOUR_US, SECOND_US, rfc3339
 from sixfold.core.memory import slugs
 from sixfold.core.memory.import_export import attachments
-from sixfold.core.memory.search import snippets, weights
+from sixfold.core.memory.indexing import weights
+from sixfold.core.memory.search import snippets
 from sixfold.ui.memory.markdown import page_path
 
 _MINUTE_US = 60 * SECOND_US

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from sixfold.core.memory.search.weights import ENOUGH_ANSWERS
+from sixfold.core.memory.indexing.weights import ENOUGH_ANSWERS
 
 AnswerKind = Literal["time", "number", "name"]
 # The order of the counts in an index entry.

@@ -15,8 +15,8 @@ import msgspec
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import markdown, slugs
 from sixfold.core.memory.indexing import answer_kinds, chunks, tokens
+from sixfold.core.memory.indexing.weights import TITLE_WEIGHT
 from sixfold.core.memory.models import Link, MemoryPage
-from sixfold.core.memory.search.weights import TITLE_WEIGHT
 
 # The version of entries, to be changed whenever the entry of an unchanged page would differ.
 FORM = 7

@@ -23,6 +23,7 @@ import msgspec
 
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory.indexing import entries as index
+from sixfold.core.memory.indexing import weights
 from sixfold.core.memory.models import Caller, MemoryPage
 from sixfold.core.memory.relation_extraction import dates, entities, extraction, patterns, question_parser
 from sixfold.core.memory.relation_extraction.entity_resolution import (
@@ -33,7 +34,6 @@ from sixfold.core.memory.relation_extraction.entity_resolution import (
 )
 from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
-from sixfold.core.memory.search import weights
 
 _TABLE = Path(__file__).parents[3] / "data" / "relations.toml"
 # The limit on the rows of one look-up of names.

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from sixfold.core.memory.indexing.answer_kinds import AnswerKind
 from sixfold.core.memory.indexing.entries import IndexEntry
-from sixfold.core.memory.search.weights import Saturation
+from sixfold.core.memory.indexing.weights import Saturation
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The ranking of search results: a formula over signals, whose weights are in `weights.py`.
+"""The ranking of search results: a formula over signals, whose weights are in `indexing/weights.py`.
 
 Each signal gives every page one number. The signals of the text are summed first and scaled so that the best
 page has 1; the other signals are added on that scale. A score is the sum of its parts, and `explain` shows
@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sixfold.core.memory.indexing.answer_kinds import AnswerKind
-from sixfold.core.memory.search.ports import IndexView, Vector
-from sixfold.core.memory.search.weights import (
+from sixfold.core.memory.indexing.weights import (
     HALF_LIFE_US,
     HALF_WORDS,
     MAX_LINKING,
@@ -36,6 +35,7 @@ from sixfold.core.memory.search.weights import (
     WEIGHTS,
     Weights,
 )
+from sixfold.core.memory.search.ports import IndexView, Vector
 
 
 @dataclass(frozen=True, slots=True)

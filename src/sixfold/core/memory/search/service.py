@@ -19,6 +19,7 @@ from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
 from sixfold.core.memory import markdown
 from sixfold.core.memory.indexing import tokens
+from sixfold.core.memory.indexing.weights import STOP_WORDS_IN_TEXT, STOP_WORDS_IN_TITLE, WEIGHTS
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
@@ -28,7 +29,6 @@ from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
 from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
 from sixfold.core.memory.search.ranking import RankedPage, RankedQuery
 from sixfold.core.memory.search.time_expressions import TimeSpan
-from sixfold.core.memory.search.weights import STOP_WORDS_IN_TEXT, STOP_WORDS_IN_TITLE, WEIGHTS
 
 # The limit on the characters of a query.
 MAX_CHARS = 10_000
