@@ -23,6 +23,12 @@ def server(start: Starter, tmp_path: Path) -> Server:
     return start(tmp_path / "data")
 
 
+@pytest.fixture(scope="module")
+def empty_server(start: Starter, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """One server for the commands that fail."""
+    return start(tmp_path_factory.mktemp("empty") / "data")
+
+
 def memory(server: Server, *words: str, **environ: str) -> Done:
     return program(server.folder, "memory", *words, **environ)
 
@@ -90,9 +96,9 @@ def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None
     ],
 )
 def test_failed_memory_command_prints_one_sentence(
-    server: Server, words: tuple[str, ...], sentence: str
+    empty_server: Server, words: tuple[str, ...], sentence: str
 ) -> None:
-    done = memory(server, *words)
+    done = memory(empty_server, *words)
     assert (done.status, done.out) == (1, "")
     assert done.err.startswith("sixfold: ")
     assert sentence in done.err

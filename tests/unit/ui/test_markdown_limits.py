@@ -67,9 +67,9 @@ CONSTRUCTS = {
 def test_worst_text_of_each_construct_renders_within_limits(name: str) -> None:
     text = CONSTRUCTS[name][:MAX_CHARS]
     aim = 4 * render_limits.CPU_SECONDS
-    assert loop_time.cpu_seconds(lambda: render(text, HERE), aim) < aim
-    page = render(text, HERE).html
-    assert len(page) <= render_limits.HTML_CHARS + render_limits.HTML_PER_CHAR * len(text)
+    pages: list[str] = []
+    assert loop_time.cpu_seconds(lambda: pages.append(render(text, HERE).html), aim) < aim
+    assert len(pages[-1]) <= render_limits.HTML_CHARS + render_limits.HTML_PER_CHAR * len(text)
 
 
 @pytest.mark.parametrize(
