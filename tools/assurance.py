@@ -1,8 +1,8 @@
-"""Write the results of the tests behind the promises on safety and money.
+"""Write the results of the tests of the guarantees on security and money.
 
-tools/assurance.toml lists the promises. `make assurance` runs their tests, which takes many minutes;
+tools/assurance.toml lists the guarantees. `make assurance` runs their tests, which takes many minutes;
 ARGS="--from .pytest_cache/suite.xml" uses the results of the last `make test` and runs only the missing
-tests. It prints each row, writes docs/reference/assurance.md, and fails if a promise is not shown. Other
+tests. It prints each row, writes docs/reference/assurance.md, and fails if a guarantee is not shown. Other
 ARGS, such as "-k ledger", are passed to pytest; the page is then not written.
 """
 
@@ -24,21 +24,21 @@ from xml.etree import ElementTree as Tree
 
 from tools import lock
 
-PROMISES = lock.ROOT / "tools" / "assurance.toml"
+GUARANTEES = lock.ROOT / "tools" / "assurance.toml"
 PAGE = lock.ROOT / "docs" / "reference" / "assurance.md"
 HEADER = """# Assurance
 
-Promises about safety and money, each with its tests and their results.
+Guarantees on security and money, each with its tests and their results.
 `make assurance` writes this page, from a run of the whole suite or of these tests alone. There is a row for
 each class of vulnerability and each way to lose money. A check is one test with one of its cases; a skipped
 check lacked a requirement on the machine and proves nothing.
 """
-TITLES = {"security": "Safety", "money": "Money and jobs"}
+TITLES = {"security": "Security", "money": "Money and jobs"}
 SOURCES = ("src", "tests")
 
 
 @dataclass
-class Promise:
+class Guarantee:
     """One row of the page: risk, requirement, tests, and the number of checks by outcome."""
 
     of: str
@@ -70,8 +70,8 @@ class Promise:
         return f"| {self.about} | {self.goal} | {verdict} | {', '.join(f'`{name}`' for name in files)} |"
 
 
-def promises() -> list[Promise]:
-    return [Promise(**row) for row in tomllib.loads(PROMISES.read_text())["promise"]]
+def guarantees() -> list[Guarantee]:
+    return [Guarantee(**row) for row in tomllib.loads(GUARANTEES.read_text())["guarantee"]]
 
 
 def count(place: str) -> int:
@@ -140,7 +140,7 @@ def run(tests: Iterable[str], options: list[str]) -> Run:
         return read_report(report)
 
 
-def judge(rows: list[Promise], runs: list[Run]) -> None:
+def judge(rows: list[Guarantee], runs: list[Run]) -> None:
     """Add the outcomes of the runs to the rows."""
     for row in rows:
         for name, end in (each for run in runs for each in run.ends):
@@ -148,7 +148,7 @@ def judge(rows: list[Promise], runs: list[Run]) -> None:
                 row.outcomes[end] += 1
 
 
-def page(rows: list[Promise], runs: list[Run]) -> str:
+def page(rows: list[Guarantee], runs: list[Run]) -> str:
     """Return the text of docs/reference/assurance.md."""
     parts = [HEADER, "\nChecks run: ", "; ".join(run.line() for run in runs), ".\n"]
     for of, title in TITLES.items():
@@ -159,11 +159,11 @@ def page(rows: list[Promise], runs: list[Run]) -> str:
 
 
 def main() -> None:
-    """Run the tests that the report lacks, and write the results; exit with 1 if a promise is not shown."""
+    """Run the tests that the report lacks, and write the results; exit with 1 if a guarantee is not shown."""
     parser = argparse.ArgumentParser(allow_abbrev=False, description="Other options are passed to pytest.")
     parser.add_argument("--from", dest="report", type=Path, help="JUnit report of the last `make test`")
     inputs, options = parser.parse_known_args()
-    rows, runs = promises(), list[Run]()
+    rows, runs = guarantees(), list[Run]()
     if inputs.report is not None:
         runs.append(read_report(inputs.report))
         if changed := changed_since(runs[0].began):

@@ -1,4 +1,4 @@
-"""Every promise on safety and money names tests that exist, and is on the page."""
+"""Every guarantee on safety and money names tests that exist, and is on the page."""
 
 from __future__ import annotations
 
@@ -29,26 +29,28 @@ def test_lacks(): assert False
 FILE = "tests/test_ends.py"
 
 
-def test_each_promise_names_tests_that_are_there() -> None:
-    for promise in assurance.promises():
-        assert promise.of in assurance.TITLES
-        assert promise.tests, promise.about
-        for test in promise.tests:
+def test_each_guarantee_names_tests_that_are_there() -> None:
+    for guarantee in assurance.guarantees():
+        assert guarantee.of in assurance.TITLES
+        assert guarantee.tests, guarantee.about
+        for test in guarantee.tests:
             name, _, function = test.partition("::")
             results = {node.name for node in source.functions(name)}
             assert not function or function in results, test
             assert function or any(each.startswith("test_") for each in results), test
 
 
-def test_each_promise_is_on_the_page() -> None:
+def test_each_guarantee_is_on_the_page() -> None:
     text = source.text("docs/reference/assurance.md")
-    missing = [promise.about for promise in assurance.promises() if f"| {promise.about} |" not in text]
+    missing = [
+        guarantee.about for guarantee in assurance.guarantees() if f"| {guarantee.about} |" not in text
+    ]
     assert not missing, f"`make assurance` writes the page anew: it lacks {missing}"
 
 
-def test_counted_places_of_every_promise_exist() -> None:
-    for promise in assurance.promises():
-        assert all(assurance.count(place) for place in promise.counts.values()), promise.about
+def test_counted_places_of_every_guarantee_exist() -> None:
+    for guarantee in assurance.guarantees():
+        assert all(assurance.count(place) for place in guarantee.counts.values()), guarantee.about
 
 
 @pytest.fixture(scope="module", params=[[], ["-n", "2"]], ids=["alone", "by two"])
@@ -72,16 +74,16 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return assurance.read_report(folder / "report.xml")
 
 
-def _promise(*tests: str) -> assurance.Promise:
-    return assurance.Promise("money", "what", "none", list(tests))
+def _guarantee(*tests: str) -> assurance.Guarantee:
+    return assurance.Guarantee("money", "what", "none", list(tests))
 
 
-def test_a_promise_finds_its_checks_in_any_run_of_them(run: assurance.Run) -> None:
+def test_a_guarantee_finds_its_checks_in_any_run_of_them(run: assurance.Run) -> None:
     rows = [
-        _promise(f"{FILE}::test_passes"),
-        _promise(FILE),
-        _promise(f"{FILE}::test_lacks"),
-        _promise("tests/other.py"),
+        _guarantee(f"{FILE}::test_passes"),
+        _guarantee(FILE),
+        _guarantee(f"{FILE}::test_lacks"),
+        _guarantee("tests/other.py"),
     ]
     assurance.judge(rows, [run])
     assert [dict(row.outcomes) for row in rows] == [
@@ -96,7 +98,7 @@ def test_a_promise_finds_its_checks_in_any_run_of_them(run: assurance.Run) -> No
 
 def test_the_page_says_which_runs_it_is_of(run: assurance.Run) -> None:
     later = assurance.Run(datetime(2031, 5, 6, 1, tzinfo=UTC), [("tests/other.py::test_x", "passed")])
-    rows = [_promise(f"{FILE}::test_passes")]
+    rows = [_guarantee(f"{FILE}::test_passes")]
     assurance.judge(rows, [run, later])
     text = assurance.page(rows, [run, later])
     day = run.began.astimezone(UTC).date()
