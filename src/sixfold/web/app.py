@@ -17,6 +17,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import Connections, CredentialEnded, current, reset
+from sixfold.core.concurrency import memory_limit
 from sixfold.web import admission, bodies, refusals, sessions
 from sixfold.web.admission import Admission
 from sixfold.web.connections import encoded_bodies
@@ -96,6 +97,8 @@ class WebApp:
             match = self._not_found
         scope["sixfold.request_id"] = request_id
         scope["path_params"] = match.params
+        memory = memory_limit.MemoryScope()
+        memory_limit.scope.set(memory)
         status = _CLIENT_DISCONNECTED
         try:
             response = await self._answer(scope, receive, match)
@@ -110,6 +113,7 @@ class WebApp:
                 else:
                     await response(scope, receive, wrapped_send)
         finally:
+            memory.close()
             admission.release(scope)
             self._log_request(scope, match, status, time.perf_counter() - start)
 
@@ -166,7 +170,10 @@ class WebApp:
             extra = {"request_id": scope["sixfold.request_id"]}
             _LOG.exception("an unexpected exception in a request", extra=extra)
             failure = errors.SixfoldError()
-        return match.api.format_of(scope["headers"])(failure, scope["sixfold.request_id"])
+        response = match.api.format_of(scope["headers"])(failure, scope["sixfold.request_id"])
+        # It refers to this frame, which refers to the error: what the request has read is freed without it.
+        failure.__traceback__ = None
+        return response
 
     async def _handle(self, scope: Scope, receive: Receive, match: RouteMatch) -> Response | RawResponse:
         headers = dict(reversed(scope["headers"]))
