@@ -144,9 +144,6 @@ class Settings(_ProviderSettings):
     previews: Literal["", "allow"] = ""
     comfyui_graphs: Literal["", "allow"] = ""
 
-    # Memory search.
-    memory_index_bytes: int = 512 * MIB
-
     # Limits of requests and files.
     json_body_bytes: int = MIB
     inline_body_bytes: int = 32 * MIB
@@ -156,6 +153,8 @@ class Settings(_ProviderSettings):
     header_seconds: float = 10
     body_bytes_per_second: int = 1024
     send_seconds: float = 60
+    send_memory_bytes: int = 256 * MIB
+    response_memory_bytes: int = 96 * MIB
     connections_per_peer: int = 2048
     unfinished_requests: int = 4096
     unfinished_requests_per_peer: int = 256
@@ -189,6 +188,7 @@ class Settings(_ProviderSettings):
     upload_url: str = ""
 
     # Limits of the memory.
+    memory_index_bytes: int = 512 * MIB
     memory_plans: Literal["", "enforced"] = ""
     memory_page_bytes: int = MIB
     memory_import_files: int = 200_000

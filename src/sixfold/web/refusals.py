@@ -18,6 +18,7 @@ CONNECTION_REASONS = {
     "slow_headers": "clients too slow with the headers of a request",
     "slow_body": "clients too slow with the body of a request",
     "slow_reader": "clients that did not read their response",
+    "send_memory": "clients with too much unread data beyond the memory limit for it",
     "long_headers": "requests with too long headers",
     "invalid_request": "connections whose data is not HTTP",
     "peer_connections": "connections beyond the limit of one address",

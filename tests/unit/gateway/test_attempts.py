@@ -1,13 +1,22 @@
-"""When a failed server may be called again."""
+"""When a failed server may be called again, and how its responses are read."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from email.utils import formatdate
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from sixfold.core.gateway.attempts import parse_retry_after
+from sixfold import errors
+from sixfold.clients.chat.completions import Completions
+from sixfold.clients.chat.messages import Messages
+from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
+from sixfold.core.gateway.attempts import FailoverClient, parse_retry_after, read_full_body
+from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.gateway.ports import UpstreamFailure
 
 
 @pytest.mark.parametrize(
@@ -33,3 +42,57 @@ def test_a_date_is_as_far_off_as_it_is() -> None:
     assert 3000 < response <= 3600
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
     assert parse_retry_after("Wed, 21 Oct 2199 07:28:00 GMT") is None
+
+
+class Upstream:
+    """A server whose responses are these blocks; `closed` counts those that were closed."""
+
+    status = 200
+    retry_after = ""
+
+    def __init__(self, *blocks: bytes) -> None:
+        self._blocks = list(blocks)
+        self.closed = 0
+
+    async def open(self, *_call: object, **_options: object) -> Upstream:
+        return self
+
+    async def read(self) -> bytes:
+        if not self._blocks:
+            await asyncio.Event().wait()
+        return self._blocks.pop(0)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("blocks", "error"), [((b"x" * 200_000,) * 2, UpstreamFailure), ((b"x",), TimeoutError)]
+)
+async def test_a_count_without_an_end_leaves_no_response_open(
+    blocks: tuple[bytes, ...], error: type[Exception]
+) -> None:
+    upstream = Upstream(*blocks)
+    client = FailoverClient(
+        GatewayPolicy(timeout_seconds=0.05), cast("Any", None), cast("Any", None), MemoryLimit(0, "")
+    )
+    with pytest.raises(error):
+        await client.count_tokens(cast("Any", SimpleNamespace(upstream=upstream)), Messages(), b"{}", {})
+    assert upstream.closed == 1
+
+
+async def test_large_responses_at_once_wait_for_memory() -> None:
+    memory = MemoryLimit(4 * 2**20, "Too many large responses", 0.05)
+    body = b'{"choices":[{"message":{"content":"%s"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'
+    large, small = body % (b"x" * 3 * 2**20), body % b"x"
+
+    async def read(content: bytes, lease: MemoryLease) -> int:
+        return len((await read_full_body(Upstream(content, b""), Completions(), lease))[0])
+
+    async with memory.lease("ada") as first, memory.lease("bob") as second:
+        assert await read(large, first) == len(large)
+        assert await read(small, second) == len(small)
+        with pytest.raises(errors.TooManyRequests, match="Too many large responses"):
+            await read(large, second)
+        first.release()
+        assert await read(large, second) == len(large)

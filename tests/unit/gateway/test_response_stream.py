@@ -72,6 +72,21 @@ async def test_many_small_events_let_other_tasks_run() -> None:
     assert turns >= 20
 
 
+async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_stream, "_MAX_CHARS", 5_000)
+    stream = stream_of(DELTA, DELTA * 1_000)
+    received = 0
+
+    async def read() -> None:
+        nonlocal received
+        async for _ in stream.events():
+            received += 1
+
+    with pytest.raises(errors.EngineFailed, match="sent a text of more than 5,000 characters"):
+        await read()
+    assert 4_000 <= received <= 5_000
+
+
 @pytest.mark.parametrize("is_raw", [True, False])
 async def test_a_stream_without_an_end_is_cut_off(is_raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_stream, "_MAX_BYTES", 2**20)

@@ -29,6 +29,7 @@ from sixfold.web.app import WebApp
 from sixfold.web.connections import overload
 from sixfold.web.connections.overload import ConnectionCapacity
 from sixfold.web.connections.peers import PeerLimits
+from sixfold.web.connections.send_memory import SendMemory
 from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.metrics import Metrics
@@ -38,6 +39,7 @@ from sixfold.web.trusted_hosts import TrustedHosts
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)
 BLOCK = b"x" * 65_536
+LARGE_BYTES = 8 * 2**20
 UPGRADE = (
     b"GET /socket HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: " + base64.b64encode(b"k" * 16) + b"\r\n"
@@ -56,8 +58,9 @@ class LoopbackLimits(PeerLimits):
 class ServerFixture:
     """A server with one path of each kind."""
 
-    def __init__(self, limits: PeerLimits) -> None:
+    def __init__(self, limits: PeerLimits, send_memory: SendMemory) -> None:
         self.limits = limits
+        self.send_memory = send_memory
         self.state = ServerState()
         self.ended = Counter[str]()
         settings = Settings(database_url="sqlite:", websockets=3, event_streams_per_account=1)
@@ -68,6 +71,7 @@ class ServerFixture:
             RouteEntry("/body", {"POST": self._body}, 1 << 20, access=PUBLIC),
             RouteEntry("/events", {"GET": self._events}, access=PUBLIC),
             RouteEntry("/stream", {"GET": self._stream}, access=PUBLIC),
+            RouteEntry("/large", {"GET": self._large}, access=PUBLIC),
         )
         face = ApiGroup(
             "a",
@@ -80,6 +84,10 @@ class ServerFixture:
 
     async def _ok(self, _request: Request) -> Response:
         return responses.json({"status": "ok"})
+
+    async def _large(self, _request: Request) -> Response:
+        self.ended["large"] += 1
+        return Response(bytes(LARGE_BYTES))
 
     async def _body(self, request: Request) -> Response:
         return responses.json({"bytes": len(await request.body())})
@@ -117,7 +125,13 @@ class ServerFixture:
             self.ended["socket"] += 1
 
     def line(self) -> HttpProtocol:
-        return HttpProtocol(config=self.config, server_state=self.state, app_state={}, limits=self.limits)
+        return HttpProtocol(
+            config=self.config,
+            server_state=self.state,
+            app_state={},
+            limits=self.limits,
+            send_memory=self.send_memory,
+        )
 
     def moment(self, seconds: float = 0) -> float:
         """A moment so many seconds from now."""
@@ -125,9 +139,11 @@ class ServerFixture:
 
 
 @asynccontextmanager
-async def serving(limits: PeerLimits | None = None) -> AsyncGenerator[tuple[ServerFixture, int]]:
+async def serving(
+    limits: PeerLimits | None = None, send_memory: SendMemory | None = None
+) -> AsyncGenerator[tuple[ServerFixture, int]]:
     """Run a server and yield its port; afterwards all counts are zero."""
-    served = ServerFixture(limits or LoopbackLimits(1000, 1000, 1000))
+    served = ServerFixture(limits or LoopbackLimits(1000, 1000, 1000), send_memory or SendMemory())
     listener = await asyncio.get_running_loop().create_server(served.line, "127.0.0.1", 0)
     try:
         async with asyncio.timeout(200):
@@ -255,6 +271,45 @@ async def test_client_that_never_reads_is_disconnected(sent: bytes, kind: str) -
         assert refusals.recorder().totals["slow_reader"] == before + 1
         await poll_until(lambda: served.ended[kind] == 1 and not served.state.tasks)
         assert (held.open, held.holders) == (0, {})
+
+
+def unread_large(stack: AsyncExitStack, port: int) -> socket.socket:
+    """Request a large response, which the caller reads itself."""
+    client = socket.socket()
+    stack.callback(client.close)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", port))
+    client.sendall(GET.replace(b"/ok", b"/large"))
+    return client
+
+
+async def test_client_that_reads_a_few_bytes_at_a_time_is_disconnected() -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        client = unread_large(stack, port)
+        await poll_until(lambda: bool(served.state.connections))
+        (line,) = cast("list[Any]", list(served.state.connections))
+        await poll_until(lambda: line.flow.write_paused)
+        client.setblocking(False)
+        for second in range(40):
+            with contextlib.suppress(BlockingIOError):
+                client.recv(100)
+            SWEEP.run(served.state.connections, served.moment(second))
+        assert line in served.state.connections
+        for second in range(60, 130, 10):
+            SWEEP.run(served.state.connections, served.moment(second))
+        await poll_until(lambda: not served.state.connections)
+
+
+async def test_unread_responses_together_are_limited() -> None:
+    memory = SendMemory(3 * LARGE_BYTES)
+    async with AsyncExitStack() as stack, serving(send_memory=memory) as (served, port):
+        before = refusals.recorder().totals["send_memory"]
+        for count in range(1, 9):
+            unread_large(stack, port)
+            await poll_until(lambda count=count: served.ended["large"] == count)
+        unread = [cast("Any", each).transport.get_write_buffer_size() for each in served.state.connections]
+        assert 0 < sum(unread) <= 3 * LARGE_BYTES
+        assert refusals.recorder().totals["send_memory"] >= before + 4
 
 
 async def test_client_that_reads_slowly_is_not_disconnected() -> None:

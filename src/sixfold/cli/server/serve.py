@@ -40,6 +40,7 @@ from sixfold.web import logs
 from sixfold.web.connections import local_socket
 from sixfold.web.connections.local_socket import LocalHttpProtocol, LocalOperator
 from sixfold.web.connections.peers import PeerLimits
+from sixfold.web.connections.send_memory import SendMemory
 from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtocol
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 
@@ -293,15 +294,17 @@ async def run_server(
 def build_server(application: Application, local: Listener | None = None) -> Server:
     """Return the HTTP server of an application, with the local socket if there is one."""
     configured = application.settings
+    send_memory = SendMemory(configured.send_memory_bytes)
     sweep = ConnectionSweep(
         _KEEP_ALIVE_SECONDS,
         configured.header_seconds,
         configured.body_bytes_per_second,
         configured.send_seconds,
+        send_memory,
     )
     token = ids.secret("local")
     app = create_app(application, token)
-    limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured))
+    limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured), send_memory=send_memory)
     over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalHttpProtocol))
     return Server(_config(app, cast("type[HttpProtocol]", limited)), sweep, over_local)
 

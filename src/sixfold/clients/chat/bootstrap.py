@@ -21,6 +21,7 @@ from sixfold.core.accounts import limits
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.attachments.media_inlining import Fetch, MediaInliner
@@ -182,7 +183,10 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     health = HealthTracker(time.monotonic)
     router = ModelRouter(tuple, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.is_shared)
-    attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)))
+    memory = MemoryLimit(
+        settings.response_memory_bytes, "Too many large responses at once: retry when earlier ones have ended"
+    )
+    attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)), memory)
     gateway = Gateway(database, router, attempts, prices, policy, limiter)
     if tracing is not None:
         gateway.on_call_end = tracing.record_call

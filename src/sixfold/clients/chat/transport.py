@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from sixfold import __version__
 from sixfold.core.gateway.ports import UpstreamStream
 
-MAX_RESPONSE_BYTES = 64 * 2**20
 USER_AGENT = f"Sixfold/{__version__}"
 HEADERS = {"X-Sixfold-Hop": "1"}
 

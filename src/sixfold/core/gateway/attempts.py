@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -16,7 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.concurrency.memory_limit import MemoryLease, MemoryLimit
+from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.gateway import gpu_calls
 from sixfold.core.gateway.attachments.media_inlining import MediaInliner
 from sixfold.core.gateway.chat import ChatRequest
@@ -24,6 +26,7 @@ from sixfold.core.gateway.deadlines import Deadlines
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import (
+    MAX_RESPONSE_BYTES,
     TEXT_COMPLETIONS,
     GatewayRequest,
     UpstreamFailure,
@@ -49,6 +52,10 @@ _CHAT_PROTOCOLS = frozenset({"chat", "messages", "responses"})
 EVENT_PROTOCOLS = _CHAT_PROTOCOLS | {TEXT_COMPLETIONS}
 # Protocols whose servers take the bytes of images only.
 _WITHOUT_URLS = frozenset({"converse", "gemini"})
+# The path of the token count, below the path of the protocol.
+COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
+# The part of each response that counts against no limit of memory.
+_FREE_BYTES = 2**20
 # Others are audio or plain text.
 _JSON = re.compile(rb"\s*[{\[]")
 
@@ -131,8 +138,11 @@ class CallFailure:
 class FailoverClient:
     """Opens responses according to the policy: retries, other targets, circuit breakers."""
 
-    def __init__(self, policy: GatewayPolicy, health: HealthTracker, media: MediaInliner) -> None:
+    def __init__(
+        self, policy: GatewayPolicy, health: HealthTracker, media: MediaInliner, memory: MemoryLimit
+    ) -> None:
         self._policy = policy
+        self._memory = memory
         self.health = health
         self._media = media
         self._deadlines = Deadlines(policy.timeout_seconds)
@@ -164,6 +174,14 @@ class FailoverClient:
         if failure is not None:
             raise failure.error
         return await self._try_open(active, targets, read)
+
+    async def complete(self, active: ActiveCall) -> UpstreamResponse:
+        """Return the first successful response, read to its end; raises what `open` raises.
+
+        The memory of a large one is held until the request has ended.
+        """
+        async with self._memory.lease(active.request.account_id) as lease:
+            return await self.open(active, functools.partial(read_full_body, lease=lease))
 
     async def _try_open(
         self, active: ActiveCall, targets: Sequence[tuple[RouteTarget, TokenRates]], read: ReadResponse
@@ -220,6 +238,26 @@ class FailoverClient:
         if target.upstream.in_local_network and wire.name in _CHAT_PROTOCOLS:
             return await self._media.inline(request.tenant, body)
         return body
+
+    async def count_tokens(
+        self, target: RouteTarget, wire: WireProtocol, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        """Let a server count the tokens of a request; return the status and the body of its response.
+
+        Raises `UpstreamFailure` and `TimeoutError`.
+        """
+        path = wire.path + COUNT_PATHS[wire.name]
+        async with asyncio.timeout(self._policy.timeout_seconds):
+            stream = await target.upstream.open(wire, path, body, headers, stream=True)
+            content = bytearray()
+            try:
+                while block := await stream.read():
+                    content += block
+                    if len(content) > LOOP_BYTES:
+                        raise UpstreamFailure("returned a response above the size limit")
+            finally:
+                await stream.aclose()
+        return stream.status, bytes(content)
 
     async def _attempt_on_gpu(
         self, active: ActiveCall, target: RouteTarget, rates: TokenRates, read: ReadResponse, gpu: GpuAccess
@@ -348,10 +386,15 @@ async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[
     return block, (None, 0)
 
 
-async def read_full_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, UsageAndLength]:
-    """Return the body of a response with its usage; raises `UpstreamFailure` if it cannot be parsed."""
+async def read_full_body(
+    stream: UpstreamStream, wire: WireProtocol, lease: MemoryLease | None = None
+) -> tuple[bytes, UsageAndLength]:
+    """Return the body of a response with its usage; raises `UpstreamFailure` if it cannot be parsed.
+
+    Raises `TooManyRequests` if `lease` cannot have the memory for a large body.
+    """
     try:
-        body = await stream.read_all()
+        body = await _read_all(stream, lease)
         return body, await PARSER.run_large(len(body), _usage, wire, body)
     except errors.InputTooLarge as error:
         raise UpstreamFailure("returned a response with too many values") from error
@@ -359,6 +402,19 @@ async def read_full_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[by
         raise UpstreamFailure("returned a response that cannot be parsed") from error
     finally:
         await stream.aclose()
+
+
+async def _read_all(stream: UpstreamStream, lease: MemoryLease | None) -> bytes:
+    blocks: list[bytes] = []
+    size = 0
+    while block := await stream.read():
+        blocks.append(block)
+        size += len(block)
+        if size > MAX_RESPONSE_BYTES:
+            raise UpstreamFailure("returned a response above the size limit")
+        if lease is not None and size > _FREE_BYTES:
+            await lease.resize(size)
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
 def _usage(wire: WireProtocol, body: bytes) -> UsageAndLength:

@@ -26,13 +26,13 @@ from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.attempts import (
+    COUNT_PATHS,
     REFUSED,
     ActiveCall,
     FailoverClient,
     RoutePlan,
     UpstreamResponse,
     read_first_chunk,
-    read_full_body,
 )
 from sixfold.core.gateway.billing import BillingBatcher
 from sixfold.core.gateway.cache import ResponseCache, memory_size
@@ -50,8 +50,6 @@ from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, 
 
 _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _DELETE_SECONDS = 30.0
-# The path of the token count, below the path of the protocol.
-_COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
 _MAX_OUTPUT_TOKENS, _MAX_LOG_CHARS = 1_000_000_000, 100_000
 # Health and discovery changes take effect within this time.
 _ROUTE_CACHE_SECONDS = 0.25
@@ -260,23 +258,18 @@ class Gateway:
             request = await self.guardrails.checked(request)
         for target in self.router.resolve(request.model):
             wire = target.upstream.wire(request.wire)
-            if wire.name != request.wire or request.wire not in _COUNT_PATHS:
+            if wire.name != request.wire or request.wire not in COUNT_PATHS:
                 continue
             payload = await PARSER.run_large(request.size, wire.rewrite_request, request.body, target.model)
             payload = await self._attempts.inline_media(request, target, wire, payload)
             try:
-                async with asyncio.timeout(self.policy.timeout_seconds):
-                    response = await target.upstream.open(
-                        wire, wire.path + _COUNT_PATHS[wire.name], payload, request.headers, stream=False
-                    )
-                    body = await response.read_all()
-                    await response.aclose()
+                status, body = await self._attempts.count_tokens(target, wire, payload, request.headers)
             except (UpstreamFailure, TimeoutError):
                 continue
-            if response.status in REFUSED and response.status != 404:
-                raise wire.parse_error(body).error(response.status)
+            if status in REFUSED and status != 404:
+                raise wire.parse_error(body).error(status)
             match = _INPUT_TOKENS.search(body)
-            if response.status == 200 and match is not None:
+            if status == 200 and match is not None:
                 return int(match[1])
         return await PARSER.run_large(request.size, lambda: chats.estimate(request.parse()))
 
@@ -390,7 +383,7 @@ class Gateway:
         return FREE if rates is None and self.policy.allow_unpriced else rates
 
     async def _complete(self, active: ActiveCall) -> GatewayReply:
-        response = await self._attempts.open(active, read_full_body)
+        response = await self._attempts.complete(active)
         wire, body, (usage, chars) = response.wire, response.first_block, response.usage
         if active.request.expected_usage is not None:
             usage = merge_usage(usage, active.request.expected_usage)
@@ -405,6 +398,10 @@ class Gateway:
                 raise errors.EngineFailed(
                     "The model server returned a response that cannot be parsed"
                 ) from error
+            if chats.response_chars(parsed) > chats.MAX_RESPONSE_CHARS:
+                raise errors.EngineFailed(
+                    f"The model server returned a text of more than {chats.MAX_RESPONSE_CHARS:,} characters"
+                )
             answer = ChatResponse(parsed.id, parsed.model, parsed.parts, parsed.stop, usage)
         charge = charges.calculate(response.rates.lines(usage), active.plan.held)
         raw = body if answer is None else None

@@ -109,6 +109,10 @@ class WireProtocol(Protocol):
     def stream_parser(self, chat: ChatRequest) -> StreamParser: ...
 
 
+# The largest complete response of a model server.
+MAX_RESPONSE_BYTES = 64 * 2**20
+
+
 class UpstreamStream(Protocol):
     """A response that has begun."""
 

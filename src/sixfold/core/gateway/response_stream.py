@@ -29,6 +29,8 @@ _END_SECONDS = 0.5
 _MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The response was not read in time; the part that was delivered is charged"
+# The most characters of a stream that is converted: some protocols repeat the whole text at its end.
+_MAX_CHARS = chats.MAX_RESPONSE_CHARS
 # Events that are converted in one turn of the event loop, about 5 ms.
 _TURN_EVENTS = 200
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
@@ -92,7 +94,9 @@ class ResponseStream:
         try:
             count = 0
             async for block in self._read():
-                for event in parser.events(block):
+                events = parser.events(block)
+                _check_length(parser.chars)
+                for event in events:
                     yield event
                     count += 1
                     if not count % _TURN_EVENTS:
@@ -173,6 +177,11 @@ class ResponseStream:
             if moment > deadline:
                 raise _CallerTooSlow
             block = await stream.read()
+
+
+def _check_length(chars: int) -> None:
+    if chars > _MAX_CHARS:
+        raise UpstreamFailure(f"sent a text of more than {_MAX_CHARS:,} characters")
 
 
 def _outcome(scanner: UsageScanner) -> tuple[str, str]:

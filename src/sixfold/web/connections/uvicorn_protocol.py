@@ -21,6 +21,7 @@ from sixfold import errors
 from sixfold.web import refusals
 from sixfold.web.connections import overload
 from sixfold.web.connections.peers import PeerLimits
+from sixfold.web.connections.send_memory import SendMemory
 from sixfold.web.connections.websocket_protocol import WebSocketProtocol
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
 
@@ -36,6 +37,7 @@ _PARSED_BYTES = 2 * 1024
 # The slices that are parsed before other callbacks run.
 _TURN_BYTES = 16 * 1024
 _NO_LIMITS = PeerLimits()
+_NO_SEND_LIMIT = SendMemory()
 
 
 def _closing_response(status: bytes, message: bytes) -> bytes:
@@ -81,9 +83,10 @@ class HttpProtocol(HttpToolsProtocol):
     body_bytes = 0
     body_seen = 0
     body_credit = 0.0
-    # The bytes that the client had not read at the last sweep.
+    # The bytes that the client had not read at the last sweep, its time, and how many more may be unread.
     unsent = 0
-    stalled_since = 0.0
+    unsent_at = 0.0
+    unread_credit = 0.0
     receiving: RequestResponseCycle | None = None
     refused: overload.RefusedTransport | None = None
     refusal: overload.Refusal | None = None
@@ -99,9 +102,16 @@ class HttpProtocol(HttpToolsProtocol):
     # Bytes since a request began or its body continued.
     _head_bytes = 0
 
-    def __init__(self, *args: Any, limits: PeerLimits = _NO_LIMITS, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        limits: PeerLimits = _NO_LIMITS,
+        send_memory: SendMemory = _NO_SEND_LIMIT,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.limits = limits
+        self.send_memory = send_memory
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accept a connection, or refuse it if this process or its address has too many."""
@@ -169,6 +179,7 @@ class HttpProtocol(HttpToolsProtocol):
         protocol = self.transport.get_protocol()
         if isinstance(protocol, WebSocketProtocol):
             protocol.on_lost = self._release
+            protocol.send_memory = self.send_memory
             # uvicorn passes every handshake on as HTTP/1.1, but keyless access depends on the version.
             protocol.scope["http_version"] = self.scope["http_version"]
         else:
@@ -181,6 +192,7 @@ class HttpProtocol(HttpToolsProtocol):
             overload.capacity().started(self)
         self._release()
         self._data = b""
+        self.send_memory.resume(self.transport)
         super().connection_lost(exc)
         cycle: Any = self.cycle
         if cycle is not None:
@@ -189,6 +201,17 @@ class HttpProtocol(HttpToolsProtocol):
         if self.on_disconnect is not None:
             self.on_disconnect()
             self.on_disconnect = None
+
+    def pause_writing(self) -> None:
+        """Count what the client has not read, and let the application wait."""
+        super().pause_writing()
+        self.send_memory.pause(self.transport, _peer(self))
+
+    def resume_writing(self) -> None:
+        self.send_memory.resume(self.transport)
+        # The client has read nearly everything, even if more is written before the next sweep.
+        self.unsent = 0
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parse the data, or keep it until pipelined requests before it are answered."""
@@ -370,25 +393,32 @@ class ConnectionSweep:
 
     A client has `header_seconds` for the headers of a request. A body must arrive at `body_bytes_per_second`
     on average; a pause of 30 seconds is allowed, and time in which the server does not read is not counted. A
-    client, also of a websocket, that does not read its pending data for `send_seconds` is disconnected. A
-    limit of 0 is off.
+    client, also of a websocket, must read its pending data at the same rate; a pause of `send_seconds` is
+    allowed. A limit of 0 is off.
     """
 
     def __init__(
-        self, idle_seconds: float, header_seconds: float, body_bytes_per_second: int, send_seconds: float = 0
+        self,
+        idle_seconds: float,
+        header_seconds: float,
+        body_bytes_per_second: int,
+        send_seconds: float = 0,
+        send_memory: SendMemory = _NO_SEND_LIMIT,
     ) -> None:
         self._idle_seconds = idle_seconds
         self._header_seconds = header_seconds
         self._body_rate = body_bytes_per_second
         self._send_seconds = send_seconds
+        self._send_memory = send_memory
 
     def run(self, connections: Iterable[Any], now: float) -> None:
         """Check all connections; `now` is the event loop's time in seconds."""
         record = refusals.recorder()
+        self._send_memory.check()
         for connection in list(connections):
             if not isinstance(connection, HttpProtocol | WebSocketProtocol):
                 continue
-            if self._send_seconds and self._has_stalled(connection, now):
+            if self._send_seconds and self._is_behind(connection, now):
                 record.add("slow_reader", _peer(connection))
                 connection.transport.abort()
             elif isinstance(connection, HttpProtocol) and not connection.transport.is_closing():
@@ -405,12 +435,19 @@ class ConnectionSweep:
             record.add("slow_body", _peer(connection))
             _end(connection, _TIMED_OUT)
 
-    def _has_stalled(self, connection: HttpProtocol | WebSocketProtocol, now: float) -> bool:
-        unsent = connection.transport.get_write_buffer_size()
-        if not unsent or unsent < connection.unsent or not connection.stalled_since:
-            connection.stalled_since = now if unsent else 0.0
-        connection.unsent = unsent
-        return bool(unsent) and connection.stalled_since <= now - self._send_seconds
+    def _is_behind(self, connection: HttpProtocol | WebSocketProtocol, now: float) -> bool:
+        unsent, before = connection.transport.get_write_buffer_size(), connection.unsent
+        seconds = now - connection.unsent_at
+        connection.unsent, connection.unsent_at = unsent, now
+        rate = self._body_rate or 1
+        allowance = rate * self._send_seconds
+        if not before or not unsent:
+            connection.unread_credit = allowance
+            return False
+        # The client has read more than that if more was written meanwhile.
+        read = max(0, before - unsent)
+        connection.unread_credit = min(allowance, connection.unread_credit + read - rate * seconds)
+        return connection.unread_credit <= 0
 
     def _is_late_with_headers(self, connection: HttpProtocol, now: float) -> bool:
         if not self._header_seconds or not 0 < connection.headers_since <= now - self._header_seconds:

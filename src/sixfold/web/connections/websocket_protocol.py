@@ -9,6 +9,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
+from sixfold.web.connections.send_memory import SendMemory
+
 # A read of 256 KiB may have 40,000 frames, which take 100 ms to parse.
 _SLICE_BYTES = 16 * 1024
 _MAX_FRAMES = 16_384
@@ -20,12 +22,14 @@ SET_MESSAGE_BYTES = "sixfold.set_message_bytes"
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """A websocket connection that parses frames in slices, between which other callbacks run.
 
-    `unsent` and `stalled_since` are those of `ConnectionSweep`.
+    `unsent`, `unsent_at` and `unread_credit` are those of `ConnectionSweep`.
     """
 
     on_lost: Callable[[], None] | None = None
     unsent = 0
-    stalled_since = 0.0
+    unsent_at = 0.0
+    unread_credit = 0.0
+    send_memory: SendMemory | None = None
     # Data that is not parsed yet, and the position at which it continues.
     _data = b""
     _at = 0
@@ -80,7 +84,21 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"A message may have at most {_MAX_FRAMES:,} frames")
             self.handle_parser_exception()
 
+    def pause_writing(self) -> None:
+        """Count what the client has not read, and let the application wait."""
+        super().pause_writing()
+        if self.send_memory is not None:
+            self.send_memory.pause(self.transport, self.client[0] if self.client else "")
+
+    def resume_writing(self) -> None:
+        if self.send_memory is not None:
+            self.send_memory.resume(self.transport)
+        self.unsent = 0
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.send_memory is not None:
+            self.send_memory.resume(self.transport)
         if self.on_lost is not None:
             self.on_lost()
             self.on_lost = None

@@ -15,13 +15,15 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from sixfold.clients.chat.transport import HEADERS, MAX_RESPONSE_BYTES, USER_AGENT
-from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.clients.chat.transport import HEADERS, USER_AGENT
+from sixfold.core.gateway.ports import MAX_RESPONSE_BYTES, UpstreamFailure
 
 # Idle connections to one server, and how long they are kept.
 _MAX_IDLE, _IDLE_SECONDS = 256, 60.0
 # Pause reading from the server when this many bytes are buffered.
 _MAX_BUFFERED_BYTES = 256 * 1024
+# A longer body is not received whole, but read in parts.
+_MAX_WHOLE_BYTES = 2**20
 # Received bytes without a part of the body: status line and headers, interim responses, or trailers.
 _MAX_HEAD_BYTES = 512 * 1024
 # Parts of a body that are objects of their own; further ones are joined, as a small object takes 50 bytes.
@@ -55,7 +57,7 @@ class AsyncioTransport:
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> Coroutine[Any, Any, HttpReply]:
-        """POST `body`; without `stream`, wait for the complete response."""
+        """POST `body`; without `stream`, wait for the complete response, or for 1 MiB of it."""
         content_length = b"Content-Length: %d\r\n" % len(body)
         return self._send(b"POST ", url, _serialize_headers(headers, content_length), body, stream)
 
@@ -346,7 +348,7 @@ class HttpReply:
         self._waiting: asyncio.Future[None] | None = None
 
     async def started(self) -> None:
-        """Wait for the headers, or for the whole response if `whole`.
+        """Wait for the headers, or for the whole response if `whole` and it is not long.
 
         Raises `UpstreamFailure` and `_ConnectionReset`.
         """
@@ -367,14 +369,14 @@ class HttpReply:
         return b"".join(blocks)
 
     async def read_all(self) -> bytes:
-        self._whole = True
-        while not self.complete:
-            self._check()
-            if self.paused:
-                self.paused = False
-                self._connection.pause(reading=True)
-            await self._wait_more()
-        return await self.read()
+        blocks: list[bytes] = []
+        size = 0
+        while block := await self.read():
+            blocks.append(block)
+            size += len(block)
+            if size > MAX_RESPONSE_BYTES:
+                raise UpstreamFailure("returned a response above the size limit")
+        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
     async def aclose(self) -> None:
         """Release the connection; it is reused if the response has ended."""
@@ -417,13 +419,12 @@ class HttpReply:
         else:
             self._blocks[-1] += data
         self._size += len(data)
+        self._whole = self._whole and self._size <= _MAX_WHOLE_BYTES
         if not self._whole:
             if self._size > _MAX_BUFFERED_BYTES and not self.paused:
                 self.paused = True
                 self._connection.pause(reading=False)
             self._wake()
-        elif self._size > MAX_RESPONSE_BYTES:
-            self.fail("returned a response above the size limit")
 
     def end(self, *, reusable: bool) -> None:
         """Mark the response as complete."""

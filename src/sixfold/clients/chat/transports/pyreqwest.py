@@ -12,8 +12,8 @@ from pyreqwest.exceptions import BodyDecodeError, PyreqwestError, RequestTimeout
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from sixfold.clients.chat.transport import HEADERS, MAX_RESPONSE_BYTES, USER_AGENT
-from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.clients.chat.transport import HEADERS, USER_AGENT
+from sixfold.core.gateway.ports import MAX_RESPONSE_BYTES, UpstreamFailure
 
 
 class PyreqwestTransport:
@@ -94,6 +94,7 @@ class PyreqwestStream:
             raise UpstreamFailure("stopped responding") from error
         except PyreqwestError as error:
             raise UpstreamFailure("disconnected before the response was complete") from error
+        self._complete = True
         return b""
 
     async def read_all(self) -> bytes:
