@@ -234,6 +234,23 @@ async def test_number_of_documents_is_limited(gateway: Gateway) -> None:
     assert "\n".join(texts(gateway.acme.seen[-1])).count("<document") == 16
 
 
+async def test_files_of_a_request_are_as_large_as_its_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelRouter, "reads_documents", lambda *_: True)
+    image, document = b"\x89PNG\r\n\x1a\n" + bytes(300_000), REPORT + bytes(300_000)
+    async with running_gateway(tmp_path, {"inline_body_bytes": 2**20}) as gateway:
+        for name, content in (("a.png", image), ("report.pdf", document)):
+            file = await gateway.openai().files.create(file=(name, content), purpose="user_data")
+            part: dict[str, Any] = {"type": "file", "file": {"file_id": file.id}}
+            if name == "a.png":
+                part = {"type": "input_image", "file_id": file.id}
+            calls = len(gateway.acme.seen)
+            with pytest.raises(openai.APIStatusError, match="larger than the largest request body") as caught:
+                await chat(gateway, *[part] * 3)
+            assert (caught.value.status_code, len(gateway.acme.seen)) == (413, calls)
+
+
 async def test_message_errors_have_the_shape_of_their_api(gateway: Gateway) -> None:
     with pytest.raises(anthropic.BadRequestError, match="must be base64, text, content") as caught:
         await message(gateway, {"type": "document", "source": {"type": "x"}})

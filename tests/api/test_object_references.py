@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.api.gateway import Gateway
+from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_stored_responses import native
 
 MODEL = "native/small"
@@ -41,6 +41,22 @@ async def test_reference_to_an_own_item_is_passed_on(servers: tuple[Gateway, Gat
     bare: Any = [{"id": result.output[0].id}, AND]
     await client.responses.create(model=MODEL, input=bare)
     assert first.acme.seen[-1].document["input"] == bare
+
+
+async def test_items_in_place_of_many_references_have_a_limit(tmp_path: Path) -> None:
+    price = {"input_per_million_usd": "0.01", "output_per_million_usd": "0.01"}
+    async with running_gateway(
+        tmp_path, {"inline_body_bytes": 2**20}, prices={"acme/small": price}
+    ) as gateway:
+        first = await gateway.openai().responses.create(model="acme/small", input="say 4000 words")
+        reference = {"type": "item_reference", "id": first.output[0].id}
+        seen = len(gateway.acme.seen)
+        for count, status in ((2, 200), (200, 400)):
+            body = {"model": "acme/small", "input": [reference] * count, "max_output_tokens": 9}
+            answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
+            assert answer.status_code == status
+        assert "This conversation is too long" in answer.json()["error"]["message"]
+        assert len(gateway.acme.seen) == seen + 1
 
 
 @pytest.mark.parametrize(

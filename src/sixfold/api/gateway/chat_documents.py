@@ -59,6 +59,21 @@ def _may_have_documents(raw: bytes) -> bool:
     return _FILE_ID in raw or _DOCUMENT_PART.search(raw) is not None
 
 
+class _InlineBudget:
+    """The bytes of base64 by which the files of a request may extend its body."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+
+    def spend(self, size: int) -> None:
+        """Count a file before it is read; raises `TooLarge`."""
+        self._left -= -(-size // 3) * 4
+        if self._left < 0:
+            raise errors.TooLarge(
+                "A request and its files in base64 are larger than the largest request body"
+            )
+
+
 class ChatDocuments:
     """Replaces the documents of requests."""
 
@@ -84,7 +99,8 @@ class ChatDocuments:
             raise errors.BadRequest(
                 f"A request may have at most {MAX_DOCUMENTS} images with a file_id (got {len(images)})"
             )
-        inlined = [await self._inline_image(principal, part) for part in images]
+        budget = _InlineBudget(self._services.settings.inline_body_bytes - len(raw))
+        inlined = [await self._inline_image(principal, part, budget) for part in images]
         if not parts:
             return await asyncio.to_thread(_encode, body) if any(inlined) else raw
         if len(parts) > MAX_DOCUMENTS:
@@ -92,7 +108,7 @@ class ChatDocuments:
                 f"A request may have at most {MAX_DOCUMENTS} documents (got {len(parts)})"
             )
         if self._router.reads_documents(str(body.get("model", "")), wire):
-            changed = [await self._inline_file(principal, part) for part in parts if part.file_id]
+            changed = [await self._inline_file(principal, part, budget) for part in parts if part.file_id]
             return await asyncio.to_thread(_encode, body) if any(changed) or any(inlined) else raw
         chars = 0
         for part in parts:
@@ -108,12 +124,14 @@ class ChatDocuments:
         name, data = await self._load(principal, part)
         return await self._texts.text(principal.account_id, name, data)
 
-    async def _load(self, principal: Principal, part: DocumentPart) -> tuple[str, bytes]:
+    async def _load(
+        self, principal: Principal, part: DocumentPart, budget: _InlineBudget | None = None
+    ) -> tuple[str, bytes]:
         """Return the name of a document, whose ending states its kind, and its bytes."""
         if part.data:
             return _named(part.name, part.media_type), await asyncio.to_thread(_decoded, part.data)
         if part.file_id:
-            file, data = await self._read(principal, part.file_id)
+            file, data = await self._read(principal, part.file_id, budget)
             return _named(file.filename, file.content_type), data
         if not part.url.startswith(("https://", "http://")):
             raise errors.BadRequest("A document needs its data in base64, an http(s) URL or the id of a file")
@@ -121,20 +139,24 @@ class ChatDocuments:
         name = part.name or unquote(urlsplit(part.url).path.rpartition("/")[2])
         return _named(name, source.content_type), await self._services.blobs.get(source.blob)
 
-    async def _read(self, principal: Principal, file_id: str) -> tuple[AccountFile, bytes]:
+    async def _read(
+        self, principal: Principal, file_id: str, budget: _InlineBudget | None
+    ) -> tuple[AccountFile, bytes]:
         file = await self._services.files.get(
             principal.tenant, file_id, with_memory=principal.has(Rights.MEMORY_READ)
         )
         if file.size > self._texts.file_bytes:
             raise errors.TooLarge(f"{file.filename} must have at most {self._texts.file_bytes:,} bytes")
+        if budget is not None:
+            budget.spend(file.size)
         return file, b"".join([block async for block in self._services.files.read(file)])
 
-    async def _inline_image(self, principal: Principal, part: dict[str, Any]) -> bool:
+    async def _inline_image(self, principal: Principal, part: dict[str, Any], budget: _InlineBudget) -> bool:
         """Put an image file of this server into the request; other ids are those of the provider."""
         is_block = part["type"] == "image"
         fields = _mapping(part.get("source"), "source") if is_block else part
         try:
-            _, data = await self._read(principal, _string(fields, "file_id"))
+            _, data = await self._read(principal, _string(fields, "file_id"), budget)
         except FileNotFound:
             return False
         kind = media_types.sniff(data[: media_types.HEAD_BYTES])
@@ -148,10 +170,10 @@ class ChatDocuments:
             part["image_url"] = f"data:{kind};base64,{encoded}"
         return True
 
-    async def _inline_file(self, principal: Principal, part: DocumentPart) -> bool:
+    async def _inline_file(self, principal: Principal, part: DocumentPart, budget: _InlineBudget) -> bool:
         """Put a file of this server into the request; other ids are those of the provider."""
         try:
-            name, data = await self._load(principal, part)
+            name, data = await self._load(principal, part, budget)
         except FileNotFound:
             return False
         encoded = await asyncio.to_thread(documents.to_base64, data)

@@ -430,18 +430,18 @@ def _messages(chat: ChatRequest) -> list[dict[str, Any]]:
 
 def _merge_turns(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Merge consecutive messages of the assistant, and consecutive tool results, as servers require."""
-    merged: list[ChatMessage] = []
+    runs: list[list[ChatMessage]] = []
     for message in messages:
-        previous = merged[-1] if merged else None
+        previous = runs[-1][-1] if runs else None
         if (
             previous is not None
             and previous.role == message.role
             and (message.role == "assistant" or (_is_tool_results(previous) and _is_tool_results(message)))
         ):
-            merged[-1] = ChatMessage(message.role, previous.parts + message.parts)
+            runs[-1].append(message)
         else:
-            merged.append(message)
-    return merged
+            runs.append([message])
+    return [ChatMessage(run[0].role, tuple(part for each in run for part in each.parts)) for run in runs]
 
 
 def _is_tool_results(message: ChatMessage) -> bool:

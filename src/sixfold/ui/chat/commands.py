@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.gateway.search.results import WebFindings
+from sixfold.core.gateway.search.results import MAX_CITATIONS, WebFindings
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import SearchRequest
@@ -104,12 +104,14 @@ def link_citations(text: str, sources: Sequence[tuple[str, str]]) -> str:
         return text
     depth = 0
     parts: list[str] = []
+    left = MAX_CITATIONS
     for part in _TAG.split(text):
         closing = _NO_CITATIONS.match(part)
         if closing is not None:
             depth += -1 if closing[1] else 1
-        elif not depth and not part.startswith("<"):
-            part = _CITATION.sub(lambda match: _citation(match, sources), part)
+        elif not depth and left and not part.startswith("<"):
+            part, count = _CITATION.subn(lambda match: _citation(match, sources), part, left)
+            left -= count
         parts.append(part)
     return "".join(parts)
 

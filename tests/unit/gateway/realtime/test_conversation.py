@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sixfold import errors
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.realtime.items import parse_input
 from sixfold.core.gateway.chat import ChatMessage, ImagePart, TextPart, ToolCall, ToolResult
 from sixfold.core.gateway.realtime import conversation
 from sixfold.core.gateway.realtime.conversation import RealtimeConversation, chat_messages, system_text
@@ -17,6 +19,7 @@ from sixfold.core.gateway.realtime.items import (
     MessageRole,
     TextContent,
 )
+from tests import loop_time
 
 
 def message(item_id: str, text: str, role: MessageRole = "user") -> MessageItem:
@@ -91,3 +94,42 @@ def test_a_conversation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     items.remove("a")
     assert items.add(message("c", ""), conversation.ROOT) is None
     assert [item.id for item in items.items] == ["c", "b"]
+
+
+def test_parts_of_a_conversation_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "MAX_PARTS", 3)
+    items = RealtimeConversation()
+    items.add(MessageItem("a", "user", [TextContent(""), TextContent("")]))
+    items.add(CallItem("b", "call_1", "f"))
+    with pytest.raises(errors.TooLarge, match="3 parts"):
+        items.add(message("c", ""))
+
+
+def references(*ids: str) -> list[dict[str, str]]:
+    return [{"type": "item_reference", "id": item_id} for item_id in ids]
+
+
+def test_input_of_a_response_is_as_large_as_a_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "MAX_CHARS", 12)
+    items = RealtimeConversation()
+    items.add(message("a", "12345"))
+    items.add(message("b", "123"))
+    assert [item.id for item in parse_input(references("a", "b", "b"), items)] == ["a", "b", "b"]
+    with pytest.raises(errors.TooLarge, match="12 characters"):
+        parse_input(references("a", "a", "a"), items)
+    with pytest.raises(errors.InvalidInput, match="no item 'c'"):
+        parse_input(references("c"), items)
+
+
+def test_references_to_the_last_of_many_items_take_linear_time() -> None:
+    items = RealtimeConversation()
+    for number in range(conversation.MAX_ITEMS):
+        items.add(CallItem(f"item_{number}", "call_1", "f"))
+    last = f"item_{conversation.MAX_ITEMS - 1}"
+
+    def parse() -> None:
+        assert len(parse_input(references(*[last] * 1_000), items)) == 1_000
+        with pytest.raises(InvalidRequest, match="at most 1,000 items"):
+            parse_input(references(*[last] * 20_000), items)
+
+    assert loop_time.cpu_seconds(parse, 0.02) < 0.05

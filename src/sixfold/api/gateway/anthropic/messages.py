@@ -6,7 +6,7 @@ Source: https://platform.claude.com/docs/en/api/messages and …/build-with-clau
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -48,6 +48,7 @@ _STOPS: Mapping[Stop, str] = {
 _CHOICES = {"any": "required", "none": "none"}
 _EFFORTS = ((2048, "low"), (8192, "medium"))
 _encode = msgspec.json.Encoder().encode
+Role = Literal["user", "assistant"]
 # Longer arguments of a call are not searched for their end, before which the next call waits.
 _MAX_CHECKED_CHARS = 64 * 1024
 
@@ -139,34 +140,33 @@ def _chat_messages(items: Sequence[Any], system: str) -> tuple[str, tuple[ChatMe
     conversation stays in the server's prompt cache, and many models accept a system prompt at the beginning
     only.
     """
-    system_texts, turns = [system] if system else [], list[ChatMessage]()
+    system_texts, turns = [system] if system else [], list[tuple[Role, list[Part]]]()
     for index, item in enumerate(items):
         path = f"messages.{index}"
         row = _mapping(item, path)
         parts = _parts(row.get("content"), f"{path}.content")
         match row.get("role"):
-            case "user":
-                turns.append(ChatMessage("user", parts))
-            case "assistant":
-                turns.append(ChatMessage("assistant", parts))
+            case "user" | "assistant" as role:
+                turns.append((role, [*parts]))
             case "system" if turns:
-                _add_reminder(turns, _text_of(parts))
+                if turns[-1][0] != "user":
+                    turns.append(("user", []))
+                turns[-1][1].append(_reminder(_text_of(parts)))
             case "system":
                 system_texts.append(_text_of(parts))
             case _:
                 raise errors.BadRequest(f"{path}.role: must be user, assistant or system")
-    return "\n\n".join(system_texts), tuple(turns)
+    messages = tuple(ChatMessage(role, tuple(parts)) for role, parts in turns)
+    return "\n\n".join(system_texts), messages
 
 
 def _text_of(parts: Sequence[Part]) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-def _add_reminder(turns: list[ChatMessage], text: str) -> None:
-    """Append a system message to the user's turn, marked as coding agents do."""
-    reminder = TextPart(f"\n\n<system-reminder>\n{text}\n</system-reminder>")
-    parts = turns.pop().parts if turns[-1].role == "user" else ()
-    turns.append(ChatMessage("user", (*parts, reminder)))
+def _reminder(text: str) -> TextPart:
+    """Return a system message as a part of the user's turn, marked as coding agents do."""
+    return TextPart(f"\n\n<system-reminder>\n{text}\n</system-reminder>")
 
 
 def _parts(content: Any, path: str) -> tuple[Part, ...]:
@@ -323,22 +323,23 @@ class _Blocks:
             return b""
         if len(self._arguments) <= _MAX_CHECKED_CHARS:
             self._arguments += text
-        output = self.delta({"type": "input_json_delta", "partial_json": text})
+        output = [self.delta({"type": "input_json_delta", "partial_json": text})]
         while self._queued and _is_object(self._arguments):
-            output += self._next()
-        return output
+            output.append(self._next())
+        return b"".join(output)
 
     def close(self) -> bytes:
-        output = b""
-        while self._queued:
-            output += self._next()
-        return output + self._close_open()
+        output = [self._next() for _ in range(len(self._queued))]
+        return b"".join(output) + self._close_open()
 
     def _next(self) -> bytes:
-        number = next(iter(self._queued))
-        block, arguments = self._queued.pop(number)
-        output = self._close_open() + self.call(number, block)
-        return output + self.argument(number, "".join(arguments))
+        """Begin the block of the first queued call, with the arguments that it has so far."""
+        self._number = next(iter(self._queued))
+        block, arguments = self._queued.pop(self._number)
+        text = "".join(arguments)
+        self._arguments = text[: _MAX_CHECKED_CHARS + 1]
+        output = self._close_open() + self._start("call", block)
+        return output + self.delta({"type": "input_json_delta", "partial_json": text}) if text else output
 
     def _start(self, kind: str, block: Mapping[str, Any]) -> bytes:
         self._kind = kind

@@ -5,6 +5,7 @@ Source: https://docs.ollama.com/api (chat, generate).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
@@ -217,7 +218,7 @@ def _messages(items: Sequence[_Message]) -> tuple[str, tuple[ChatMessage, ...]]:
     """
     system: list[str] = []
     messages: list[ChatMessage] = []
-    open_calls: list[ToolCall] = []
+    open_calls: _OpenCalls = _OpenCalls(())
     for index, item in enumerate(items):
         path = f"messages[{index}]"
         match item.role:
@@ -226,16 +227,16 @@ def _messages(items: Sequence[_Message]) -> tuple[str, tuple[ChatMessage, ...]]:
             case "user":
                 messages.append(ChatMessage("user", _content(item.content, item.images, f"{path}.images")))
             case "assistant":
-                open_calls = [
+                calls = [
                     ToolCall(call.id or f"call_{index}_{number}", call.function.name, _arguments(call))
                     for number, call in enumerate(item.tool_calls or ())
                 ]
+                open_calls = _OpenCalls(calls)
                 thoughts = [ReasoningPart(item.thinking)] if item.thinking else []
                 parts = _content(item.content, None, path)
-                messages.append(ChatMessage("assistant", (*thoughts, *parts, *open_calls)))
+                messages.append(ChatMessage("assistant", (*thoughts, *parts, *calls)))
             case "tool":
-                call = _answered(open_calls, item, path)
-                open_calls.remove(call)
+                call = open_calls.take(item, path)
                 result = cast("tuple[TextPart, ...]", _content(item.content, None, path))
                 messages.append(ChatMessage("user", (ToolResult(call.id, result),)))
     return "\n\n".join(text for text in system if text), tuple(messages)
@@ -245,15 +246,30 @@ def _arguments(call: _Call) -> str:
     return _encode(call.function.arguments).decode()
 
 
-def _answered(open_calls: Iterable[ToolCall], item: _Message, path: str) -> ToolCall:
-    for call in open_calls:
-        if item.tool_call_id in (None, "", call.id) and item.tool_name in (None, "", call.name):
-            return call
-    raise InvalidRequest(
-        f"{path} matches no tool call of the previous message: send the assistant's message with its "
-        "tool_calls first",
-        param=path,
-    )
+class _OpenCalls:
+    """The calls of a message that have no result yet."""
+
+    def __init__(self, calls: Iterable[ToolCall]) -> None:
+        # Those with each id, each name and each pair of them, in order.
+        self._queues: dict[tuple[str, str], deque[ToolCall]] = {}
+        self._answered: set[int] = set()
+        for call in calls:
+            for key in {("", ""), (call.id, ""), ("", call.name), (call.id, call.name)}:
+                self._queues.setdefault(key, deque()).append(call)
+
+    def take(self, item: _Message, path: str) -> ToolCall:
+        """Return and remove the first call that a result may belong to; raises `InvalidRequest`."""
+        queue = self._queues.get((item.tool_call_id or "", item.tool_name or ""), deque())
+        while queue:
+            call = queue.popleft()
+            if id(call) not in self._answered:
+                self._answered.add(id(call))
+                return call
+        raise InvalidRequest(
+            f"{path} matches no tool call of the previous message: send the assistant's message with its "
+            "tool_calls first",
+            param=path,
+        )
 
 
 def _content(text: str | None, images: Sequence[str] | None, path: str) -> tuple[Part, ...]:

@@ -6,6 +6,7 @@ namespace.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,10 @@ _TEXT: Mapping[str, Any] = {
 }
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _TEXT_START = re.compile(r'\s*\{\s*"' + _FIELD + r'"\s*:\s*"')
-_COMPLETE_TEXT = re.compile(r'(?:[^"\\]|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*')
+# Possessive, since the matcher would otherwise store 200 bytes for each character.
+_COMPLETE_TEXT = re.compile(r'(?:[^"\\]++|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*+')
+# The longest beginning of arguments in which the text is looked for.
+_MAX_START_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,30 +112,37 @@ class PlainTool:
     """Extracts the plain text from streamed arguments."""
 
     def __init__(self) -> None:
-        self._raw = ""
-        # The position of the text that was not returned yet; 0 before its opening quote.
-        self._at = 0
-        self._returned = ""
+        self._raw = io.StringIO()
+        self._returned = io.StringIO()
+        # The end of the arguments that is not returned yet.
+        self._rest = ""
+        self._has_begun = self._has_ended = False
 
     def add(self, piece: str) -> str:
-        self._raw += piece
-        if not self._at:
-            opening = _TEXT_START.match(self._raw)
-            self._at = opening.end() if opening else 0
-        if not self._at:
+        self._raw.write(piece)
+        if self._has_ended:
             return ""
-        match = _COMPLETE_TEXT.match(self._raw, self._at)
+        self._rest += piece
+        if not self._has_begun:
+            opening = _TEXT_START.match(self._rest)
+            if opening is None:
+                # The text is found at the end.
+                self._has_ended = len(self._rest) > _MAX_START_CHARS
+                return ""
+            self._has_begun, self._rest = True, self._rest[opening.end() :]
+        match = _COMPLETE_TEXT.match(self._rest)
         if match is None or not match.group():
             return ""
-        self._at = match.end()
+        self._rest = self._rest[match.end() :]
+        self._has_ended = self._rest.startswith('"')
         text = _unescape(match.group())
-        self._returned += text
+        self._returned.write(text)
         return text
 
     def finish(self) -> str:
         """Return the remaining text at the end; all of it if the arguments are not the expected object."""
-        text = text_of(self._raw)
-        return text.removeprefix(self._returned) if text.startswith(self._returned) else ""
+        text, returned = text_of(self._raw.getvalue()), self._returned.getvalue()
+        return text.removeprefix(returned) if text.startswith(returned) else ""
 
 
 def text_of(arguments: str) -> str:

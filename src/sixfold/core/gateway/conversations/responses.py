@@ -135,7 +135,7 @@ def get_chain(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[R
         return None
     first, fault = rows[0], None
     if first["size"] > max_bytes or (first["previous"] and len(rows) == _MAX_RESPONSES):
-        fault = _too_long()
+        fault = too_long()
     elif first["previous"]:
         fault = ResponseNotFound(str(first["previous"]))
     items: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ def get_many(tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Tra
             responses.append(str(row["response"]))
             max_bytes -= len(responses[-1].encode())
         if max_bytes < 0:
-            raise _too_long()
+            raise too_long()
     return responses
 
 
@@ -174,7 +174,8 @@ def _reject_foreign(response_id: str) -> Transaction[None]:
         raise ResponseNotFound(response_id)
 
 
-def _too_long() -> errors.TooLong:
+def too_long() -> errors.TooLong:
+    """Return the error for a conversation above the limit of a request."""
     return errors.TooLong(
         "This conversation is too long to continue; start a new one with the parts that matter"
     )

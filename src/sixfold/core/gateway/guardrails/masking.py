@@ -21,7 +21,9 @@ HOLD = 512
 # Decided characters that stay available, to see what precedes a candidate.
 _CONTEXT = 80
 # Long texts are masked in slices, between which other threads can run.
-_SLICE = 16 * 1024
+SLICE = 16 * 1024
+# Masking a document takes up to this many times as long as parsing it.
+COST = 8
 _LONGEST_CARD, _LONGEST_KEY_START = 40, 130
 _MAX_KEY_CHARS = 16 * 1024
 _ASCII_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
@@ -359,11 +361,11 @@ def mask(text: str, kinds: Collection[str], spent: InputBudget | None = None) ->
     """Return a text with everything of these kinds masked; raises `InputTooLarge` beyond the budget."""
     masker = TextMasker(kinds)
     spans: list[Span] = []
-    last = max(0, len(text) - _SLICE)
-    for at in range(0, last, _SLICE):
+    last = max(0, len(text) - SLICE)
+    for at in range(0, last, SLICE):
         if spent is not None:
             spent.check_time()
-        spans += masker.feed(text[at : min(last, at + _SLICE)])
+        spans += masker.feed(text[at : min(last, at + SLICE)])
     spans += masker.end(text[last:])
     return apply(text, spans) if spans else text
 

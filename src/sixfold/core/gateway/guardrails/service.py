@@ -26,8 +26,6 @@ from sixfold.core.gateway.ports import FilterableStream, GatewayReply, GatewayRe
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.input_limits import json_decoding
 
-# Masking a document takes up to eight times as long as parsing it.
-_MASKING_COST = 8
 # The most of a stream that is collected for a hook.
 _MAX_STREAM = 32 * 2**20
 _encode = msgspec.json.Encoder().encode
@@ -230,7 +228,7 @@ class GuardedCall:
         stage: Stage,
     ) -> bytes:
         """Return a JSON document with its texts checked; the same object if nothing changes."""
-        cost = len(body) * _MASKING_COST
+        cost = len(body) * masking.COST
         if hook is None and cost <= LOOP_BYTES and not masking.may_mask(body):
             return body
         document, slots, is_changed = await PARSER.run_large(

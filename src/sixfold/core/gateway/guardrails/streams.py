@@ -6,10 +6,10 @@ content of one choice, continue each other. What cannot belong to a match is nev
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
-    Callable,
     Collection,
     Hashable,
     Iterable,
@@ -23,6 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import (
     Event,
     MessageEnd,
@@ -34,7 +35,7 @@ from sixfold.core.gateway.chat import (
 from sixfold.core.gateway.guardrails import masking, texts
 from sixfold.core.gateway.guardrails.masking import Span, TextMasker
 from sixfold.core.input_limits import json_decoding
-from sixfold.errors import SixfoldError
+from sixfold.errors import EngineFailed, SixfoldError
 
 T = TypeVar("T")
 Item = TypeVar("Item", covariant=True)
@@ -43,6 +44,9 @@ _DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 # The tool calls of a choice, whose texts are identified by their `index`.
 _DELTA_CALLS = "tool_calls"
 _BLOCK_FIELDS = ("text", "thinking", "partial_json")
+_MAX_CHANNELS = 20_000
+# Lines that are masked in one turn of the event loop, about 10 ms.
+_TURN_LINES = 100
 
 
 class StreamItem(Protocol[Item]):
@@ -113,38 +117,49 @@ class StreamMasker(Generic[T]):
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = kinds
         self._channels: dict[Channel, _ChannelState] = {}
+        # The channels that have not ended, by their group.
+        self._open: dict[Hashable, dict[Channel, _ChannelState]] = {}
         self._queue: deque[_Held[T]] = deque()
 
     def add(self, item: StreamItem[T]) -> Iterator[T]:
         """Add an item, and yield those that can be passed on now."""
         own = {channel for channel, _ in item.pieces}
         for group in item.ends:
-            self._end(lambda channel, group=group: channel[0] == group and channel not in own)
+            self._end(group, own)
         pieces = tuple(self._piece(channel, text) for channel, text in item.pieces)
         self._queue.append(_Held(item, pieces))
         return self._release()
 
     def end(self) -> Iterator[T]:
         """Yield the remaining items."""
-        self._end(lambda _channel: True)
+        for group in tuple(self._open):
+            self._end(group)
         return self._release()
 
     def _piece(self, channel: Channel, text: str) -> tuple[_ChannelState, int, str]:
         state = self._channels.get(channel)
         if state is None:
+            if len(self._channels) >= _MAX_CHANNELS:
+                raise EngineFailed(f"The model server sent a stream with more than {_MAX_CHANNELS:,} texts")
             state = self._channels[channel] = _ChannelState(TextMasker(self._kinds))
         elif state.ended:
             state.masker, state.began, state.ended = TextMasker(self._kinds), state.length, False
+        self._open.setdefault(channel[0], {})[channel] = state
         start = state.length
         state.length += len(text)
-        state.add(state.masker.feed(text))
+        for at in range(0, len(text), masking.SLICE):
+            state.add(state.masker.feed(text[at : at + masking.SLICE]))
         return state, start, text
 
-    def _end(self, matches: Callable[[Channel], bool]) -> None:
-        for channel, state in self._channels.items():
-            if not state.ended and matches(channel):
-                state.add(state.masker.end())
-                state.ended = True
+    def _end(self, group: Hashable, but: Collection[Channel] = ()) -> None:
+        """End the open channels of a group, except for some."""
+        channels = self._open.pop(group, {})
+        kept = {channel: channels.pop(channel) for channel in but if channel in channels}
+        if kept:
+            self._open[group] = kept
+        for state in channels.values():
+            state.add(state.masker.end())
+            state.ended = True
 
     def _release(self) -> Iterator[T]:
         while self._queue and self._queue[0].is_decided:
@@ -285,14 +300,25 @@ async def mask_blocks(source: AsyncGenerator[bytes], kinds: Collection[str]) -> 
             async for block in source:
                 lines = (partial_line + block).split(b"\n")
                 partial_line = lines.pop()
-                output = [part for line in lines for part in masker.add(EventLine(line + b"\n", kinds))]
+                output: list[bytes] = []
+                for number, line in enumerate(lines, 1):
+                    output += await PARSER.run_large(
+                        len(line) * masking.COST, _masked_line, masker, line + b"\n", kinds
+                    )
+                    if not number % _TURN_LINES:
+                        await asyncio.sleep(0)
                 if output:
                     yield b"".join(output)
         except SixfoldError:
             yield b"".join(masker.end())
             raise
-        last = masker.add(EventLine(partial_line, kinds)) if partial_line else ()
+        size = len(partial_line) * masking.COST
+        last = await PARSER.run_large(size, _masked_line, masker, partial_line, kinds) if partial_line else ()
         yield b"".join([*last, *masker.end()])
+
+
+def _masked_line(masker: StreamMasker[bytes], line: bytes, kinds: Collection[str]) -> list[bytes]:
+    return list(masker.add(EventLine(line, kinds)))
 
 
 async def mask_events(source: AsyncGenerator[Event], kinds: Collection[str]) -> AsyncGenerator[Event]:
@@ -301,7 +327,9 @@ async def mask_events(source: AsyncGenerator[Event], kinds: Collection[str]) -> 
     async with aclosing(source):
         try:
             async for event in source:
-                for output in masker.add(PlainEvent(event)):
+                item = PlainEvent(event)
+                size = sum(len(text) for _, text in item.pieces) * masking.COST
+                for output in await PARSER.run_large(size, lambda item=item: list(masker.add(item))):
                     yield output
         except SixfoldError:
             for output in masker.end():

@@ -19,6 +19,8 @@ from sixfold.core.gateway.realtime.items import (
 )
 
 MAX_ITEMS: Final = 1_000
+# Parts of all messages; they are counted with each new item.
+MAX_PARTS: Final = 2_000
 # Characters of texts, arguments, results and images in base64.
 MAX_CHARS: Final = 4 * 2**20
 # The position before the first item.
@@ -46,10 +48,7 @@ class RealtimeConversation:
         """
         if any(item.id == other.id for other in self._items):
             raise errors.InvalidInput.of("item.id", f"The conversation has an item {item.id[:64]!r} already")
-        if len(self._items) >= MAX_ITEMS:
-            raise errors.TooLarge(f"A conversation has at most {MAX_ITEMS:,} items: delete some of them")
-        if item.chars + sum(other.chars for other in self._items) > MAX_CHARS:
-            raise errors.TooLarge(f"A conversation has at most {MAX_CHARS:,} characters: delete items")
+        check_size((*self._items, item))
         position = len(self._items)
         if previous_id is not None:
             position = 0 if previous_id == ROOT else self._position(previous_id, "previous_item_id") + 1
@@ -59,6 +58,10 @@ class RealtimeConversation:
     def find(self, item_id: str) -> RealtimeItem:
         """Return an item; raises `InvalidInput`."""
         return self._items[self._position(item_id, "item_id")]
+
+    def by_id(self) -> dict[str, RealtimeItem]:
+        """Return the items by their ids."""
+        return {item.id: item for item in self._items}
 
     def previous_of(self, item_id: str) -> str | None:
         """Return the id of the item before this one; None for the first, and for one that was deleted."""
@@ -91,6 +94,16 @@ class RealtimeConversation:
             if item.id == item_id:
                 return position
         raise errors.InvalidInput.of(name, f"The conversation has no item {item_id[:64]!r}")
+
+
+def check_size(items: Sequence[RealtimeItem]) -> None:
+    """Raise `TooLarge` if these items are too many or too long for one conversation."""
+    if len(items) > MAX_ITEMS:
+        raise errors.TooLarge(f"A conversation has at most {MAX_ITEMS:,} items: delete some of them")
+    if sum(item.size for item in items) > MAX_PARTS:
+        raise errors.TooLarge(f"A conversation has at most {MAX_PARTS:,} parts of messages: delete items")
+    if sum(item.chars for item in items) > MAX_CHARS:
+        raise errors.TooLarge(f"A conversation has at most {MAX_CHARS:,} characters: delete items")
 
 
 def system_text(items: Iterable[RealtimeItem], instructions: str) -> str:

@@ -80,6 +80,11 @@ class MessageItem:
     status: ItemStatus = "completed"
 
     @property
+    def size(self) -> int:
+        """The number of its parts, at least 1."""
+        return max(1, len(self.parts))
+
+    @property
     def chars(self) -> int:
         return sum(part.chars for part in self.parts)
 
@@ -93,6 +98,7 @@ class CallItem:
     name: str
     arguments: str = ""
     status: ItemStatus = "completed"
+    size = 1
 
     @property
     def chars(self) -> int:
@@ -107,6 +113,7 @@ class CallOutputItem:
     call_id: str
     output: str
     status: ItemStatus = "completed"
+    size = 1
 
     @property
     def chars(self) -> int:

@@ -11,11 +11,14 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
+from itertools import islice
 from urllib.parse import urlsplit
 
 import msgspec
 
 _CITATION = re.compile(r"\[(\d{1,2})\]")
+# A model may write the same number any number of times, and each citation repeats a URL and a title.
+MAX_CITATIONS = 1_000
 _CODE_BYTES = 6
 _KEY = secrets.token_bytes(32)
 _NOTE = (
@@ -70,11 +73,13 @@ class WebFindings(msgspec.Struct, frozen=True):
         ]
 
     def citations(self, text: str) -> list[Citation]:
-        return [
+        """Return the first citations in a text, at most `MAX_CITATIONS`."""
+        found = (
             Citation(match.start(), match.end(), self.results[index].url, self.results[index].title)
             for match in _CITATION.finditer(text)
             if 0 <= (index := int(match[1]) - self.first) < len(self.results)
-        ]
+        )
+        return [*islice(found, MAX_CITATIONS)]
 
 
 def _quoted(text: str) -> str:

@@ -22,6 +22,7 @@ from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import bodies, responses
@@ -127,8 +128,9 @@ class EmbeddingRoutes:
             )
             raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}{alternative}") from error
         vectors = cast("list[list[float]]", media_jobs.output_data(prediction, MODEL)[MODEL])
-        document = _document(body, vectors, tokens, encoding)
-        return responses.json(document, headers=responses.result_headers(prediction))
+        content = await PARSER.run(_content, body.get("model") or MODEL, vectors, tokens, encoding)
+        headers = responses.result_headers(prediction)
+        return Response(content, headers=headers, media_type="application/json")
 
 
 def _dimensions(body: Mapping[str, Any]) -> int | None:
@@ -153,21 +155,18 @@ async def _texts(value: Any) -> tuple[list[str], int]:
     return texts, tokens or sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
 
 
-def _document(body: dict[str, Any], vectors: list[list[float]], tokens: int, encoding: str) -> VectorsSchema:
-    rows: list[VectorSchema] = [
-        {
-            "object": "embedding",
-            "index": index,
-            "embedding": _base64_vector(vector) if encoding == "base64" else vector,
-        }
-        for index, vector in enumerate(vectors)
-    ]
-    return {
-        "object": "list",
-        "data": rows,
-        "model": body.get("model") or MODEL,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
+def _content(model: str, vectors: list[list[float]], tokens: int, encoding: str) -> bytes:
+    """Return the response as JSON; each call of the encoder holds the GIL for one vector only."""
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    document: VectorsSchema = {"object": "list", "data": [], "model": model, "usage": usage}
+    rows = (_row(index, vector, encoding) for index, vector in enumerate(vectors))
+    head, tail = responses.encode(document).split(b"[]", 1)
+    return b"".join((head, b"[", b",".join(responses.encode(row) for row in rows), b"]", tail))
+
+
+def _row(index: int, vector: list[float], encoding: str) -> VectorSchema:
+    embedding = _base64_vector(vector) if encoding == "base64" else vector
+    return {"object": "embedding", "index": index, "embedding": embedding}
 
 
 def _base64_vector(vector: list[float]) -> str:

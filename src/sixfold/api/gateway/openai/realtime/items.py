@@ -8,7 +8,7 @@ from typing import Any
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core import ids
-from sixfold.core.gateway.realtime.conversation import RealtimeConversation
+from sixfold.core.gateway.realtime.conversation import MAX_ITEMS, RealtimeConversation, check_size
 from sixfold.core.gateway.realtime.items import (
     AudioContent,
     CallItem,
@@ -56,15 +56,27 @@ def parse(value: Any, name: str = "item") -> RealtimeItem:
 
 
 def parse_input(value: Any, conversation: RealtimeConversation) -> Sequence[RealtimeItem]:
-    """Return the items of `response.input`, which may refer to items of the conversation."""
+    """Return the items of `response.input`, which may refer to items of the conversation.
+
+    Raises `InvalidRequest`, and `TooLarge` if they are too many or too long for a conversation.
+    """
+    rows = parsing.items(value, "response.input")
+    if len(rows) > MAX_ITEMS:
+        raise InvalidRequest(
+            f"response.input must have at most {MAX_ITEMS:,} items (got {len(rows):,})",
+            param="response.input",
+        )
+    known = conversation.by_id()
     parsed: list[RealtimeItem] = []
-    for index, row in enumerate(parsing.items(value, "response.input")):
+    for index, row in enumerate(rows):
         name = f"response.input[{index}]"
         item = parsing.mapping(row, name)
         if item.get("type") == REFERENCE:
-            parsed.append(conversation.find(_text(item, "id", name)))
+            item_id = _text(item, "id", name)
+            parsed.append(known.get(item_id) or conversation.find(item_id))
         else:
             parsed.append(parse(item, name))
+    check_size(parsed)
     return parsed
 
 

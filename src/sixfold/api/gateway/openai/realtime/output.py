@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from sixfold import errors
 from sixfold.api.gateway.openai.realtime import items
 from sixfold.core import ids
 from sixfold.core.gateway.chat import Event, TextDelta, ToolCallDelta, ToolCallStart
@@ -16,6 +17,9 @@ from sixfold.core.gateway.realtime.items import (
     RealtimeItem,
     TextContent,
 )
+
+# Characters of the texts and arguments of one response, which each event of the chat copies.
+MAX_CHARS: Final = 2**20
 
 
 class EventSender(Protocol):
@@ -41,6 +45,9 @@ class RealtimeOutput:
         self._message: MessageItem | None = None
         # Open calls by their number in the chat.
         self._calls: dict[int, CallItem] = {}
+        # The index of each item by its id.
+        self._indexes: dict[str, int] = {}
+        self._chars = 0
 
     @property
     def spoken_ms(self) -> int:
@@ -50,7 +57,11 @@ class RealtimeOutput:
         return sum(part.duration_ms for part in parts if isinstance(part, AudioContent))
 
     async def write(self, event: Event) -> None:
-        """Write an event of the chat."""
+        """Write an event of the chat; raises `TooLarge` for too much text."""
+        if isinstance(event, TextDelta | ToolCallDelta):
+            self._chars += len(event.text)
+            if self._chars > MAX_CHARS:
+                raise errors.TooLarge(f"A response has at most {MAX_CHARS:,} characters")
         match event:
             case TextDelta() if event.text:
                 await self._write_text(event.text)
@@ -129,6 +140,7 @@ class RealtimeOutput:
         await self._end(message)
 
     async def _begin(self, item: RealtimeItem) -> None:
+        self._indexes[item.id] = len(self.items)
         self.items.append(item)
         await self._send("response.output_item.added", **self._position(item), item=items.render(item))
         if self._conversation is not None:
@@ -142,7 +154,7 @@ class RealtimeOutput:
         await self._send("response.output_item.done", **self._position(item), item=items.render(item))
 
     def _position(self, item: RealtimeItem) -> dict[str, Any]:
-        return {"response_id": self._response_id, "output_index": self.items.index(item)}
+        return {"response_id": self._response_id, "output_index": self._indexes[item.id]}
 
     def _place(self, item: RealtimeItem) -> dict[str, Any]:
         return {**self._position(item), "item_id": item.id}

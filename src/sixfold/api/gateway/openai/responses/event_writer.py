@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +29,8 @@ class ResponseEventWriter:
         self._calls: dict[int, int] = {}
         # Readers of plain-text tools, by the index of their item.
         self._plain: dict[int, PlainTool] = {}
+        # The text, the arguments or the input of each open item, by its index.
+        self._texts: dict[int, io.StringIO] = {}
         self._searches = chat_call.searches
 
     def begin(self) -> bytes:
@@ -59,7 +62,7 @@ class ResponseEventWriter:
                 "response.content_part.added", **self._position(), content_index=0, part=dict(part)
             )
             self.output[-1]["content"].append(part)
-        self.output[-1]["content"][0]["text"] += text
+        self._texts[len(self.output) - 1].write(text)
         return output + self._event(
             "response.output_text.delta", **self._position(), content_index=0, delta=text, logprobs=[]
         )
@@ -76,7 +79,7 @@ class ResponseEventWriter:
                 "response.reasoning_summary_part.added", **self._position(), summary_index=0, part=dict(part)
             )
             self.output[-1]["summary"].append(part)
-        self.output[-1]["summary"][0]["text"] += text
+        self._texts[len(self.output) - 1].write(text)
         return output + self._event(
             "response.reasoning_summary_text.delta", **self._position(), summary_index=0, delta=text
         )
@@ -108,16 +111,15 @@ class ResponseEventWriter:
         item = self.output[index]
         if index in self._plain:
             return self._input(index, self._plain[index].add(delta.text))
-        item["arguments"] += delta.text
+        self._texts[index].write(delta.text)
         return self._event(
             "response.function_call_arguments.delta", item_id=item["id"], output_index=index, delta=delta.text
         )
 
     def _input(self, index: int, text: str) -> bytes:
         """Add to the text of a plain-text tool call."""
-        item = self.output[index]
-        item["input"] += text
-        place = {"item_id": item["id"], "output_index": index}
+        self._texts[index].write(text)
+        place = {"item_id": self.output[index]["id"], "output_index": index}
         return self._event("response.custom_tool_call_input.delta", **place, delta=text) if text else b""
 
     def close(self) -> bytes:
@@ -133,9 +135,11 @@ class ResponseEventWriter:
         place = {"item_id": item["id"], "output_index": index}
         if index in self._plain:
             output = self._input(index, self._plain.pop(index).finish())
+            item["input"] = self._texts.pop(index).getvalue()
             output += self._event("response.custom_tool_call_input.done", **place, input=item["input"])
         else:
-            output = b"" if item["arguments"] else self.add_arguments(ToolCallDelta(number, "{}"))
+            output = b"" if self._texts[index].tell() else self.add_arguments(ToolCallDelta(number, "{}"))
+            item["arguments"] = self._texts.pop(index).getvalue()
             output += self._event(
                 "response.function_call_arguments.done",
                 **place,
@@ -151,17 +155,18 @@ class ResponseEventWriter:
         if not kind:
             return b""
         item, place = self.output[-1], self._position()
+        text = self._texts.pop(place["output_index"]).getvalue()
         if kind == "message":
             part = item["content"][0]
+            part["text"] = text
             output = self._annotate(part) + self._event(
                 "response.output_text.done", **place, content_index=0, text=part["text"], logprobs=[]
             )
             output += self._event("response.content_part.done", **place, content_index=0, part=part)
         else:
             part = item["summary"][0]
-            output = self._event(
-                "response.reasoning_summary_text.done", **place, summary_index=0, text=part["text"]
-            )
+            part["text"] = text
+            output = self._event("response.reasoning_summary_text.done", **place, summary_index=0, text=text)
             output += self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=part)
         return output + self._done(place["output_index"])
 
@@ -190,6 +195,8 @@ class ResponseEventWriter:
 
     def fail(self, error: Mapping[str, Any]) -> bytes:
         """Return the events of a failed response; `fault` has the fields of the error event."""
+        for index, text in self._texts.items():
+            _set_text(self.output[index], text.getvalue())
         document = self._document("failed", None)
         document["error"] = {"code": "server_error", "message": error["message"]}
         return self._event("error", **error) + self._event("response.failed", response=document)
@@ -203,6 +210,7 @@ class ResponseEventWriter:
 
     def _add_item(self, kind: str, item_id: str, item: dict[str, Any]) -> bytes:
         self._open = kind
+        self._texts[len(self.output)] = io.StringIO()
         self.output.append({"id": item_id, **item, "status": "in_progress"})
         return self._event(
             "response.output_item.added", output_index=len(self.output) - 1, item=self.output[-1]
@@ -238,6 +246,21 @@ class ResponseEventWriter:
             "usage": usage_fields(tokens) if tokens is not None else None,
             **self._echo,
         }
+
+
+def _set_text(item: dict[str, Any], text: str) -> None:
+    """Set the text of an item that is not complete."""
+    match item["type"]:
+        case "message":
+            item["content"][0]["text"] = text
+        case "reasoning":
+            item["summary"][0]["text"] = text
+        case "custom_tool_call":
+            item["input"] = text
+        case "function_call":
+            item["arguments"] = text
+        case _:
+            pass
 
 
 def usage_fields(tokens: TokenUsage) -> dict[str, Any]:

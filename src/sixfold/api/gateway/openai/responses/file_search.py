@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
+from sixfold.core.gateway.search.results import MAX_CITATIONS
 from sixfold.core.vector_stores.search import ChunkHit
 
 _CITATION = re.compile(r"\[(\d{1,2})\]")
@@ -41,7 +43,7 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
         return {"type": self.kind, "queries": [self.query], "results": results if self.with_results else None}
 
     def annotations(self, text: str) -> list[dict[str, Any]]:
-        return [
+        found = (
             {
                 "type": "file_citation",
                 "index": match.start(),
@@ -50,7 +52,8 @@ class FileSearchOutput(msgspec.Struct, frozen=True):
             }
             for match in _CITATION.finditer(text)
             if 0 < (number := int(match[1])) <= len(self.hits)
-        ]
+        )
+        return [*islice(found, MAX_CITATIONS)]
 
     def passages(self) -> str:
         if not self.hits:

@@ -25,7 +25,13 @@ from sixfold.api.gateway.openai.responses import dialect
 from sixfold.api.gateway.openai.responses import items as item_forms
 from sixfold.api.gateway.provider_objects import ObjectPolicy
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.gateway.conversations.responses import OwnedObjects, ResponseNotFound, ResponseStore
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.gateway.conversations.responses import (
+    OwnedObjects,
+    ResponseNotFound,
+    ResponseStore,
+    too_long,
+)
 from sixfold.core.input_limits import byte_search, json_decoding
 from sixfold.web import bodies
 
@@ -77,7 +83,7 @@ async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_by
     """Return the request without references that the policy does not allow.
 
     Raises `InvalidRequest` for an object that is not the tenant's, as for an unknown one, and `TooLong` if
-    the responses that have the items exceed `max_bytes`.
+    the responses that have the items, or the items in place of all references, exceed `max_bytes`.
     """
     references = await bodies.parse(_find, raw)
     if not references:
@@ -98,6 +104,10 @@ async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_by
     changed: dict[int, msgspec.Raw | None] = {
         index: stored[item_id] for index, item_id in references.bare.items() if item_id in stored
     }
+    # Several references may name one item.
+    sizes = {item_id: memoryview(item).nbytes for item_id, item in stored.items()}
+    if sum(sizes.get(item_id, 0) for item_id in references.bare.values()) > max_bytes:
+        raise too_long()
     if not policy.trusted:
         changed |= _renamed(policy.tenant, references.items, same_server_ids)
     return await bodies.parse(lambda body: _with_items(body, changed), raw) if changed else raw
@@ -179,7 +189,7 @@ async def _stored_items(
         raise _not_found(
             references, next(key for key, value in response_ids.items() if value == error.response_id)
         ) from None
-    stored = _by_id(responses)
+    stored = await PARSER.run_large(sum(map(len, responses)), _by_id, responses)
     for item_id in response_ids:
         if item_id not in stored and not policy.trusted:
             raise _not_found(references, item_id)

@@ -27,6 +27,7 @@ from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCa
 from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
@@ -285,18 +286,24 @@ class StoredResponseRoutes:
         chain = await self._store.get_chain(await self._tenant(request), response_id, self._max_bytes)
         if chain is None:
             raise ResponseNotFound(response_id)
-        items = _items_by_id(chain)
-        ids = list(items)
-        if order == "desc":
-            ids.reverse()
-        if after and after not in ids:
-            raise errors.BadRequest(f"after must be the id of an item of this response (got {after})")
-        start = ids.index(after) + 1 if after else 0
-        page = [items[item_id] for item_id in ids[start : start + size]]
-        return web_responses.json(_page(page, more=start + size < len(ids)), headers=_NO_STORE)
+        content = await PARSER.run(_encoded_page, chain, order, after, size)
+        return Response(content, headers=_NO_STORE, media_type="application/json")
 
     async def _tenant(self, request: HttpRequest) -> Tenant:
         return (await self._auth.enter(request)).tenant
+
+
+def _encoded_page(chain: ResponseChain, order: str, after: str, size: int) -> bytes:
+    """Return a page of a chain's items as JSON; raises `BadRequest` for an unknown `after`."""
+    items = _items_by_id(chain)
+    ids = list(items)
+    if order == "desc":
+        ids.reverse()
+    if after and after not in items:
+        raise errors.BadRequest(f"after must be the id of an item of this response (got {after})")
+    start = ids.index(after) + 1 if after else 0
+    page = [items[item_id] for item_id in ids[start : start + size]]
+    return _encode(_page(page, more=start + size < len(ids)))
 
 
 def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema:
