@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from sixfold.core.database import Query, Rows, Transaction
-from sixfold.core.memory import pages
+from sixfold.core.memory import pages, timeline
 from sixfold.core.memory.commands import FREELY
 from sixfold.core.memory.links import LinkPath
 from sixfold.core.memory.page_edits import PageWrite
@@ -108,3 +110,25 @@ async def test_a_list_with_a_rare_tag_does_not_block_the_loop(place: MemoryFixtu
             rows = (await place.memory.list(place.ann, page_filter, 1_000)).rows
         assert len(rows) == (600 if page_filter.tag == "rare" else 0)
         assert seen.longest < 0.03
+
+
+def result_of(transaction: Transaction[Any], rows: Any) -> Any:
+    """Return the result of a transaction with one query."""
+    next(transaction)
+    with pytest.raises(StopIteration) as ended:
+        transaction.send(rows)
+    return ended.value.value
+
+
+def test_many_entries_and_old_slugs_of_a_page_take_linear_time() -> None:
+    page = cast("Any", SimpleNamespace(id="page_1", account_id="acct_1"))
+    count = 30_000
+    rows = [
+        {"page_id": "page_1", "slug": "a", "date": "2026-01-01", "summary": "x", "detail": "", "source": ""}
+    ] * count
+
+    def read() -> None:
+        assert len(result_of(timeline.all_of_calls([page]), rows)["page_1"]) == count
+        assert len(result_of(pages.old_slugs([page]), rows)["page_1"]) == count
+
+    assert loop_time.cpu_seconds(read, 0.2) < 0.4

@@ -193,13 +193,13 @@ def _list_slice(
 
 def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ...]]]:
     """Return the previous slugs of some pages of an account by id; pages without any are absent."""
-    by_page: dict[str, tuple[str, ...]] = {}
+    by_page: dict[str, list[str]] = {}
     if some:
         page_ids = encode([page.id for page in some])
         rows = yield Query("redirects_of", {"account_id": some[0].account_id, "ids": page_ids})
         for row in rows:
-            by_page[row["page_id"]] = (*by_page.get(row["page_id"], ()), row["slug"])
-    return by_page
+            by_page.setdefault(row["page_id"], []).append(row["slug"])
+    return {page_id: tuple(page_slugs) for page_id, page_slugs in by_page.items()}
 
 
 def save(

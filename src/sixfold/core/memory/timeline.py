@@ -54,13 +54,13 @@ def of_calls(page: MemoryPage) -> Transaction[tuple[TimelineEntry, ...]]:
 
 def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[TimelineEntry, ...]]]:
     """Return the entries added by calls for some pages of an account by id; pages without any are absent."""
-    by_page: dict[str, tuple[TimelineEntry, ...]] = {}
+    by_page: dict[str, list[TimelineEntry]] = {}
     if pages:
         ids_of = _encode([page.id for page in pages])
         rows = yield Query("timeline_of_calls", {"account_id": pages[0].account_id, "ids": ids_of})
         for row in rows:
-            by_page[row["page_id"]] = (*by_page.get(row["page_id"], ()), _entry(row))
-    return by_page
+            by_page.setdefault(row["page_id"], []).append(_entry(row))
+    return {page_id: tuple(page_entries) for page_id, page_entries in by_page.items()}
 
 
 def add_new(

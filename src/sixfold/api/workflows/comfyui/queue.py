@@ -180,7 +180,7 @@ class ComfyQueue:
 
     async def withdraw(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         for each in await self._under_way(tenant):
-            if each.state is PredictionState.QUEUED and (everything or _prompt_id(each) in prompt_ids):
+            if each.state is PredictionState.QUEUED and (everything or each.prompt_id in prompt_ids):
                 await self._predictions.cancel(each.id, tenant)
 
     async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
@@ -189,7 +189,7 @@ class ComfyQueue:
         A prompt accepted a moment ago may not run yet; clients cannot see that, so it can be canceled too.
         """
         prompts = await self._under_way(tenant)
-        selected = [prompt for prompt in prompts if not prompt_id or _prompt_id(prompt) == prompt_id]
+        selected = [prompt for prompt in prompts if not prompt_id or prompt.prompt_id == prompt_id]
         if selected:
             first = min(selected, key=lambda each: (each.state is PredictionState.QUEUED, each.id))
             await self._predictions.cancel(first.id, tenant)
@@ -199,7 +199,7 @@ class ComfyQueue:
         transaction = prompt_queue.forget(tenant, prompt_ids, everything=everything)
         await self._services.database.write(transaction)
 
-    async def _under_way(self, tenant: Tenant) -> tuple[Prediction, ...]:
+    async def _under_way(self, tenant: Tenant) -> tuple[prompt_queue.UnfinishedPrompt, ...]:
         return await self._services.database.read(prompt_queue.under_way(tenant))
 
     # -- notifications ---------------------------------------------------------------------------

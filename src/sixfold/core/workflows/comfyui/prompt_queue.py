@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,15 +11,27 @@ from sixfold.core import pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, Value, many, one
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.workflows import PROMPT
 
 _PAGE_ROWS = 200
 
 
-def under_way(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
+class UnfinishedPrompt(NamedTuple):
+    """A prompt that has not ended, without its graph."""
+
+    id: str
+    prompt_id: str
+    state: PredictionState
+
+
+def under_way(tenant: Tenant) -> Transaction[tuple[UnfinishedPrompt, ...]]:
     """Return the prompts that have not ended, oldest first."""
-    rows = yield from many("prompts_under_way", **_of(tenant), limit=_PAGE_ROWS)
-    return tuple(Prediction.from_row(row) for row in rows)
+    rows = yield from many("prompts_under_way_ids", **_of(tenant), limit=_PAGE_ROWS)
+    return tuple(
+        UnfinishedPrompt(row["id"], row["prompt_id"] or row["id"], PredictionState(row["state"]))
+        for row in rows
+    )
 
 
 def count_unfinished(tenant: Tenant) -> Transaction[int]:

@@ -4,6 +4,12 @@ WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' O
   AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
 ORDER BY id LIMIT :limit;
 
+-- name: prompts_under_way_ids | Return ids and states of the rows of `prompts_under_way`.
+SELECT id, state, json_extract(task, '$.inputs.prompt_id') AS prompt_id FROM prediction
+WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
+  AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
+ORDER BY id LIMIT :limit;
+
 -- name: prompts_under_way_sizes | Return the sizes in characters of the rows of `prompts_under_way`.
 SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)

@@ -1,3 +1,9 @@
+-- name: prompts_under_way_ids | Return ids and states of the rows of `prompts_under_way`.
+SELECT id, state, task::json #>> '{inputs,prompt_id}' AS prompt_id FROM prediction
+WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
+  AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
+ORDER BY id LIMIT :limit;
+
 -- name: prompt_named | Return the newest prediction of a model with the prompt id of a client.
 SELECT * FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND (:credential_id = '' OR credential_id = :credential_id)
