@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from sixfold.clients.chat.completions import Completions
 from sixfold.core.gateway.chat import (
     ChatMessage,
     ChatRequest,
+    Event,
     MessageEnd,
     TextPart,
     ToolCallDelta,
@@ -97,7 +98,7 @@ def test_a_response_in_many_pieces_takes_linear_time(kind: str) -> None:
     assert loop_time.cpu_seconds(write, 0.15) < 0.3
 
 
-def test_plain_input_of_a_tool_takes_little_more_memory_than_its_text() -> None:
+def test_plain_input_takes_little_more_memory_than_its_text() -> None:
     text = "x" * 2**20
 
     def read() -> None:
@@ -167,7 +168,7 @@ def test_results_of_ollama_answer_the_first_open_call_that_fits() -> None:
 
 
 async def test_calls_queued_in_a_stream_of_messages_do_not_nest() -> None:
-    async def events() -> Any:
+    async def events() -> AsyncGenerator[Event]:
         for number in range(3_000):
             yield ToolCallStart(number, f"c{number}", "f")
         for number in reversed(range(3_000)):
@@ -216,7 +217,7 @@ async def test_a_large_event_is_masked_in_another_thread(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(StreamMasker, "add", record)
 
-    async def source() -> Any:
+    async def source() -> AsyncGenerator[bytes]:
         yield choice(0)
         yield choice(0, "bob@example.com " * 10_000)
 

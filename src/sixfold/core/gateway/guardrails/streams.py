@@ -329,7 +329,7 @@ async def mask_events(source: AsyncGenerator[Event], kinds: Collection[str]) -> 
             async for event in source:
                 item = PlainEvent(event)
                 size = sum(len(text) for _, text in item.pieces) * masking.COST
-                for output in await PARSER.run_large(size, lambda item=item: list(masker.add(item))):
+                for output in await PARSER.run_large(size, _masked_event, masker, item):
                     yield output
         except SixfoldError:
             for output in masker.end():
@@ -337,6 +337,10 @@ async def mask_events(source: AsyncGenerator[Event], kinds: Collection[str]) -> 
             raise
         for output in masker.end():
             yield output
+
+
+def _masked_event(masker: StreamMasker[Event], event: PlainEvent) -> list[Event]:
+    return list(masker.add(event))
 
 
 class CollectedStream(Generic[T]):
