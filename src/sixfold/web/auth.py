@@ -76,7 +76,7 @@ class Authenticator:
         self._bodies = BodyBudget(
             settings.unauthenticated_body_bytes, "unauthenticated_body", _TOO_MANY_BYTES
         )
-        self._rates = limits.rates(database, "requests", shared=settings.is_shared)
+        self.request_rates = limits.rates(database, "requests", shared=settings.is_shared)
         # Begins the credentials of requests that this process makes for a key; it never leaves the process.
         self._own_prefix = f"{secrets.token_urlsafe(32)}/"
 
@@ -129,7 +129,7 @@ class Authenticator:
         if principal.kind != "operator":
             self._per_account.spend(principal.account_id)
         if principal.scope.rpm is not None and principal.limit_id is not None:
-            await self._rates.spend(principal.limit_id, principal.scope.rpm)
+            await self.request_rates.spend(principal.limit_id, principal.scope.rpm)
 
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
         """Return a `receive` that reads a body before its key is known, within the budget for such bodies."""

@@ -219,6 +219,13 @@ def _until_next(epoch_us: int, unit: str) -> int:
     return max(1, math.ceil((following - moment).total_seconds()))
 
 
+class RateLeft(NamedTuple):
+    """What a key has left of a rate now, and the seconds until it has all of it again."""
+
+    amount: int
+    reset_seconds: float
+
+
 class RateLimits(Protocol):
     """Rate limit per key and minute; a key may use its share at once or spread over the minute."""
 
@@ -228,6 +235,10 @@ class RateLimits(Protocol):
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
         """Count an amount that is known only after the request; it delays later requests."""
+        ...
+
+    async def left(self, key: str, per_minute: int) -> RateLeft:
+        """Return what is left, without counting anything."""
         ...
 
 
@@ -255,6 +266,9 @@ class OwnRates:
     async def add(self, key: str, per_minute: int, amount: int) -> None:
         moment = int(self._clock() * SECOND_US)
         self._set(key, moment, max(self._due.get(key, 0), moment) + _step(per_minute) * amount)
+
+    async def left(self, key: str, per_minute: int) -> RateLeft:
+        return _left(per_minute, self._due.get(key, 0) - int(self._clock() * SECOND_US))
 
     def _set(self, key: str, moment: int, due: int) -> None:
         if len(self._due) >= _MAX_KEYS and key not in self._due:
@@ -294,6 +308,12 @@ class SharedRates:
         cost = _step(per_minute) * amount
         if lease is None or not lease.take(cost):
             await self._count(key, _RateShare(per_minute, cost, 0, self._kind), required=True)
+
+    async def left(self, key: str, per_minute: int) -> RateLeft:
+        row = await self._database.read(one("key_rate_ahead", key_id=key, kind=self._kind), snapshot=False)
+        lease = self._leases.get(key)
+        unused = 0 if lease is None else lease.balance
+        return _left(per_minute, (0 if row is None else int(row["ahead"])) - unused)
 
     async def _count(self, key: str, share: _RateShare, *, required: bool) -> None:
         lease = self._leases.setdefault(key, _RateLease())
@@ -433,6 +453,12 @@ def _share(per_minute: int, amount: int, kind: str) -> _RateShare:
 
 def _step(per_minute: int) -> int:
     return _MINUTE_US // max(per_minute, 1)
+
+
+def _left(per_minute: int, ahead: int) -> RateLeft:
+    step = _step(per_minute)
+    amount = (_MINUTE_US + step // 2 - max(ahead, 0)) // step
+    return RateLeft(max(0, min(amount, per_minute)), max(0, ahead) / SECOND_US)
 
 
 def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> Transaction[_RateCount]:

@@ -80,7 +80,7 @@ class Gateway:
         self.health = attempts.health
         self._attempts = attempts
         self._prices = prices
-        self._limiter = limiter
+        self.token_rates = limiter
         self._route_cache: dict[
             tuple[str, str | None], tuple[float, tuple[tuple[RouteTarget, TokenRates], ...]]
         ] = {}
@@ -209,7 +209,7 @@ class Gateway:
         tpm = principal.scope.tpm
         if tpm is not None and principal.limit_id is not None:
             tokens = chats.estimate(chat) + (chat.max_tokens or 0)
-            await self._limiter.spend(principal.limit_id, tpm, tokens)
+            await self.token_rates.spend(principal.limit_id, tpm, tokens)
 
     async def stream_chat(
         self,
@@ -314,7 +314,7 @@ class Gateway:
             needs = RequestNeeds(request)
         plan = self._plan(needs)
         if request.tpm is not None and request.limit_id is not None:
-            await self._limiter.spend(request.limit_id, request.tpm, plan.input_tokens)
+            await self.token_rates.spend(request.limit_id, request.tpm, plan.input_tokens)
         call = CallRecord(
             id=request.request_id,
             account_id=request.account_id,
@@ -426,7 +426,7 @@ class Gateway:
         booking = self._billing.settle(call, outcome)
         try:
             if request.tpm is not None and request.limit_id is not None:
-                await self._limiter.add(request.limit_id, request.tpm, outcome.usage.output)
+                await self.token_rates.add(request.limit_id, request.tpm, outcome.usage.output)
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
             # The hold of this call was deferred, and the ledger has refused it now.
