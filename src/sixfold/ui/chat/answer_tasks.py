@@ -25,7 +25,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.chat import ChatRequest, MessageEnd, TextDelta
 from sixfold.core.gateway.conversations.chats import ChatStore, ChatTurn
 from sixfold.core.gateway.request_log import CallOutcome
-from sixfold.core.gateway.tools.servers import ToolOutput, Toolset
+from sixfold.core.gateway.tools.servers import INSTRUCTION, MAX_ROUNDS, ToolOutput, Toolset
 from sixfold.ui.chat import commands, messages, tools
 from sixfold.ui.chat.commands import ChatCommand, ImageDrawing, SourceContext
 from sixfold.ui.chat.messages import AnswerDetail, Draft, RequestBuilder
@@ -242,11 +242,11 @@ class AnswerWriter:
 
     async def _complete_with_tools(self, answer: Answer, chat: ChatRequest, toolset: Toolset) -> None:
         """Let the model call tools until it answers, is stopped or has made all the calls it may."""
-        system = f"{chat.system}\n\n{tools.INSTRUCTION}".strip()
+        system = f"{chat.system}\n\n{INSTRUCTION}".strip()
         chat = dataclasses.replace(chat, system=system, tools=toolset.specs)
         parts: list[str] = []
-        for number in range(tools.MAX_ROUNDS):
-            if number == tools.MAX_ROUNDS - 1 or len(parts) >= tools.MAX_CALLS:
+        for number in range(MAX_ROUNDS):
+            if number == MAX_ROUNDS - 1 or len(parts) >= tools.MAX_CALLS:
                 chat = dataclasses.replace(chat, choice="none")
             response = await self._complete(answer, chat, first=not number)
             if answer.stopping or answer.detail.end != "tool" or not response.calls:
