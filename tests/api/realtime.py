@@ -75,10 +75,14 @@ def user_message(text: str) -> Any:
 
 
 @asynccontextmanager
-async def running_realtime(folder: Path, **options: Any) -> AsyncIterator[RealtimeServer]:
-    """Run the gateway with its model servers on a real socket."""
+async def running_realtime(
+    folder: Path, *, send_buffer: int = 0, **options: Any
+) -> AsyncIterator[RealtimeServer]:
+    """Run the gateway with its model servers on a real socket, with a send buffer of so many bytes."""
     async with running_gateway(folder, **options) as gateway:
         with socket.create_server(("127.0.0.1", 0)) as listener:
+            if send_buffer:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             config = uvicorn.Config(
                 gateway.app.asgi,
                 lifespan="off",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -213,9 +214,27 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"type": "session.update", "session": {"max_output_tokens": 5000}},
         "session.max_output_tokens", "4096",
     ),
-    "a tool of a server": (
-        {"type": "session.update", "session": {"tools": [{"type": "mcp", "name": "x"}]}},
-        "session.tools[0].type", "mcp",
+    "a tool server without a name": (
+        {"type": "session.update", "session": {"tools": [{"type": "mcp"}]}},
+        "session.tools[0]", "server_label",
+    ),
+    "a tool server of the client": (
+        {"type": "session.update", "session": {"tools": [
+            {"type": "mcp", "server_label": "x", "server_url": "https://x.example/mcp"}]}},
+        "session.tools[0].server_url", "must be omitted",
+    ),
+    "a tool server with approvals": (
+        {"type": "session.update", "session": {"tools": [{"type": "mcp", "server_label": "x"}]}},
+        "session.tools[0].require_approval", "must be never",
+    ),
+    "a tool server that is not connected": (
+        {"type": "session.update", "session": {"tools": [
+            {"type": "mcp", "server_label": "x", "require_approval": "never"}]}},
+        "tools", "connected by the operator",
+    ),
+    "the other type of a session": (
+        {"type": "session.update", "session": {"type": "transcription"}},
+        "session.type", "intent=transcription",
     ),
     "an item without a type": ({"type": "conversation.item.create", "item": {}}, "item.type", "message"),
     "an item of a strange role": (
@@ -384,8 +403,9 @@ async def test_the_websocket_ends_with_its_key(server: RealtimeServer) -> None:
 async def test_a_session_ends_after_its_maximum_length(
     server: RealtimeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    serve = realtime_connection.RealtimeSocket.serve
-    monkeypatch.setattr(realtime_connection.RealtimeSocket, "serve", lambda self: serve(self, 0.2))
+    begin = realtime_connection.RealtimeSocket.__init__
+    short = functools.partialmethod(begin, seconds=0.2)
+    monkeypatch.setattr(realtime_connection.RealtimeSocket, "__init__", short)
     async with server.connect() as connection:
         error = (await event(connection)).error
         assert (error.code, error.event_id) == ("session_expired", None)

@@ -110,7 +110,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a long validity": ({"expires_after": {"seconds": 7201}}, "expires_after.seconds"),
     "another anchor": ({"expires_after": {"anchor": "used_at"}}, "expires_after.anchor"),
     "no object": ({"session": "x"}, "session"),
-    "transcription": ({"session": {"type": "transcription"}}, "session.type"),
+    "another type": ({"session": {"type": "translation"}}, "session.type"),
+    "a model of transcripts": ({"session": {"type": "transcription", "model": "x"}}, "session.model"),
     "a long model": ({"session": {"model": "x" * 201}}, "model"),
 }
 

@@ -51,7 +51,7 @@ OPENAI: Mapping[str, UnsupportedResource] = {
     "realtime/calls": _Row("Realtime by WebRTC and SIP", "connect a websocket to /v1/realtime?model=…"),
     "realtime/sessions": _Row("The beta of the realtime API", "connect a websocket to /v1/realtime?model=…"),
     "realtime/transcription_sessions": _Row(
-        "Realtime transcription", "POST /v1/audio/transcriptions transcribes recordings"
+        "The beta of realtime transcription", "connect a websocket to /v1/realtime?intent=transcription"
     ),
     "realtime/translations": _Row(
         "Realtime translation", "POST /v1/audio/translations translates recordings"

@@ -15,6 +15,7 @@ from sixfold.core.gateway.realtime.items import (
     ImageContent,
     MessageItem,
     RealtimeItem,
+    ServerCallItem,
     TextContent,
 )
 
@@ -128,11 +129,14 @@ def chat_messages(items: Iterable[RealtimeItem]) -> tuple[ChatMessage, ...]:
         parts = _parts(item, answered)
         if not parts:
             continue
-        is_call = isinstance(item, CallItem)
+        is_call = isinstance(item, CallItem | ServerCallItem)
         is_model = is_call or (isinstance(item, MessageItem) and item.role == "assistant")
         if is_call and messages and messages[-1].role == "assistant":
             parts = (*messages.pop().parts, *parts)
         messages.append(ChatMessage("assistant" if is_model else "user", parts))
+        if isinstance(item, ServerCallItem):
+            output = (TextPart(item.output or ""),)
+            messages.append(ChatMessage("user", (ToolResult(item.id, output, item.failed),)))
     return tuple(messages)
 
 
@@ -146,6 +150,8 @@ def _parts(item: RealtimeItem, answered: set[str]) -> tuple[Part, ...]:
             return (ToolCall(item.call_id, item.name, item.arguments or "{}"),)
         case CallOutputItem() if item.call_id in answered:
             return (ToolResult(item.call_id, (TextPart(item.output),)),)
+        case ServerCallItem() if item.output is not None:
+            return (ToolCall(item.id, item.shown_name, item.arguments or "{}"),)
         case _:
             return ()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sixfold.core.gateway.chat import ImagePart
+from sixfold.core.gateway.chat import ImagePart, ToolSpec
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 MessageRole = Literal["user", "assistant", "system"]
@@ -120,4 +121,39 @@ class CallOutputItem:
         return len(self.output)
 
 
-RealtimeItem = MessageItem | CallItem | CallOutputItem
+@dataclass(slots=True)
+class ServerCallItem:
+    """A call of a tool of an MCP server, which this server runs.
+
+    `shown_name` is the tool's name as the model sees it. `output` is None until the call has ended; `failed`
+    marks an output that is an error.
+    """
+
+    id: str
+    server: str
+    name: str
+    shown_name: str
+    arguments: str = ""
+    output: str | None = None
+    failed: bool = False
+
+    @property
+    def chars(self) -> int:
+        return len(self.name) + len(self.arguments) + len(self.output or "")
+
+
+@dataclass(slots=True)
+class ToolListItem:
+    """The tools of an MCP server, empty until they are known; `size` is their length as JSON."""
+
+    id: str
+    server: str
+    tools: Sequence[ToolSpec] = ()
+    size: int = 0
+
+    @property
+    def chars(self) -> int:
+        return self.size
+
+
+RealtimeItem = MessageItem | CallItem | CallOutputItem | ServerCallItem | ToolListItem

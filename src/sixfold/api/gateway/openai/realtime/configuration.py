@@ -1,9 +1,9 @@
-"""The configuration of a realtime session: defaults, updates and their checks."""
+"""The configuration of a realtime session, or of one that only transcribes: defaults, updates, checks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,17 +14,27 @@ from sixfold.core.gateway.chat import ToolSpec
 from sixfold.core.gateway.realtime.audio import PCM_RATE, Encoding
 
 MAX_OUTPUT_TOKENS = 4096
+TRANSCRIPTION: Final = "transcription"
 _MAX_TOOLS = 128
 _MAX_TEXT = 100_000
+_MAX_LANGUAGES, _MAX_KEYWORDS = 20, 100
 _UNKNOWN = "unknown field `"
 _Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_Language = Annotated[str, Meta(max_length=40)]
 _OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
 # What this server does not have, by its path: the only value that it accepts, and the reason.
 _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("prompt",), "prompt must be null", "this server stores no prompts; send instructions"),
     (("audio", "input", "noise_reduction"), "noise_reduction must be null", "this server filters no audio"),
 )
+# The fields of an MCP server that name another server than one of the operator.
+_REFUSED_OF_SERVERS = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
+# The fields of a session that only transcribes.
+_TRANSCRIPTION_FIELDS: Mapping[str, frozenset[str]] = {
+    "": frozenset({"type", "audio", "include"}),
+    "audio": frozenset({"input"}),
+}
 
 # Milliseconds of silence that end a turn. OpenAI's model waits less after a whole sentence.
 _SILENCE_MS = {"low": 1_500, "medium": 800, "high": 400, "auto": 800}
@@ -74,12 +84,27 @@ class SemanticDetection(Struct, forbid_unknown_fields=True, tag_field="type", ta
         return _SILENCE_MS[self.eagerness]
 
 
-class InputTranscription(Struct, forbid_unknown_fields=True):
-    """The transcription of the user's audio: its model and its language."""
+class InputTranscription(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The transcription of the user's audio: its model and its language. `delay` has no effect."""
 
     model: _Name | None = None
-    language: Annotated[str, Meta(max_length=40)] | None = None
+    language: _Language | None = None
+    languages: Annotated[list[_Language], Meta(max_length=_MAX_LANGUAGES)] | None = None
     prompt: _Text | None = None
+    keywords: Annotated[list[_Name], Meta(max_length=_MAX_KEYWORDS)] | None = None
+    delay: Annotated[str, Meta(max_length=20)] | None = None
+
+    @property
+    def spoken_language(self) -> str:
+        """The language of the audio, empty if it is one of several or unknown."""
+        if self.language is None and self.languages is not None and len(self.languages) == 1:
+            return self.languages[0]
+        return self.language or ""
+
+    @property
+    def hint(self) -> str:
+        """The text that guides a model server: the prompt and the keywords."""
+        return "\n".join(filter(None, (self.prompt, ", ".join(self.keywords or ()))))
 
 
 class AudioInput(Struct, forbid_unknown_fields=True):
@@ -114,13 +139,42 @@ class SessionAudio(Struct, forbid_unknown_fields=True):
     output: AudioOutput = msgspec.field(default_factory=AudioOutput)
 
 
-class FunctionTool(Struct, forbid_unknown_fields=True):
+class FunctionTool(Struct, forbid_unknown_fields=True, tag_field="type", tag="function"):
     """A function that the model may call."""
 
     name: _Name
-    type: Literal["function"] = "function"
     description: _Text = ""
     parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class ToolNames(Struct, forbid_unknown_fields=True):
+    """The tools of a server that the model may call."""
+
+    tool_names: Annotated[list[_Name], Meta(max_length=_MAX_TOOLS)]
+
+
+class ServerTools(Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="mcp"):
+    """The tools of an MCP server that the operator has connected, by its name in `server_label`.
+
+    The server calls them; the fields of `_REFUSED_OF_SERVERS` must be omitted.
+    """
+
+    server_label: _Name
+    require_approval: Any = None
+    allowed_tools: Annotated[list[_Name], Meta(max_length=_MAX_TOOLS)] | ToolNames | None = None
+    server_description: _Text | None = None
+    server_url: Any = None
+    connector_id: Any = None
+    tunnel_id: Any = None
+    authorization: Any = None
+    headers: Any = None
+
+    @property
+    def tool_names(self) -> frozenset[str] | None:
+        """The names of the tools that may be called, None for all."""
+        allowed = self.allowed_tools
+        names = allowed.tool_names if isinstance(allowed, ToolNames) else allowed
+        return None if names is None else frozenset(names)
 
 
 class FunctionChoice(Struct, forbid_unknown_fields=True):
@@ -143,8 +197,8 @@ class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
         msgspec.field(default_factory=lambda: ["audio"])
     )
     instructions: _Text = ""
-    tools: Annotated[list[FunctionTool], Meta(max_length=_MAX_TOOLS)] = msgspec.field(
-        default_factory=list[FunctionTool]
+    tools: Annotated[list[FunctionTool | ServerTools], Meta(max_length=_MAX_TOOLS)] = msgspec.field(
+        default_factory=list[FunctionTool | ServerTools]
     )
     tool_choice: Literal["auto", "none", "required"] | FunctionChoice = "auto"
     max_output_tokens: _OutputTokens = "inf"
@@ -165,7 +219,14 @@ class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def tool_specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in self.tools)
+        """The functions of the client."""
+        functions = [tool for tool in self.tools if isinstance(tool, FunctionTool)]
+        return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in functions)
+
+    @property
+    def server_tools(self) -> tuple[ServerTools, ...]:
+        """The tools of MCP servers."""
+        return tuple(tool for tool in self.tools if isinstance(tool, ServerTools))
 
     @property
     def speaks(self) -> bool:
@@ -177,20 +238,44 @@ class SessionConfiguration(ResponseDefaults, kw_only=True):
     """What `session.update` changes. `tracing`, `truncation` and `include` are accepted without an effect."""
 
     model: str
-    type: Literal["realtime"] = "realtime"
+    type: Literal["realtime", "transcription"] = "realtime"
     audio: SessionAudio = msgspec.field(default_factory=SessionAudio)
     tracing: Any = None
     truncation: Any = "disabled"
     include: Any = None
 
+    @property
+    def only_transcribes(self) -> bool:
+        """Whether the session has no responses."""
+        return self.type == TRANSCRIPTION
+
+    @property
+    def object_type(self) -> str:
+        """The field `object` of the session."""
+        return "realtime.transcription_session" if self.only_transcribes else "realtime.session"
+
 
 def initial(model: str) -> SessionConfiguration:
-    """Return the configuration of a new session."""
+    """Return the configuration of a new session with responses of a chat model."""
     return SessionConfiguration(model=model)
+
+
+def initial_transcription(model: str) -> SessionConfiguration:
+    """Return the configuration of a new session that only transcribes; the model may be empty."""
+    audio = SessionAudio(input=AudioInput(transcription=InputTranscription(model or None)))
+    return SessionConfiguration(model="", type=TRANSCRIPTION, audio=audio)
 
 
 def updated(configuration: SessionConfiguration, changes: Mapping[str, Any]) -> SessionConfiguration:
     """Return a configuration with the fields of `session.update`; raises `InvalidRequest`."""
+    if changes.get("type", configuration.type) != configuration.type:
+        raise InvalidRequest(
+            f"The type of this session is {configuration.type}: connect with intent=transcription in the "
+            "query for transcripts only, and without it for responses",
+            param="session.type",
+        )
+    if configuration.only_transcribes:
+        _check_transcription(changes)
     changes = {**changes, "tracing": None, "truncation": "disabled", "include": None}
     if changes.get("model", configuration.model) != configuration.model:
         raise InvalidRequest(
@@ -214,7 +299,29 @@ def for_response(configuration: SessionConfiguration, changes: Mapping[str, Any]
 
 def document(configuration: SessionConfiguration) -> dict[str, Any]:
     """Return the fields of a session as a client reads them."""
+    fields = _fields(configuration)
+    if configuration.only_transcribes:
+        return {"type": configuration.type, "audio": {"input": fields["audio"]["input"]}, "include": None}
+    return fields
+
+
+def _fields(configuration: SessionConfiguration) -> dict[str, Any]:
     return cast("dict[str, Any]", msgspec.to_builtins(configuration))
+
+
+def _check_transcription(changes: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for fields that a session without responses does not have."""
+    for path, known in _TRANSCRIPTION_FIELDS.items():
+        fields = changes.get(path) if path else changes
+        for name in cast("Mapping[str, Any]", fields) if isinstance(fields, Mapping) else ():
+            if name not in known:
+                param = ".".join(filter(None, ("session", path, name[:40])))
+                raise InvalidRequest(f"Unknown parameter of a transcription session: '{param}'", param=param)
+    audio_input = _value_at(changes, ("audio", "input"))
+    fields = cast("Mapping[str, Any]", audio_input) if isinstance(audio_input, Mapping) else {}
+    if fields.get("transcription", ()) is None:
+        param = "session.audio.input.transcription"
+        raise InvalidRequest(f"{param} must be an object in a transcription session", param=param)
 
 
 def _converted(
@@ -225,11 +332,46 @@ def _converted(
     for path, problem, reason in _REFUSED:
         if _value_at(changes, path) is not None:
             raise InvalidRequest(f"{root}.{problem}: {reason}", param=".".join((root, *path)))
-    merged = _merged(document(configuration), changes)
+    merged = _merged(_fields(configuration), changes)
+    if isinstance(merged["tools"], list):
+        merged["tools"] = [_typed(tool) for tool in cast("list[Any]", merged["tools"])]
     try:
-        return msgspec.convert(merged, SessionConfiguration)
+        changed = msgspec.convert(merged, SessionConfiguration)
     except msgspec.ValidationError as error:
         raise _problem(str(error), root) from error
+    _check_servers(changed, root)
+    return changed
+
+
+def _typed(tool: Any) -> Any:
+    """Return a tool with its type, which may be omitted for functions."""
+    return {"type": "function", **cast("dict[str, Any]", tool)} if isinstance(tool, dict) else tool
+
+
+def _check_servers(configuration: SessionConfiguration, root: str) -> None:
+    """Raise `InvalidRequest` for servers other than the operator's, for approvals and repeated names."""
+    labels: set[str] = set()
+    for index, tool in enumerate(configuration.tools):
+        if not isinstance(tool, ServerTools):
+            continue
+        path = f"{root}.tools[{index}]"
+        for name in _REFUSED_OF_SERVERS:
+            if getattr(tool, name) is not None:
+                raise InvalidRequest(
+                    f"{path}.{name} must be omitted: server_label names a tool server of the operator",
+                    param=f"{path}.{name}",
+                )
+        if tool.require_approval != "never":
+            raise InvalidRequest(
+                f"{path}.require_approval must be never: this server asks for no approvals",
+                param=f"{path}.require_approval",
+            )
+        if tool.server_label in labels:
+            raise InvalidRequest(
+                f"{path}.server_label must be used once (got {tool.server_label!r} again)",
+                param=f"{path}.server_label",
+            )
+        labels.add(tool.server_label)
 
 
 def _merged(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

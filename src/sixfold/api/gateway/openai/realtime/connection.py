@@ -58,27 +58,33 @@ class RealtimeSocket:
     """Serves one websocket until it is closed."""
 
     def __init__(
-        self, websocket: WebSocket, services: RealtimeServices, configuration: SessionConfiguration
+        self,
+        websocket: WebSocket,
+        services: RealtimeServices,
+        configuration: SessionConfiguration,
+        seconds: float = SESSION_SECONDS,
     ) -> None:
         self._websocket = websocket
+        self._seconds = seconds
         self._services = services
         self._tasks: set[asyncio.Task[None]] = set()
         self._sending = asyncio.Lock()
         self._closed = False
         self._crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pace = EventPace(EVENTS_PER_SECOND, _BURST)
-        self._session = RealtimeSession(configuration, services, self.send, self._track)
+        expires_at = int(time.time() + seconds)
+        self._session = RealtimeSession(configuration, services, self.send, self._track, expires_at)
 
-    async def serve(self, seconds: float = SESSION_SECONDS) -> None:
+    async def serve(self) -> None:
         """Serve until the client disconnects, the server shuts down or the session expires."""
         receiving = asyncio.create_task(self._receive())
         draining = asyncio.create_task(self._services.wait_drain())
         try:
-            await self._session.begin(int(time.time() + seconds))
+            await self._session.begin()
             ends = {receiving, draining, self._crashed}
-            done, _ = await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(ends, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                minutes = round(seconds / 60)
+                minutes = round(self._seconds / 60)
                 await self._end(
                     SessionExpired(f"A session lasts at most {minutes} minutes: connect again"), NORMAL
                 )

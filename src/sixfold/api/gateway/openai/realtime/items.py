@@ -18,7 +18,9 @@ from sixfold.core.gateway.realtime.items import (
     MessageItem,
     MessageRole,
     RealtimeItem,
+    ServerCallItem,
     TextContent,
+    ToolListItem,
 )
 
 _MAX_ID = 64
@@ -123,6 +125,8 @@ def _text(item: Mapping[str, Any], field: str, name: str, default: str | None = 
 
 def render(item: RealtimeItem) -> dict[str, Any]:
     """Return an item as server events contain it."""
+    if isinstance(item, ServerCallItem | ToolListItem):
+        return _rendered_of_server(item)
     shared = {"id": item.id, "object": "realtime.item", "status": item.status}
     match item:
         case MessageItem():
@@ -134,6 +138,26 @@ def render(item: RealtimeItem) -> dict[str, Any]:
         case CallOutputItem():
             output = {"call_id": item.call_id, "output": item.output}
             return {**shared, "type": "function_call_output", **output}
+
+
+def _rendered_of_server(item: ServerCallItem | ToolListItem) -> dict[str, Any]:
+    shared = {"id": item.id, "object": "realtime.item", "server_label": item.server}
+    if isinstance(item, ToolListItem):
+        tools = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+            for tool in item.tools
+        ]
+        return {**shared, "type": "mcp_list_tools", "tools": tools}
+    failure = {"type": "tool_execution_error", "message": item.output} if item.failed else None
+    return {
+        **shared,
+        "type": "mcp_call",
+        "name": item.name,
+        "arguments": item.arguments,
+        "output": None if item.failed else item.output,
+        "error": failure,
+        "approval_request_id": None,
+    }
 
 
 def _rendered(part: ContentPart, role: MessageRole) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from sixfold.core.gateway.realtime.items import (
     CallItem,
     MessageItem,
     RealtimeItem,
+    ServerCallItem,
     TextContent,
 )
+from sixfold.core.gateway.tools.servers import ServerTool, ToolOutput
 
 # Characters of the texts and arguments of one response, which each event of the chat copies.
 MAX_CHARS: Final = 2**20
@@ -29,25 +31,32 @@ class EventSender(Protocol):
 
 
 class RealtimeOutput:
-    """Writes the items of one response: a message, and calls of functions.
+    """Writes the items of one response: a message, and calls of functions and of tools of servers.
 
-    `conversation` is None for a response outside of the conversation.
+    `conversation` is None for a response outside of the conversation. `server_tools` are by the names that
+    the model sees.
     """
 
     def __init__(
         self, response_id: str, send: EventSender, conversation: RealtimeConversation | None, *, speaks: bool
     ) -> None:
         self.items: list[RealtimeItem] = []
+        self.server_tools: Mapping[str, ServerTool] = {}
         self._response_id = response_id
         self._send = send
         self._conversation = conversation
         self._speaks = speaks
         self._message: MessageItem | None = None
         # Open calls by their number in the chat.
-        self._calls: dict[int, CallItem] = {}
+        self._calls: dict[int, CallItem | ServerCallItem] = {}
         # The index of each item by its id.
         self._indexes: dict[str, int] = {}
         self._chars = 0
+
+    @property
+    def open_server_calls(self) -> list[ServerCallItem]:
+        """The calls of tools of servers that have not ended."""
+        return [call for call in self._calls.values() if isinstance(call, ServerCallItem)]
 
     @property
     def spoken_ms(self) -> int:
@@ -67,18 +76,13 @@ class RealtimeOutput:
                 await self._write_text(event.text)
             case ToolCallStart():
                 await self._close_message("completed")
-                call = CallItem(items.new_id(), event.id or ids.new("call"), event.name, status="in_progress")
-                self._calls[event.number] = call
+                call = self._calls[event.number] = self._new_call(event)
                 await self._begin(call)
             case ToolCallDelta() if event.text:
                 call = self._calls[event.number]
                 call.arguments += event.text
-                await self._send(
-                    "response.function_call_arguments.delta",
-                    **self._place(call),
-                    call_id=call.call_id,
-                    delta=event.text,
-                )
+                kind, names = _arguments_event(call, "delta")
+                await self._send(kind, **self._place(call), **names, delta=event.text)
             case _:
                 pass
 
@@ -96,12 +100,40 @@ class RealtimeOutput:
         status = "completed" if complete else "incomplete"
         await self._close_message(status)
         for call in tuple(self._calls.values()):
-            call.status = status
-            call.arguments = call.arguments or "{}"
-            names = {"call_id": call.call_id, "name": call.name, "arguments": call.arguments}
-            await self._send("response.function_call_arguments.done", **self._place(call), **names)
+            if isinstance(call, CallItem):
+                call.status = status
+                await self._end_arguments(call)
+            else:
+                call.output, call.failed = "The response ended before the call", True
             await self._end(call)
         self._calls.clear()
+
+    async def begin_server_call(self, call: ServerCallItem) -> None:
+        """Announce that a tool of a server is called."""
+        await self._close_message("completed")
+        await self._end_arguments(call)
+        await self._send("response.mcp_call.in_progress", **self._place(call, with_response=False))
+
+    async def end_server_call(self, call: ServerCallItem, output: ToolOutput) -> None:
+        """Add the output of a call and end it."""
+        call.output, call.failed = output.text, output.failed
+        kind = "failed" if output.failed else "completed"
+        await self._send(f"response.mcp_call.{kind}", **self._place(call, with_response=False))
+        await self._end(call)
+        self._calls = {number: other for number, other in self._calls.items() if other is not call}
+
+    def _new_call(self, event: ToolCallStart) -> CallItem | ServerCallItem:
+        tool = self.server_tools.get(event.name)
+        if tool is not None:
+            return ServerCallItem(items.new_id(), tool.server, tool.spec.name, event.name)
+        return CallItem(items.new_id(), event.id or ids.new("call"), event.name, status="in_progress")
+
+    async def _end_arguments(self, call: CallItem | ServerCallItem) -> None:
+        call.arguments = call.arguments or "{}"
+        kind, names = _arguments_event(call, "done")
+        if isinstance(call, CallItem):
+            names |= {"name": call.name}
+        await self._send(kind, **self._place(call), **names, arguments=call.arguments)
 
     async def _write_text(self, text: str) -> None:
         message = self._message
@@ -156,8 +188,16 @@ class RealtimeOutput:
     def _position(self, item: RealtimeItem) -> dict[str, Any]:
         return {"response_id": self._response_id, "output_index": self._indexes[item.id]}
 
-    def _place(self, item: RealtimeItem) -> dict[str, Any]:
-        return {**self._position(item), "item_id": item.id}
+    def _place(self, item: RealtimeItem, *, with_response: bool = True) -> dict[str, Any]:
+        place = {**self._position(item), "item_id": item.id}
+        return place if with_response else {name: place[name] for name in ("output_index", "item_id")}
+
+
+def _arguments_event(call: CallItem | ServerCallItem, stage: str) -> tuple[str, dict[str, Any]]:
+    """Return the type of an event about the arguments of a call, and the fields that name the call."""
+    if isinstance(call, CallItem):
+        return f"response.function_call_arguments.{stage}", {"call_id": call.call_id}
+    return f"response.mcp_call_arguments.{stage}", {}
 
 
 def _part(part: Any) -> Mapping[str, Any]:

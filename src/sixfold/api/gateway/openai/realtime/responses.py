@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sixfold import errors
@@ -28,10 +28,12 @@ from sixfold.core.gateway.chat import (
     ToolCallStart,
 )
 from sixfold.core.gateway.realtime.conversation import RealtimeConversation, chat_messages, system_text
-from sixfold.core.gateway.realtime.items import RealtimeItem
+from sixfold.core.gateway.realtime.items import CallItem, RealtimeItem, ServerCallItem
+from sixfold.core.gateway.tools.servers import INSTRUCTION, MAX_ROUNDS, ToolOutput, Toolset
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 CancelReason = Literal["client_cancelled", "turn_detected"]
+_MAX_SERVER_CALLS = 24
 # Why a response is incomplete, by the end of its chat.
 _INCOMPLETE: Mapping[Stop, str] = {"length": "max_output_tokens", "filter": "content_filter"}
 
@@ -51,6 +53,8 @@ class ResponseRequest:
     input: tuple[RealtimeItem, ...] | None = None
     metadata: Mapping[str, str] | None = None
     event_id: str | None = None
+    # The number of responses before this one that called tools of servers.
+    rounds: int = 0
 
 
 class ResponseRun:
@@ -71,6 +75,7 @@ class ResponseRun:
             self._speech = SpeechWriter(services, self._output, request.configuration.audio.output)
         self._usage: TokenUsage | None = None
         self._cancel_reason: CancelReason | None = None
+        self._is_completed = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -83,10 +88,24 @@ class ResponseRun:
         """Whether its output is added to the conversation."""
         return self._request.conversation is not None
 
+    @property
+    def next_request(self) -> ResponseRequest | None:
+        """The request of the response to the outputs of tools of servers; None if there is none.
+
+        A function of the client has to be answered first.
+        """
+        output, request = self._output.items, self._request
+        has_outputs = any(isinstance(item, ServerCallItem) for item in output)
+        is_last = not self._is_completed or request.rounds >= MAX_ROUNDS - 1
+        if is_last or not has_outputs or any(isinstance(item, CallItem) for item in output):
+            return None
+        history = None if request.input is None else (*request.input, *output)
+        return replace(request, input=history, rounds=request.rounds + 1, event_id=None)
+
     async def start(self) -> asyncio.Task[None]:
         """Announce the response and begin it in a task of its own."""
         await self._send("response.created", response=self._document("in_progress", None))
-        await self._send("rate_limits.updated", rate_limits=[])
+        await self._send("rate_limits.updated", rate_limits=await self._services.rate_limits())
         self._task = asyncio.create_task(self._run(), name=self.id)
         # A task that is canceled before its first step does not run at all.
         await asyncio.sleep(0)
@@ -107,6 +126,7 @@ class ResponseRun:
                 if self._speech is not None:
                     await self._speech.abandon()
             await self._output.close(complete=stop not in _INCOMPLETE)
+            self._is_completed = stop not in _INCOMPLETE
             await self._finish(_INCOMPLETE.get(stop))
         except errors.SixfoldError as error:
             await self._fail(error)
@@ -119,14 +139,34 @@ class ResponseRun:
 
     async def _stream(self) -> Stop:
         """Write the chat as output; return why it ended."""
-        end = MessageEnd("end", NOTHING)
         if self._speech is not None:
             # A missing engine must not cost a chat.
             self._services.check_speech(self._request.configuration.audio.output)
         await self._request.transcriptions.complete(self._history)
+        async with self._services.open_tools(self._request.configuration) as toolset:
+            if toolset is not None:
+                self._output.server_tools = toolset.tools
+            stop = await self._stream_chat(toolset)
+            if toolset is not None:
+                await self._call_tools(toolset)
+        return stop
+
+    async def _call_tools(self, toolset: Toolset) -> None:
+        """Run the calls of tools of servers."""
+        for number, call in enumerate(self._output.open_server_calls):
+            await self._output.begin_server_call(call)
+            if number < _MAX_SERVER_CALLS:
+                output = await toolset.call(self.request_id, call.shown_name, call.arguments)
+            else:
+                text = f"A response may call {_MAX_SERVER_CALLS} tools of servers."
+                output = ToolOutput(text, failed=True)
+            await self._output.end_server_call(call, output)
+
+    async def _stream_chat(self, toolset: Toolset | None) -> Stop:
+        end = MessageEnd("end", NOTHING)
         settings = self._request.configuration
         async with self._services.stream_chat(
-            self.request_id, self._chat_request(), settings.model, speaks=settings.speaks
+            self.request_id, self._chat_request(toolset), settings.model, speaks=settings.speaks
         ) as stream:
             try:
                 async with contextlib.aclosing(stream.events()) as events:
@@ -157,7 +197,7 @@ class ResponseRun:
         request = self._request
         return request.history.items if request.input is None else request.input
 
-    def _chat_request(self) -> ChatRequest:
+    def _chat_request(self, toolset: Toolset | None) -> ChatRequest:
         configuration = self._request.configuration
         history = self._history
         messages, system = chat_messages(history), system_text(history, configuration.instructions)
@@ -166,12 +206,17 @@ class ResponseRun:
                 raise errors.InvalidInput.of("response", "The conversation is empty: create an item first")
             # Some model servers require a message.
             messages, system = (ChatMessage("user", (TextPart(system),)),), ""
-        reasoning = configuration.reasoning
+        reasoning, choice, tools = configuration.reasoning, configuration.choice, configuration.tool_specs
+        if toolset is not None:
+            system = f"{system}\n\n{INSTRUCTION}".strip()
+            tools += toolset.specs
+            # A model that always calls tools would never end.
+            choice = "none" if self._request.rounds >= MAX_ROUNDS - 1 else choice
         return ChatRequest(
             messages=messages,
             system=system,
-            tools=configuration.tool_specs,
-            choice=configuration.choice,
+            tools=tools,
+            choice=choice,
             parallel=configuration.parallel_tool_calls,
             max_tokens=configuration.max_tokens,
             effort=(reasoning.effort or "") if reasoning is not None else "",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from starlette.requests import Request
@@ -20,7 +21,12 @@ from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.realtime import configuration
 from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
 from sixfold.api.gateway.openai.realtime.connection import MAX_EVENT_BYTES, RealtimeSocket
-from sixfold.api.gateway.openai.realtime.services import DEFAULT, RealtimeParts, RealtimeServices
+from sixfold.api.gateway.openai.realtime.services import (
+    DEFAULT,
+    OPENAI_NAMES,
+    RealtimeParts,
+    RealtimeServices,
+)
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import Credential, CredentialEnded, current
@@ -51,7 +57,7 @@ class SecretSessionSchema(TypedDict):
     id: str
     object: str
     type: str
-    model: str
+    model: NotRequired[str]
     output_modalities: NotRequired[list[str]]
 
 
@@ -90,13 +96,13 @@ class RealtimeRoutes:
         body = await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
         seconds = _validity(configuration.mapping(body, "expires_after"))
         session = dict(configuration.mapping(body, "session"))
-        settings = _settings(session, DEFAULT)
+        settings = _settings(session, {})
         if principal.key_id is None:
             raise errors.BadRequest("A client secret needs an API key: send one that is not the server's own")
         created_at = await self._services.database.read(now())
         expires_at = created_at // SECOND_US + seconds
         value = self._services.client_secrets.close(principal.key_id, expires_at * SECOND_US, session)
-        shared = {"id": ids.new("sess"), "object": "realtime.session"}
+        shared = {"id": ids.new("sess"), "object": settings.object_type}
         document = {**shared, **configuration.document(settings)}
         return responses.json(
             {"value": value, "expires_at": expires_at, "session": document},
@@ -108,7 +114,9 @@ class RealtimeRoutes:
         try:
             caller = await self._enter(websocket)
             self._services.admission.websockets.hold(websocket.scope, caller.principal.account_id)
-            settings = _settings(caller.session, websocket.query_params.get("model") or DEFAULT)
+            settings = _settings(caller.session, websocket.query_params)
+            services = RealtimeServices(self._services, self._parts, caller.principal.key_id or "")
+            services.check_transcription(settings.audio.input.transcription)
         except errors.SixfoldError as error:
             await _deny(websocket, error)
             return
@@ -117,7 +125,6 @@ class RealtimeRoutes:
         set_message_bytes = websocket.scope.get(SET_MESSAGE_BYTES)
         if set_message_bytes is not None:
             set_message_bytes(MAX_EVENT_BYTES)
-        services = RealtimeServices(self._services, self._parts, caller.principal.key_id or "")
         socket = RealtimeSocket(websocket, services, settings)
         try:
             with self._services.connections.during(current()):
@@ -140,12 +147,16 @@ class RealtimeRoutes:
         return _Caller(await authenticator.key(authenticator.delegate(secret.key_id)), secret.session)
 
 
-def _settings(session: dict[str, Any], model: str) -> SessionConfiguration:
-    """Return the configuration of a session, whose model is that of a client secret if it names one."""
-    name = session.get("model") or model
+def _settings(session: dict[str, Any], query: Mapping[str, str]) -> SessionConfiguration:
+    """Return the configuration of a session; what a client secret has replaces the query of the URL."""
+    name = session.get("model") or query.get("model") or ""
     if not isinstance(name, str) or len(name) > _MAX_MODEL:
         raise InvalidRequest(f"model must be a string of up to {_MAX_MODEL} characters", param="model")
-    return configuration.updated(configuration.initial(name), session)
+    if session.get("type", query.get("intent")) == configuration.TRANSCRIPTION:
+        # Clients name a realtime model too, which does not transcribe.
+        model = "" if name.startswith(OPENAI_NAMES) else name
+        return configuration.updated(configuration.initial_transcription(model), session)
+    return configuration.updated(configuration.initial(name or DEFAULT), session)
 
 
 def _validity(expires_after: Any) -> int:

@@ -13,9 +13,14 @@ from sixfold import errors
 from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.api.gateway.openai.audio.routes import SPEECH, TRANSCRIPTION, recording_call, voice_name
+from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
 from sixfold.api.gateway.openai.passthrough import UpstreamPassthrough
-from sixfold.api.gateway.openai.realtime.configuration import AudioOutput, InputTranscription
+from sixfold.api.gateway.openai.realtime.configuration import (
+    AudioOutput,
+    InputTranscription,
+    SessionConfiguration,
+)
 from sixfold.core import ids
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
@@ -23,6 +28,7 @@ from sixfold.core.gateway.realtime import audio
 from sixfold.core.gateway.realtime.input_audio import AudioMemory, session_memory
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.gateway.tools.servers import Toolset
 from sixfold.web import admission
 from sixfold.web.bodies import BodyFields, FormPart
 from sixfold.web.services import WebServices
@@ -31,7 +37,7 @@ _ENDPOINT, _TRANSCRIPTIONS = "realtime", "transcriptions"
 # The client's name of the input of transcriptions.
 _AUDIO_NAMES = {"audio_url": "audio"}
 # OpenAI's names of realtime models, which the default chat model replaces if no server has them.
-_OPENAI_NAMES = ("gpt-realtime", "gpt-4o-realtime", "gpt-4o-mini-realtime", "gpt-audio")
+OPENAI_NAMES = ("gpt-realtime", "gpt-4o-realtime", "gpt-4o-mini-realtime", "gpt-audio")
 DEFAULT = "default"
 
 
@@ -64,7 +70,8 @@ class RealtimeServices:
         self._jobs = parts.jobs
         self._forwarding = parts.forwarding
         self.memory = session_memory(parts.memory)
-        self._credential = f"Bearer {services.authenticator.delegate(key_id)}".encode()
+        self._key = services.authenticator.delegate(key_id)
+        self._credential = f"Bearer {self._key}".encode()
 
     async def wait_drain(self) -> None:
         """Wait until the server shuts down."""
@@ -110,9 +117,9 @@ class RealtimeServices:
         (prediction,) = (await self._jobs.run(job)).predictions
         return await self._jobs.data(prediction)
 
-    def check_transcription(self, settings: InputTranscription) -> None:
+    def check_transcription(self, settings: InputTranscription | None) -> None:
         """Raise `UnknownModel` if no engine and no model server transcribes with this model."""
-        if not self._forwarding.serves(_TRANSCRIPTIONS, settings.model):
+        if settings is not None and not self._forwarding.serves(_TRANSCRIPTIONS, settings.model):
             media_jobs.resolve_model(TRANSCRIPTION, settings.model)
 
     async def transcribe(self, pcm: bytes, rate: int, settings: InputTranscription) -> Transcript:
@@ -123,7 +130,7 @@ class RealtimeServices:
             return await self._forward(principal, recording, seconds, settings)
         model = media_jobs.resolve_model(TRANSCRIPTION, settings.model)
         source = await self._jobs.receive("audio", "audio", recording)
-        inputs = {"audio_url": source.blob, "language": settings.language or ""}
+        inputs = {"audio_url": source.blob, "language": settings.spoken_language}
         job = MediaJobRequest(
             principal, ids.new("req"), model, inputs, sources={"audio_url": source}, input_names=_AUDIO_NAMES
         )
@@ -134,7 +141,7 @@ class RealtimeServices:
         self, principal: Principal, recording: bytes, seconds: float, settings: InputTranscription
     ) -> Transcript:
         """Return the transcript of a model server."""
-        values = {"model": settings.model, "language": settings.language, "prompt": settings.prompt}
+        values = {"model": settings.model, "language": settings.spoken_language, "prompt": settings.hint}
         texts = {name: value for name, value in values.items() if value}
         parts = [FormPart(name, text.encode()) for name, text in texts.items()]
         parts.append(FormPart("file", recording, "audio.wav", "audio/wav"))
@@ -146,6 +153,55 @@ class RealtimeServices:
         except msgspec.MsgspecError as error:
             raise errors.EngineFailed("The model server returned no transcript") from error
         return Transcript(text, round(seconds, 3))
+
+    async def check_tools(self, settings: SessionConfiguration) -> None:
+        """Raise `InvalidRequest` for a tool server that the operator has not connected for this account."""
+        if settings.server_tools:
+            self._check_tools(await self._services.authenticator.find(self._key), settings)
+
+    @asynccontextmanager
+    async def open_tools(self, settings: SessionConfiguration) -> AsyncGenerator[Toolset | None]:
+        """Open the tool servers of a session, None without any; raises what `ToolServers.toolset` raises."""
+        if not settings.server_tools:
+            yield None
+            return
+        principal = await self._services.authenticator.find(self._key)
+        self._check_tools(principal, settings)
+        names = {tools.server_label: tools.tool_names for tools in settings.server_tools}
+        async with self._services.tool_servers.toolset(principal, tuple(names)) as toolset:
+            toolset.restrict(names)
+            yield toolset
+
+    def _check_tools(self, principal: Principal, settings: SessionConfiguration) -> None:
+        allowed = self._services.tool_servers.names(principal)
+        for tools in settings.server_tools:
+            if tools.server_label not in allowed:
+                names = f"one of {', '.join(allowed)}" if allowed else "connected by the operator first"
+                message = f"The tool server {tools.server_label[:40]!r} is not available: it must be {names}"
+                raise InvalidRequest(message, param="tools")
+
+    async def rate_limits(self) -> list[dict[str, Any]]:
+        """Return the limits of the key and what is left of them, as in `rate_limits.updated`."""
+        authenticator = self._services.authenticator
+        try:
+            principal = await authenticator.find(self._key)
+            scope, limit_id = principal.scope, principal.limit_id or ""
+            rows = (
+                ("requests", scope.rpm, authenticator.request_rates),
+                ("tokens", scope.tpm, self._services.gateway.token_rates),
+            )
+            left = [
+                (name, limit, await rates.left(limit_id, limit))
+                for name, limit, rates in rows
+                if limit is not None and limit_id
+            ]
+        except errors.SixfoldError:
+            # The chat that follows reports it.
+            return []
+        return [
+            {"name": name, "limit": limit, "remaining": rest.amount, "reset_seconds": rest.reset_seconds}
+            for name, limit, rest in left
+        ]
 
     async def _principal(self) -> Principal:
         """Return the key as it is now, and count a request of it."""
@@ -159,7 +215,7 @@ def _speech_inputs(text: str, settings: AudioOutput) -> dict[str, Any]:
 
 def chat_model(router: ModelRouter, name: str) -> str:
     """Return the chat model for a name: the default one for a name of OpenAI that no server has."""
-    if name.startswith(_OPENAI_NAMES):
+    if name.startswith(OPENAI_NAMES):
         try:
             router.resolve_chat(name)
         except errors.SixfoldError:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.realtime import configuration, items
-from sixfold.api.gateway.openai.realtime.configuration import SessionConfiguration
+from sixfold.api.gateway.openai.realtime import configuration, items, tool_lists
+from sixfold.api.gateway.openai.realtime.configuration import ServerTools, SessionConfiguration
 from sixfold.api.gateway.openai.realtime.input_audio import InputAudio
 from sixfold.api.gateway.openai.realtime.output import EventSender
 from sixfold.api.gateway.openai.realtime.responses import ResponseRequest, ResponseRun
@@ -40,7 +42,10 @@ class NoActiveResponse(InvalidRequest):
 
 
 class RealtimeSession:
-    """Handles the events of a client; `track` watches a task of the session."""
+    """Handles the events of a client; `track` watches a task of the session.
+
+    The session ends at `expires_at`, in seconds since the epoch.
+    """
 
     def __init__(
         self,
@@ -48,8 +53,10 @@ class RealtimeSession:
         services: RealtimeServices,
         send: EventSender,
         track: Callable[[asyncio.Task[None]], None],
+        expires_at: int,
     ) -> None:
         self.id = ids.new("sess")
+        self._expires_at = expires_at
         self._configuration = initial
         self._services = services
         self._send = send
@@ -61,23 +68,26 @@ class RealtimeSession:
         self._is_closed = False
         self._conversation_id = ids.new("conv")
         self._runs: dict[str, ResponseRun] = {}
-        self._handlers: Mapping[str, Callable[[Event], Awaitable[None]]] = {
+        self._handlers: dict[str, Callable[[Event], Awaitable[None]]] = {
             "session.update": self._update,
             "input_audio_buffer.append": self._audio.append,
             "input_audio_buffer.commit": self._audio.commit,
             "input_audio_buffer.clear": self._audio.clear,
-            "conversation.item.create": self._create_item,
-            "conversation.item.retrieve": self._retrieve_item,
-            "conversation.item.delete": self._delete_item,
-            "conversation.item.truncate": self._truncate_item,
-            "response.create": self._create_response,
-            "response.cancel": self._cancel_response,
         }
+        if not initial.only_transcribes:
+            self._handlers |= {
+                "conversation.item.create": self._create_item,
+                "conversation.item.retrieve": self._retrieve_item,
+                "conversation.item.delete": self._delete_item,
+                "conversation.item.truncate": self._truncate_item,
+                "response.create": self._create_response,
+                "response.cancel": self._cancel_response,
+            }
 
-    async def begin(self, expires_at: int) -> None:
-        """Announce the session, which ends at `expires_at` in seconds since the epoch."""
-        self._expires_at = expires_at
+    async def begin(self) -> None:
+        """Announce the session."""
         await self._send("session.created", session=self._document())
+        self._list_tools(())
 
     async def handle(self, event: Event) -> None:
         """Handle one event of the client; raises `SixfoldError`."""
@@ -96,18 +106,29 @@ class RealtimeSession:
         self._transcriptions.close()
 
     def _document(self) -> dict[str, Any]:
-        shared = {"id": self.id, "object": "realtime.session", "expires_at": self._expires_at}
-        return {**shared, **configuration.document(self._configuration)}
+        settings = self._configuration
+        shared = {"id": self.id, "object": settings.object_type, "expires_at": self._expires_at}
+        return {**shared, **configuration.document(settings)}
 
     async def _update(self, event: Event) -> None:
         changes = parsing.mapping(event.get("session"), "session")
         changed = configuration.updated(self._configuration, changes)
         self._services.check_voice(changed.audio.output)
-        if changed.audio.input.transcription is not None:
-            self._services.check_transcription(changed.audio.input.transcription)
+        self._services.check_transcription(changed.audio.input.transcription)
+        await self._services.check_tools(changed)
+        listed = self._configuration.server_tools
         self._configuration = changed
         self._audio.configure(changed.audio.input)
         await self._send("session.updated", session=self._document())
+        self._list_tools(listed)
+
+    def _list_tools(self, listed: Sequence[ServerTools]) -> None:
+        """Announce the tools of servers that are not listed yet, in tasks of their own."""
+        for tools in self._configuration.server_tools:
+            if tools not in listed:
+                settings = msgspec.structs.replace(self._configuration, tools=[tools])
+                listing = tool_lists.announce(self._services, self._send, self._conversation, settings)
+                self._track(asyncio.create_task(listing))
 
     # -- items -----------------------------------------------------------------------------------
 
@@ -177,6 +198,15 @@ class RealtimeSession:
         task.add_done_callback(lambda _task: self._on_end(run))
         self._track(task)
 
+    async def _continue(self, request: ResponseRequest) -> None:
+        """Begin the response to the outputs of tools, unless the client or a turn has begun another one."""
+        try:
+            await self._respond(request)
+        except ActiveResponse:
+            return
+        except errors.SixfoldError as error:
+            await self._send("error", error={**openai_errors.document(error)["error"], "event_id": None})
+
     async def _cancel_response(self, event: Event) -> None:
         response_id = _optional_text(event, "response_id")
         run = self._active() if response_id is None else self._runs.get(response_id)
@@ -188,6 +218,10 @@ class RealtimeSession:
         self._runs.pop(run.id, None)
         if self._is_closed:
             # The responses that the end of the websocket cancels end after it.
+            return
+        following = run.next_request
+        if following is not None:
+            self._track(asyncio.create_task(self._continue(following)))
             return
         turns = self._configuration.audio.input.turn_detection
         if run.is_in_conversation and turns is not None and turns.idle_timeout_ms is not None:
@@ -221,7 +255,9 @@ class RealtimeSession:
         self._transcriptions.add(InputRecording(item_id, content, pcm, rate, settings))
 
     async def respond(self) -> None:
-        """Create a response to the conversation."""
+        """Create a response to the conversation, unless the session only transcribes."""
+        if self._configuration.only_transcribes:
+            return
         await self._respond(
             ResponseRequest(
                 configuration=self._configuration,
@@ -235,6 +271,9 @@ class RealtimeSession:
     async def _add_audio(self, item_id: str, content: AudioContent) -> None:
         item = MessageItem(item_id, "user", [content])
         previous = self._conversation.add(item)
+        if previous is not None and self._configuration.only_transcribes:
+            # No response reads it again.
+            self._conversation.remove(previous)
         document = items.render(item)
         await self._send("input_audio_buffer.committed", previous_item_id=previous, item_id=item_id)
         await self._send("conversation.item.added", previous_item_id=previous, item=document)

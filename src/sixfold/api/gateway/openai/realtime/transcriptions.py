@@ -95,6 +95,8 @@ class InputTranscriptions:
         else:
             recording.content.transcript = transcript.text
             if recording.settings is not None:
+                # Like whisper-1 at OpenAI: the whole transcript is one delta.
+                await self._send(f"{kind}.delta", **place, delta=transcript.text)
                 usage = {"type": "duration", "seconds": transcript.seconds}
                 await self._send(f"{kind}.completed", **place, transcript=transcript.text, usage=usage)
         if self._waiting.pop(recording.item_id, None) is not None:
