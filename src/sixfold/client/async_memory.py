@@ -78,9 +78,12 @@ class AsyncMemory:
         call = ApiCall("POST", _one("versions", slug), document={"version": version}, idempotency_key=key)
         return await self._transport.request(call)
 
-    async def links(self, slug: str, as_of: str | None = None) -> Links:
-        """Return the typed links of a page to others."""
-        return await self._transport.request(ApiCall("GET", _one("links", slug), {"as_of": as_of}))
+    async def links(
+        self, slug: str, as_of: str | None = None, *, limit: int | None = None, cursor: str | None = None
+    ) -> Links:
+        """Return the typed links of a page to others, all of them without a limit."""
+        query = {"as_of": as_of, "limit": limit, "cursor": cursor}
+        return await self._transport.request(ApiCall("GET", _one("links", slug), query))
 
     async def add_link(self, slug: str, **body: Unpack[LinkBody]) -> Links:
         """Add a typed link: `add_link("people/ann", to="companies/acme", type="works_at")`."""

@@ -133,7 +133,7 @@ def _parts() -> dict[str, OperationSpec]:
     backlinks = openapi.page("Backlinks", backlinks=memory_serializers.BacklinkSchema)
     return {
         "GET /api/versions/{slug}": _get("Versions of a page", _VERSIONS, schemas.VERSIONS),
-        "GET /api/links/{slug}": _get("Links of a page", _LINKS, _AS_OF),
+        "GET /api/links/{slug}": _get("Links of a page", _LINKS, schemas.LINKS),
         "POST /api/links/{slug}": _write("Add a link", schemas.LINK, {201: links}, key),
         "DELETE /api/links/{slug}": OperationSpec(
             "Remove a link", {200: links}, _WRITING, None, (_IF_MATCH, *_query(schemas.UNLINK))

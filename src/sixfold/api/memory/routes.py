@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
@@ -167,8 +167,10 @@ class PageRoutes:
         return await self._written(caller, replace(saved, created=False))
 
     async def links(self, request: Request, caller: Caller) -> Response:
+        arguments = schemas.from_query(schemas.LINKS, request)
         result = await self._memory.links(caller, _slug(request), schemas.moment(request))
-        return _part("links", [memory_serializers.link(link) for link in result])
+        page, following = _links_page(result, arguments["limit"], arguments["cursor"] or "")
+        return _part("links", [memory_serializers.link(link) for link in page], following)
 
     async def link(self, request: Request, caller: Caller) -> Response:
         """Add a link, or confirm or dismiss an inferred one."""
@@ -255,6 +257,16 @@ class PageRoutes:
             return _part(noun, [memory_serializers.count(row) for row in result.rows], result.next_cursor)
 
         return handle
+
+
+def _links_page(links: Sequence[Link], limit: int | None, cursor: str) -> tuple[Sequence[Link], str | None]:
+    """Return the links after a cursor, all without a limit, and the cursor of the next page."""
+    names = [f"{link.target}~{link.type}" for link in links]
+    if cursor and cursor not in names:
+        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+    first = names.index(cursor) + 1 if cursor else 0
+    end = len(links) if limit is None else min(len(links), first + limit)
+    return links[first:end], names[end - 1] if end < len(links) else None
 
 
 def _part(

@@ -70,6 +70,8 @@ EXPORT = fields(
     )
 )
 PARTS = fields(AS_OF, LIMIT, CURSOR)
+_MANY_LINKS = replace(LIMIT, default=None, description="Maximum number of links; all by default")
+LINKS = fields(AS_OF, _MANY_LINKS, CURSOR)
 COUNTS = fields(LIMIT, CURSOR)
 LINK = fields(
     OperationField("to", "string", "The slug that it leads to", required=True, max_chars=limits.LONG_SLUG),
