@@ -250,9 +250,9 @@ async def test_no_silence_is_answered_after_the_client_left(
     sessions: list[RealtimeSession] = []
     begin = RealtimeSession.begin
 
-    async def begin_and_note(session: RealtimeSession, expires_at: int) -> None:
+    async def begin_and_note(session: RealtimeSession) -> None:
         sessions.append(session)
-        await begin(session, expires_at)
+        await begin(session)
 
     monkeypatch.setattr(RealtimeSession, "begin", begin_and_note)
     server.gateway.acme.mode = "trickle"
@@ -280,7 +280,7 @@ async def test_a_turn_costs_its_transcript_and_its_chat(ground: str, tmp_path: P
             await connection.response.create()
             done = (await until(connection, "response.done"))[-1].response
             assert done.status == "completed"
-        chat = sum(float(row["cost_usd"]) for row in await server.gateway.settled())
+        calls = {row["face"]: float(row["cost_usd"]) for row in await server.gateway.settled(3)}
         page = (await app.client.get("/api/containers/predictions", headers=app.bearer)).json()
         (transcript,) = [row for row in page["predictions"] if row["model"] == "stt"]
         async with asyncio.timeout(30):
@@ -288,5 +288,8 @@ async def test_a_turn_costs_its_transcript_and_its_chat(ground: str, tmp_path: P
                 await asyncio.sleep(0.005)
         after = float((await app.balance())[0])
         assert float(transcript["cost"]) == pytest.approx(len(recording) / 48_000 / 60 * 0.006, rel=0.1)
-        assert before - after == pytest.approx(chat + float(transcript["cost"]))
+        assert calls.keys() == {"realtime", "transcriptions", "speech"}
+        calls.pop("speech")
+        assert calls["transcriptions"] == float(transcript["cost"])
+        assert before - after == pytest.approx(sum(calls.values()))
         assert await app.faults() == ()

@@ -119,6 +119,7 @@ _OF_QUERY: Mapping[str, Mapping[str, Value]] = {
     "outbox_claim": {"busy": '["account-1"]', "window": 500, "share": 8},
     "archive_charges_page": {"after_at": ROWS - 500, "after_id": "", "before": ROWS},
     "gateway_call_page": {"before": "id-150000", "model": ""},
+    "gateway_run_page": {"before": "id-150000", "model": ""},
     "prediction_page": {"before": "id-150000", "model": ""},
     "retention_predictions": {"before": "id-150000", "after": "id-100000"},
     "retention_sessions": {"before": "id-150000", "after": "id-100000"},

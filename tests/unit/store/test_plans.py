@@ -211,6 +211,7 @@ ATTENDED = {
 # First pages of long lists, which people wait for.
 PAGES = (
     "gateway_call_page",
+    "gateway_run_page",
     "ledger_page",
     "prediction_page",
     "spending",

@@ -200,24 +200,32 @@ class CallFilter:
 def list_calls(
     account_id: str, filters: CallFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
-    """Return an account's calls, newest first, and the cursor of the next page; raises `BadRequest`."""
-    if cursor is not None and not cursor.startswith("req_"):
+    """Return an account's calls, newest first, and the cursor of the next page; raises `BadRequest`.
+
+    Calls of this server's own models are predictions, and their ids begin with `pred_`.
+    """
+    if cursor is not None and not cursor.startswith(("req_", "pred_")):
         raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+    before = _LAST_ID if cursor is None else _moment(cursor)
     escaped = filters.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    rows = yield Query(
-        "gateway_call_page",
-        {
-            "account_id": account_id,
-            "before": cursor or _LAST_ID,
-            "model": filters.model,
-            "state": filters.state,
-            "key_id": filters.key_id,
-            "pattern": f"%{escaped}%",
-            "limit": limit + 1,
-        },
-    )
-    calls = tuple(rows[:limit])
-    return calls, str(calls[-1]["id"]) if len(rows) > limit else None
+    params = {
+        "account_id": account_id,
+        "model": filters.model,
+        "state": filters.state,
+        "key_id": filters.key_id,
+        "pattern": f"%{escaped}%",
+        "limit": limit + 1,
+    }
+    calls = yield Query("gateway_call_page", {**params, "before": f"req_{before}"})
+    runs = yield Query("gateway_run_page", {**params, "before": f"pred_{before}"})
+    rows = sorted((*calls, *runs), key=lambda row: _moment(str(row["id"])), reverse=True)
+    page = tuple(rows[:limit])
+    return page, str(page[-1]["id"]) if len(rows) > limit else None
+
+
+def _moment(call_id: str) -> str:
+    """Return the part of an id by which calls of all kinds are in order."""
+    return call_id.partition("_")[2]
 
 
 def _charge(call: CallRecord, outcome: CallOutcome) -> ledger_batches.Capture:

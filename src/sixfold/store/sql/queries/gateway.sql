@@ -60,6 +60,26 @@ WHERE account_id = :account_id AND id < :before
 ORDER BY id DESC
 LIMIT :limit;
 
+-- name: gateway_run_page | Return a page of an account's predictions for requests to the gateway, newest first, as `gateway_call_page`.
+SELECT * FROM (
+    SELECT id, key_id, model, engine AS target, 0 AS streamed, attempt AS attempts, 0 AS input_tokens,
+           0 AS cached_tokens, 0 AS output_tokens, 'none' AS counted_by, price AS held, cost, created_at, charge,
+           COALESCE(completed_at - created_at, 0) AS first_us, COALESCE(completed_at - created_at, 0) AS total_us,
+           COALESCE(error, CASE WHEN state IN ('canceled', 'expired') THEN state ELSE '' END) AS error,
+           NULL AS request, NULL AS response, completed_at AS ended_at,
+           CASE WHEN face <> 'openai' THEN face WHEN model = 'embeddings' THEN 'embeddings'
+                WHEN model = 'tts' THEN 'speech' WHEN model = 'stt' THEN 'transcriptions' ELSE 'images' END AS face,
+           CASE WHEN state = 'succeeded' THEN 'succeeded' WHEN completed_at IS NULL THEN 'running'
+                ELSE 'failed' END AS state
+    FROM prediction
+    WHERE account_id = :account_id AND id < :before AND parent_id IS NULL
+      AND face IN ('openai', 'service', 'training', 'videos')
+      AND (:model = '' OR model = :model)
+      AND (:key_id = '' OR key_id = :key_id OR credential_id = :key_id)) AS run
+WHERE (:state = '' OR state = :state)
+  AND LOWER(id || ' ' || model || ' ' || target || ' ' || error) LIKE :pattern ESCAPE '\'
+ORDER BY id DESC LIMIT :limit;
+
 -- name: key_spend_add | Add an amount to a key's spending of the day and month; return the periods within budget.
 INSERT INTO key_spend (key_id, period, amount)
 VALUES (:key_id, strftime('%Y-%m-%d', :now / 1000000, 'unixepoch'), :amount),
