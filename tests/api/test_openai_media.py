@@ -133,6 +133,18 @@ async def test_an_edit_repaints_the_picture_that_was_sent(real: AppFixture) -> N
     assert await paid(real, before) == 0.04
 
 
+async def test_several_images_are_edited_side_by_side(real: AppFixture) -> None:
+    before = float((await real.balance())[0])
+    answer = await client(real).images.edit(
+        model="gpt-image-1", image=[png(), png(size=(64, 64)), png()], prompt="watercolour"
+    )
+    assert answer.data is not None
+    assert answer.data[0].b64_json is not None
+    # Scaled to one height, in one row.
+    assert decoded_image(base64.b64decode(answer.data[0].b64_json)).size == (96 + 64 + 96, 64)
+    assert await paid(real, before) == 0.04
+
+
 async def test_image_edit_removes_the_transparent_part_of_the_mask(real: AppFixture) -> None:
     answer = await client(real).images.edit(
         model="gpt-image-1", image=png(), mask=png("RGBA", colour=(0, 0, 0, 255)), prompt="nothing there"
@@ -315,8 +327,9 @@ async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> Non
         await client(real).images.edit(
             model="gpt-image-1", image=("a.png", b"nothing", "image/png"), prompt="x", stream=True
         )
+    mask = png("RGBA", colour=(0, 0, 0, 255))
     with pytest.raises(openai.BadRequestError) as several:
-        await client(real).images.edit(model="gpt-image-1", image=[png(), png()], prompt="x")
+        await client(real).images.edit(model="gpt-image-1", image=[png(), png()], mask=mask, prompt="x")
     assert several.value.param == "image"
     assert await paid(real, before) == 0
 

@@ -411,6 +411,8 @@ class _Run:
         if not self._comfy.old:
             state = {self._node: {"value": done, "max": of, "state": "running", "node_id": self._node}}
             await self.tell("progress_state", {"nodes": state})
+        if self._item.extra.get("preview_method") == "auto":
+            await self.send(comfyui_nodes.PREVIEW)
 
     def file(self, annotated: str) -> bytes:
         return self._comfy.files[self._comfy._path(annotated)]

@@ -41,6 +41,16 @@ class InstalledFiles:
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
 
 
+def _preview_message() -> bytes:
+    """Return a preview message: its type, the type of the image, and a JPEG."""
+    file = io.BytesIO()
+    Image.new("RGB", (32, 32), (90, 20, 160)).save(file, "JPEG")
+    return b"\0\0\0\1\0\0\0\1" + file.getvalue()
+
+
+PREVIEW = _preview_message()
+
+
 class Running(Protocol):
     """The server's functions for a running node."""
 

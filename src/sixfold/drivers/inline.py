@@ -58,6 +58,9 @@ class _InlineJob:
     def log(self, line: str) -> None:
         self.call(self._report, self.reports.log, line)
 
+    def preview(self, image: bytes) -> None:
+        self.call(self._report, self.reports.preview, image)
+
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call `function` on the event loop, unless it is closed."""
         with suppress(RuntimeError):

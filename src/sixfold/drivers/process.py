@@ -300,10 +300,8 @@ class ProcessWorker(asyncio.Protocol):
                     self._ready.set_result(None)
             case protocol.StartFailed(reason):
                 self._why = self._why or f"could not load its engine: {reason}"
-            case protocol.ProgressMessage(number, fraction):
-                current = self._current.get(number)
-                if current is not None and not current.abandoned:
-                    current.reports.progress(fraction)
+            case protocol.ProgressMessage() | protocol.PreviewMessage():
+                self._report(message)
             case protocol.LogMessage(number, line):
                 self._log(line, self._current.get(number))
             case protocol.StepsDone():
@@ -313,6 +311,15 @@ class ProcessWorker(asyncio.Protocol):
                 if current is not None:
                     self._log_partial()
                     self._finish(message.number, results.outcome(message, self._scratch, current.prefix))
+
+    def _report(self, message: protocol.ProgressMessage | protocol.PreviewMessage) -> None:
+        current = self._current.get(message.number)
+        if current is None or current.abandoned:
+            return
+        if isinstance(message, protocol.ProgressMessage):
+            current.reports.progress(message.fraction)
+        else:
+            current.reports.preview(message.image)
 
     @property
     def _alone(self) -> _CurrentRun | None:

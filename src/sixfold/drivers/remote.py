@@ -129,6 +129,9 @@ class _RemoteRun:
     def log(self, line: str) -> None:
         self.loop.call_soon_threadsafe(self.reports.log, line)
 
+    def preview(self, image: bytes) -> None:
+        self.loop.call_soon_threadsafe(self.reports.preview, image)
+
 
 class RemoteSlot(Protocol):
     """The attributes of a driver that its workers use."""

@@ -133,6 +133,9 @@ class _ReportWriter:
     def progress(self, fraction: float) -> None:
         self.worker.send(protocol.ProgressMessage(self.number, fraction))
 
+    def preview(self, image: bytes) -> None:
+        self.worker.send(protocol.PreviewMessage(self.number, image))
+
     def log(self, line: str) -> None:
         """Write a line to the output pipe, or send a message if the worker runs several tasks."""
         if self.worker.max_tasks > 1:

@@ -1,8 +1,8 @@
 """The protocol between the server and its workers: small msgpack frames; file contents travel as files.
 
     server → worker   run · cancel · leave · steps
-    worker → server   ready | unready, then for each run: (progress | log)* and one of done, fail, halted,
-                      and for each steps: took
+    worker → server   ready | unready, then for each run: (progress | preview | log)* and one of done, fail,
+                      halted, and for each steps: took
     server → zygote   spawn (with two file descriptors) · kill
     zygote → server   booted, then for each spawn: born? and one exited
 
@@ -100,6 +100,13 @@ class ProgressMessage(WorkerMessage, frozen=True, array_like=True, tag="progress
 
     number: int
     fraction: float
+
+
+class PreviewMessage(WorkerMessage, frozen=True, array_like=True, tag="preview"):
+    """A partial image of a run."""
+
+    number: int
+    image: bytes
 
 
 class LogMessage(WorkerMessage, frozen=True, array_like=True, tag="log"):
@@ -227,6 +234,7 @@ ToServer = (
     WorkerReady
     | StartFailed
     | ProgressMessage
+    | PreviewMessage
     | LogMessage
     | RunDone
     | RunFailedMessage

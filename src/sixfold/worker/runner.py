@@ -35,6 +35,7 @@ from sixfold.worker import protocol
 # Progress is sent at most this often; the last value is always sent.
 PROGRESS_SECONDS = 0.05
 MAX_LOG_LINES = 10_000  # per run
+MAX_PREVIEW_BYTES = 4 * 2**20
 MAX_LINE_CHARACTERS = 4_000
 MAX_DETAIL_CHARACTERS = 8_000
 # How long a batch waits for further tasks of its shape.
@@ -53,6 +54,8 @@ class ReportSink(Protocol):
     def progress(self, fraction: float) -> None: ...
 
     def log(self, line: str) -> None: ...
+
+    def preview(self, image: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,11 @@ class RunContext:
                     self._sink.log("(the log is cut off here)")
                 elif self._lines < MAX_LOG_LINES:
                     self._sink.log(part[:MAX_LINE_CHARACTERS])
+
+    def preview(self, image: bytes) -> None:
+        """Send a partial image, unless it is too large."""
+        if len(image) <= MAX_PREVIEW_BYTES:
+            self._sink.preview(image)
 
     def finish(self, fraction: float | None = None) -> None:
         """Send the latest progress if it is not sent yet, or `fraction` instead."""

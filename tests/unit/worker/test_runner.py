@@ -11,7 +11,15 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import (
+    Artifact,
+    Canceled,
+    Context,
+    EngineError,
+    PreviewContext,
+    Result,
+    Task,
+)
 from sixfold.worker import protocol, runner
 
 
@@ -21,12 +29,16 @@ class RecordedReports:
 
     fractions: list[float] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    images: list[bytes] = field(default_factory=list)
 
     def progress(self, fraction: float) -> None:
         self.fractions.append(fraction)
 
     def log(self, line: str) -> None:
         self.lines.append(line)
+
+    def preview(self, image: bytes) -> None:
+        self.images.append(image)
 
 
 class Does:
@@ -69,6 +81,20 @@ def test_progress_never_falls_and_stays_within_0_and_1(
         return Result()
 
     assert perform(act, tmp_path)[1].fractions == [0, 0.2, 0.5, 1]
+
+
+def test_a_partial_image_is_sent_unless_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MAX_PREVIEW_BYTES", 8)
+
+    def act(context: Context) -> Result:
+        assert isinstance(context, PreviewContext)
+        for image in (b"small", b"too large"):
+            context.preview(image)
+        return Result()
+
+    assert perform(act, tmp_path)[1].images == [b"small"]
 
 
 def test_the_last_progress_of_a_failure_is_not_held_back(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class ComfyRun:
 
     on_event: EventCallback
     output_nodes: frozenset[str]
+    previews: bool = False
     prompt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     client_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     outputs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])

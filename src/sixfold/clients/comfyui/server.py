@@ -174,14 +174,19 @@ class ComfyServer:
                 return response.headers.get("content-type", "").partition(";")[0].strip()
 
     async def run(
-        self, graph: Graph, output_nodes: Collection[str], on_event: EventCallback = lambda _event: None
+        self,
+        graph: Graph,
+        output_nodes: Collection[str],
+        on_event: EventCallback = lambda _event: None,
+        *,
+        previews: bool = False,
     ) -> Mapping[str, Mapping[str, Any]]:
         """Run a graph and return the outputs of its nodes, including those of `output_nodes`.
 
-        `on_event` is called with every event. If it raises, or the task is canceled, the run is stopped here
-        and on the server.
+        With `previews`, samplers send preview images. `on_event` is called with every event. If it raises, or
+        the task is canceled, the run is stopped here and on the server.
         """
-        run = ComfyRun(on_event, frozenset(output_nodes))
+        run = ComfyRun(on_event, frozenset(output_nodes), previews=previews)
         try:
             run.socket = await self._open(run)
             await self._submit(run, graph)
@@ -219,6 +224,9 @@ class ComfyServer:
     async def _submit(self, run: ComfyRun, graph: Graph) -> None:
         run.submitted = True
         body = {"prompt": graph, "client_id": run.client_id, "prompt_id": run.prompt_id}
+        if run.previews:
+            # Older versions ignore it and follow their option --preview-method.
+            body["extra_data"] = {"preview_method": "auto"}
         status, answer = await self._exchange("POST", "/prompt", json=body)
         if status == 400:
             run.over = True

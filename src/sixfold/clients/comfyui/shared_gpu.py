@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from sixfold import errors
 from sixfold.clients.comfyui.errors import ComfyError, ComfyNodeFailed
 from sixfold.clients.comfyui.events import Event, EventCallback, NodeProgress
-from sixfold.clients.comfyui.server import ComfyServer, Graph
 from sixfold.core.gpu.arbiter import GpuAccess
 
+Outputs = Mapping[str, Mapping[str, Any]]
+GraphRun = Callable[[EventCallback], Awaitable[Outputs]]
 
-async def run(
-    server: ComfyServer,
-    gpu: GpuAccess | None,
-    model: str,
-    graph: Graph,
-    output_nodes: Collection[str],
-    on_event: EventCallback,
-) -> Mapping[str, Mapping[str, Any]]:
+
+async def run(gpu: GpuAccess | None, model: str, graph_run: GraphRun, on_event: EventCallback) -> Outputs:
     """Run a graph, which needs `model`, when the GPU has room for it; raises `ComfyError`.
 
     If the memory is full nevertheless, the run is repeated once with the whole GPU.
     """
     if gpu is None:
-        return await server.run(graph, output_nodes, on_event)
+        return await graph_run(on_event)
     try:
         lease = await gpu.acquire(model, math.inf)
     except errors.GpuBusy as busy:
@@ -40,7 +35,7 @@ async def run(
 
     try:
         try:
-            return await server.run(graph, output_nodes, handle)
+            return await graph_run(handle)
         except ComfyNodeFailed as failed:
             if not failed.memory:
                 raise
@@ -48,6 +43,6 @@ async def run(
                 await lease.take_all(math.inf)
             except errors.GpuBusy:
                 raise failed from None
-            return await server.run(graph, output_nodes, handle)
+            return await graph_run(handle)
     finally:
         lease.release()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,6 +22,8 @@ from sixfold.core.accounts.charges import LineItem
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 
 Quality = Literal["full", "preview"]
+# Begins the names of a task's images after its source image: `more_images.000` and so on.
+MORE_IMAGES: Final = "more_images."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,14 @@ class Context(Protocol):
 
     def log(self, line: str) -> None:
         """Append a line to the prediction's log."""
+
+
+@runtime_checkable
+class PreviewContext(Protocol):
+    """A context that shows partial images to a caller who waits for the result."""
+
+    def preview(self, image: bytes) -> None:
+        """Show a partial image (PNG or JPEG), if the task's `partial_images` asks for it."""
 
 
 class Canceled(BaseException):

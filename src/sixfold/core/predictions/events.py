@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sixfold.core.predictions.models import Prediction
 
 _MAX_BACKLOG = 1000
+PreviewCallback = Callable[[bytes], None]
 NodeState = Literal["started", "progress", "finished", "cached", "failed"]
 
 
@@ -68,6 +69,7 @@ class EventBus:
         self.watchers: list[Callable[[str, Event], None]] = []
         self._queues: defaultdict[str, set[asyncio.Queue[Event]]] = defaultdict(set)
         self._progress: dict[str, float] = {}
+        self._previews: defaultdict[str, list[PreviewCallback]] = defaultdict(list)
 
     def publish(self, prediction_id: str, event: Event) -> None:
         """Send an event to all listeners; a listener with a full queue loses its oldest event."""
@@ -102,3 +104,19 @@ class EventBus:
             listeners.discard(queue)
             if not listeners:
                 del self._queues[prediction_id]
+
+    def publish_preview(self, prediction_id: str, image: bytes) -> None:
+        """Show a partial image to those who wait for the prediction; it is not stored."""
+        for show in tuple(self._previews.get(prediction_id, ())):
+            show(image)
+
+    @contextmanager
+    def showing(self, prediction_id: str, show: PreviewCallback) -> Generator[None]:
+        """Call `show` with the partial images of one prediction within the block."""
+        self._previews[prediction_id].append(show)
+        try:
+            yield
+        finally:
+            self._previews[prediction_id].remove(show)
+            if not self._previews[prediction_id]:
+                del self._previews[prediction_id]

@@ -88,12 +88,16 @@ class WorkerLost:
 Outcome = RunCompleted | RunFailed | RunStopped | WorkerLost
 
 
+def _show_nothing(_image: bytes) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunReports:
-    """Callbacks for a run's progress (0 to 1) and log lines, called on the event loop."""
+    """Callbacks for a run's progress (0 to 1), log lines and partial images, called on the event loop."""
 
     progress: Callable[[float], None]
     log: Callable[[str], None]
+    preview: Callable[[bytes], None] = _show_nothing
 
 
 class WorkerStartFailed(Exception):

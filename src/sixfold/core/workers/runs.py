@@ -172,13 +172,16 @@ class WorkerRun:
         try:
             async with asyncio.timeout(self._limit_seconds) as limit:
                 run_clock.current.set(RunClock(limit))
-                return await worker.run(task, RunReports(self._report, self._log))
+                return await worker.run(task, RunReports(self._report, self._log, self._preview))
         except TimeoutError:
             await worker.give_up(self.id)
             return RunFailed(f"The run took longer than {self._limit_seconds:g} seconds", public=True)
 
     def _report(self, fraction: float) -> None:
         self._bus.publish(self.id, ProgressEvent(min(1.0, max(0.0, fraction))))
+
+    def _preview(self, image: bytes) -> None:
+        self._bus.publish_preview(self.id, image)
 
     def _log(self, line: str) -> None:
         self._bus.publish(self.id, LogEvent(line))

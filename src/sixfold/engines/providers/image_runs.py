@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sixfold import errors
-from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import (
+    MORE_IMAGES,
+    Artifact,
+    Canceled,
+    Context,
+    EngineError,
+    Result,
+    Task,
+)
+from sixfold.engines.image import sheet
 from sixfold.engines.providers import image_io
 from sixfold.engines.providers import requests as provider_requests
 from sixfold.engines.providers.image_io import UploadImage
@@ -51,6 +60,12 @@ async def generate_images(
     task: Task, context: Context, route: ModelRoute, generate: Generate, run: ProviderRun
 ) -> Result:
     """Return the images of a task, made by one or more calls of `generate`."""
+    if "sources" in route.fields:
+        names = sorted(name for name in task.files if name.startswith(MORE_IMAGES))
+        paths = [task.files[name] for name in names]
+        run.more = [await asyncio.to_thread(image_io.prepare_upload, path) for path in paths]
+    else:
+        task = await asyncio.to_thread(sheet.merge, task, context)
     request = provider_requests.parse(task)
     for name in route.unsupported_inputs(request):
         context.log(f"{run.title}'s {route.model} does not support {name}: it is left out")

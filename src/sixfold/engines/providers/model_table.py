@@ -22,6 +22,7 @@ _API_NAMES = {
     "negative": "negative_prompt",
     "count": "num_images",
     "source": "the image",
+    "sources": "the images",
     "faces": "face_enhance",
 }
 

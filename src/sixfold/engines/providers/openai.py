@@ -36,8 +36,9 @@ class OpenAIEngine(ProviderEngine):
             report(0.05)
             fields = {"model": self._route.model, **call.inputs}
             if "source" in self._route.fields:
-                source = run.source()
-                images = await openai.edit(fields, [(source.name, source.data, source.content_type)])
+                sources = [run.source(), *run.more]
+                uploads = [(source.name, source.data, source.content_type) for source in sources]
+                images = await openai.edit(fields, uploads)
             else:
                 images = await openai.generate(fields)
             report(1.0)

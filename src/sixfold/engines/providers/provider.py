@@ -24,7 +24,8 @@ _MAX_LINE_CHARS = 500
 class ProviderRun:
     """State of one run at a provider: its limits, progress and log, and the image and mask to upload.
 
-    `title` is the provider's name in messages.
+    `more` are images after the first, for a model that takes several. `title` is the provider's name in
+    messages.
     """
 
     title: str
@@ -33,6 +34,7 @@ class ProviderRun:
     limits: ProviderLimits
     upload: UploadImage | None = None
     mask: UploadImage | None = None
+    more: Sequence[UploadImage] = ()
     _fractions: dict[int, float] = field(default_factory=dict[int, float])
     _lines: int = 0
 

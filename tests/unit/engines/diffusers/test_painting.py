@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +366,31 @@ def test_more_pictures_than_a_loop_takes_are_made_in_several(weights: Weights) -
     assert len(result.artifacts) == 5
     assert listener.fractions == sorted(listener.fractions)
     assert max_difference(pixels(result), paint(engine)) <= ALMOST
+
+
+# -- partial images --------------------------------------------------------------------------------
+
+
+@dataclass
+class Watching(Listener):
+    """Context that records partial images."""
+
+    images: list[bytes] = field(default_factory=list[bytes])
+
+    def preview(self, image: bytes) -> None:
+        self.images.append(image)
+
+
+@pytest.mark.parametrize("name", ["sd", "sdxl", "flux", "z-image"])
+def test_partial_images_are_shown_between_the_steps(weights: Weights, name: str) -> None:
+    watching = Watching()
+    engine = open_engine(weights, name, steps=4)
+    engine.run(task(partial_images=2), watching)
+    assert len(watching.images) == 2, watching.lines
+    assert all(Image.open(io.BytesIO(image)).format == "JPEG" for image in watching.images)
+
+
+def test_partial_images_do_not_change_the_complete_one(weights: Weights) -> None:
+    engine = open_engine(weights, "sd", steps=4)
+    plain = pixels(engine.run(task(), Listener()))
+    assert np.array_equal(pixels(engine.run(task(partial_images=3), Watching())), plain)

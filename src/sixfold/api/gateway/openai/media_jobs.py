@@ -22,6 +22,7 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions import repository as work
+from sixfold.core.predictions.events import PreviewCallback
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
@@ -37,7 +38,15 @@ MODEL_ALIASES: Mapping[str, tuple[str, ...]] = {
     "embeddings": ("default", "text-embedding-", "all-minilm"),
     "ra2": ("default", "gpt-image-", "chatgpt-image-", "dall-e-"),
     "tts": ("default", "tts-1", "gpt-4o-mini-tts"),
-    "stt": ("default", "whisper-", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
+    "stt": (
+        "default",
+        "whisper-",
+        "gpt-transcribe",
+        "gpt-4o-transcribe",
+        "gpt-4o-mini-transcribe",
+        "gpt-live-transcribe",
+        "gpt-realtime-whisper",
+    ),
 }
 # OpenAI's names that `/v1/models` lists if the model can serve them.
 OPENAI_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -53,7 +62,10 @@ FULL_ONLY = frozenset({"embeddings"})
 
 @dataclass(frozen=True, slots=True)
 class MediaJobRequest:
-    """A request for `count` predictions; `sources` are files that came with it."""
+    """A request for `count` predictions; `sources` are files that came with it.
+
+    `show` is called with the partial images of the first prediction.
+    """
 
     principal: Principal
     request_id: str
@@ -66,6 +78,7 @@ class MediaJobRequest:
     # The client's names of our inputs.
     input_names: Mapping[str, str] = field(default_factory=dict[str, str])
     full_only: bool = False
+    show: PreviewCallback | None = None
 
 
 def resolve_model(model: str, name: Any) -> str:
@@ -136,7 +149,8 @@ class MediaJobRunner:
         submitted: list[Prediction] = []
         try:
             submitted = await self._submit(job)
-            reason = await self._wait_all(submitted, job.input_names)
+            with self._showing(submitted[0], job.show):
+                reason = await self._wait_all(submitted, job.input_names)
             if job.idempotency_id is not None and isinstance(reason, errors.ShuttingDown):
                 # The repeated request finds the predictions on the next server.
                 raise reason
@@ -150,6 +164,13 @@ class MediaJobRunner:
         if not succeeded:
             raise reason or errors.EngineFailed
         return Successes(succeeded, reason)
+
+    def _showing(
+        self, prediction: Prediction, show: PreviewCallback | None
+    ) -> contextlib.AbstractContextManager[None]:
+        if show is None:
+            return contextlib.nullcontext()
+        return self._services.predictions.bus.showing(prediction.id, show)
 
     async def _wait_all(
         self, submitted: Sequence[Prediction], input_names: Mapping[str, str]
@@ -309,11 +330,13 @@ def count(values: Mapping[str, Any]) -> int:
 
 def events(documents: Sequence[Mapping[str, Any]], headers: Mapping[str, str]) -> Response:
     """Return the events of a result that is complete; each has its `type`."""
-    blocks = [
-        b"event: %s\ndata: %s\n\n" % (document["type"].encode(), responses.encode(document))
-        for document in documents
-    ]
-    return Response(b"".join(blocks), 200, {**headers, "Cache-Control": "no-store"}, "text/event-stream")
+    body = b"".join(map(event, documents))
+    return Response(body, 200, {**headers, "Cache-Control": "no-store"}, "text/event-stream")
+
+
+def event(document: Mapping[str, Any]) -> bytes:
+    """Return one event, whose name is its `type`."""
+    return b"event: %s\ndata: %s\n\n" % (document["type"].encode(), responses.encode(document))
 
 
 def reject_stream(values: Mapping[str, Any]) -> None:

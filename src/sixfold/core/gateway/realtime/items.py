@@ -136,6 +136,7 @@ class ServerCallItem:
     arguments: str = ""
     output: str | None = None
     failed: bool = False
+    size = 1
 
     @property
     def chars(self) -> int:
@@ -144,16 +145,13 @@ class ServerCallItem:
 
 @dataclass(slots=True)
 class ToolListItem:
-    """The tools of an MCP server, empty until they are known; `size` is their length as JSON."""
+    """The tools of an MCP server, empty until they are known; `chars` is their length as JSON."""
 
     id: str
     server: str
     tools: Sequence[ToolSpec] = ()
-    size: int = 0
-
-    @property
-    def chars(self) -> int:
-        return self.size
+    chars: int = 0
+    size = 1
 
 
 RealtimeItem = MessageItem | CallItem | CallOutputItem | ServerCallItem | ToolListItem

@@ -13,8 +13,18 @@ from typing import Any
 
 import torch
 
-from sixfold.core.catalog.engines import Artifact, BatchJob, Canceled, Context, EngineError, Result, Task
-from sixfold.engines.image import encode
+from sixfold.core.catalog.engines import (
+    MORE_IMAGES,
+    Artifact,
+    BatchJob,
+    Canceled,
+    Context,
+    EngineError,
+    PreviewContext,
+    Result,
+    Task,
+)
+from sixfold.engines.image import encode, sheet
 from sixfold.engines.image.diffusers import loading, options, placement, prompts, sampling, task_parser
 from sixfold.engines.image.diffusers.loading import LoadedPipeline
 from sixfold.engines.image.diffusers.prompts import PromptEncoding
@@ -37,6 +47,7 @@ class _DiffusionRun:
     images: list[Pixels] = field(default_factory=list["Pixels"])
     outcome: Result | Exception | Canceled | None = None
     reached: float = 0.0
+    shown: int = 0
 
     def progress(self, fraction: float) -> None:
         """Report progress, which never decreases; a canceled job ends here."""
@@ -46,6 +57,18 @@ class _DiffusionRun:
                 self.job.context.progress(self.reached)
             except Canceled as canceled:
                 self.outcome = canceled
+
+    def is_due(self, fraction: float) -> bool:
+        """Return whether a partial image is due at this progress; then it counts as shown."""
+        wanted = int(self.job.task.inputs.get("partial_images") or 0)
+        if self.shown >= wanted or fraction < (self.shown + 1) / (wanted + 1):
+            return False
+        self.shown += 1
+        return isinstance(self.job.context, PreviewContext)
+
+    def preview(self, image: bytes) -> None:
+        if isinstance(self.job.context, PreviewContext):
+            self.job.context.preview(image)
 
     def log(self, line: str) -> None:
         self.job.context.log(line)
@@ -93,9 +116,9 @@ class DiffusersEngine:
         raise outcome
 
     def shape(self, task: Task) -> Hashable:
-        """Return the key that tasks must share to be batched; None if the task is invalid or has a mask."""
-        if "mask" in task.files:
-            # Its size is that of the area around the mask, which is known after decoding only.
+        """Return the key that tasks of a batch share; None for an invalid task, a mask or several images."""
+        if "mask" in task.files or any(name.startswith(MORE_IMAGES) for name in task.files):
+            # Its size, of the area around the mask or of the sheet, is known after decoding only.
             return None
         try:
             return task_parser.recipe_of(task, self._options)
@@ -109,7 +132,8 @@ class DiffusersEngine:
         groups: dict[SamplingRecipe, list[_DiffusionRun]] = defaultdict(list)
         for owner, run in enumerate(runs):
             try:
-                run.request = task_parser.parse(run.job.task, owner, self._options)
+                task = sheet.merge(run.job.task, run.job.context)
+                run.request = task_parser.parse(task, owner, self._options)
             except EngineError as error:
                 run.outcome = error
             else:
@@ -251,6 +275,17 @@ class _SamplingLoop:
             run.progress(_LOADED + (_DENOISED - _LOADED) * min(1.0, share))
         if not self.owners:
             raise _RunAbandoned
+
+    def due_previews(self, fraction: float) -> list[int]:
+        """Return the first row of each run whose partial image is due."""
+        rows: dict[int, int] = {}
+        for number, row in enumerate(self.rows):
+            rows.setdefault(row.owner, number)
+        active = ((self.runs[owner], number) for owner, number in rows.items())
+        return [number for run, number in active if run.outcome is None and run.is_due(fraction)]
+
+    def preview(self, row: int, image: bytes) -> None:
+        self.runs[self.rows[row].owner].preview(image)
 
     def log(self, line: str) -> None:
         for run in self.owners:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.engines.image.diffusers import placement, profiles, prompts, task_parser, vae_guard
+from sixfold.engines.image.diffusers import placement, previews, profiles, prompts, task_parser, vae_guard
 from sixfold.engines.image.diffusers.loading import LoadedPipeline
 from sixfold.engines.image.diffusers.prompts import PromptEncoding
 from sixfold.engines.image.diffusers.task_parser import Pixels, SamplingRecipe, SizeRow
@@ -23,6 +23,14 @@ class StepListener(Protocol):
 
     def step(self, fraction: float) -> None:
         """Report progress from 0 to 1; an exception raised here ends the batch."""
+        ...
+
+    def due_previews(self, fraction: float) -> Sequence[int]:
+        """Return the rows whose partial image is due at this progress."""
+        ...
+
+    def preview(self, row: int, image: bytes) -> None:
+        """Show the partial image of a row."""
         ...
 
     def log(self, line: str) -> None: ...
@@ -80,8 +88,11 @@ def sample(
     )
     placement.tile(pipeline, tiled)
     arguments = _arguments(pipeline, loaded, plan, rows, encodings)
-    arguments["callback_on_step_end"] = _step_callback(listener, plan.steps)
-    arguments["callback_on_step_end_tensor_inputs"] = []
+    # Decoding in the middle would move offloaded weights, and a filled area is not the whole image.
+    can_preview = loaded.offload == "none" and not recipe.masked
+    size = plan.output_size if can_preview else None
+    arguments["callback_on_step_end"] = _step_callback(listener, plan.steps, size)
+    arguments["callback_on_step_end_tensor_inputs"] = ["latents"] if can_preview else []
     checker = getattr(pipeline, "safety_checker", None)
     if checker is not None and not recipe.safety:
         pipeline.safety_checker = None
@@ -120,12 +131,33 @@ def _checked_image(
     return task_parser.fit(image, size)
 
 
-def _step_callback(listener: StepListener, steps: int) -> Callable[..., dict[str, Any]]:
-    def on_step_end(pipeline: Any, index: int, _timestep: Any, _tensors: Any) -> dict[str, Any]:
-        listener.step((index + 1) / max(index + 1, getattr(pipeline, "num_timesteps", steps)))
+def _step_callback(
+    listener: StepListener, steps: int, preview_size: tuple[int, int] | None
+) -> Callable[..., dict[str, Any]]:
+    """Return the callback of a pipeline; without a `preview_size` there are no partial images."""
+
+    def on_step_end(pipeline: Any, index: int, _timestep: Any, tensors: Any) -> dict[str, Any]:
+        fraction = (index + 1) / max(index + 1, getattr(pipeline, "num_timesteps", steps))
+        listener.step(fraction)
+        if preview_size is not None and fraction < 1:
+            for row in listener.due_previews(fraction):
+                latents = tensors["latents"][row : row + 1]
+                if (image := _preview(pipeline, latents, preview_size, listener)) is not None:
+                    listener.preview(row, image)
         return {}
 
     return on_step_end
+
+
+def _preview(
+    pipeline: Any, latents: torch.Tensor, size: tuple[int, int], listener: StepListener
+) -> bytes | None:
+    try:
+        return previews.decode(pipeline, latents, size)
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        # Pipelines of many kinds come here, and a partial image must not fail a run.
+        listener.log(f"a partial image could not be decoded ({type(error).__name__})")
+        return None
 
 
 def _arguments(

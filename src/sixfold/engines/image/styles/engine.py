@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.engines.image import decode, encode
+from sixfold.engines.image import decode, encode, sheet
 from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.styles import (
     colors,
@@ -89,6 +89,7 @@ class StyleEngine:
         Inputs: `style_prompt`, `quality` (1 to 100), `format` (webp, png, jpeg, avif), `seed`, `strength` (0
         to 1; 0 keeps the source).
         """
+        task = sheet.merge(task, context)
         prompt = str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")
         named = names.find_style(prompt)
         plan = prompt_parser.parse(prompt)

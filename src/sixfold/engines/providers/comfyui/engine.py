@@ -13,11 +13,27 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from sixfold.clients.comfyui import errors as comfyui_errors
-from sixfold.clients.comfyui.events import Event, NodeFinished, NodeProgress, NodesCached, NodeStarted
+from sixfold.clients.comfyui.events import (
+    Event,
+    NodeFinished,
+    NodeProgress,
+    NodesCached,
+    NodeStarted,
+    PreviewImage,
+)
 from sixfold.clients.comfyui.server import ComfyFile
-from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import (
+    Artifact,
+    Context,
+    EngineError,
+    PreviewContext,
+    Result,
+    Task,
+    UnusableInput,
+)
 from sixfold.engines import image_models
 from sixfold.engines.host_services import HostServices
+from sixfold.engines.image import sheet
 from sixfold.engines.providers.comfyui import capabilities, checkpoints, image_graphs, image_io
 from sixfold.engines.providers.comfyui.capabilities import (
     FILL,
@@ -150,19 +166,20 @@ class ComfyEngine:
 
     async def _run(self, run: HostRun, task: Task, context: Context) -> Result:
         installed = run.installed
+        task = await asyncio.to_thread(sheet.merge, task, context)
         kind = self._task or _kind(task)
         request = await self._request(run, kind, task, context.scratch)
         model = installed.serves[kind]
         context.log(f"ComfyUI {installed.stats.version}: {model}")
         try:
-            artifacts = await self._generate(run, request, model, None, _ImageProgress(context))
+            artifacts = await self._generate(run, request, model, None, _ImageProgress(context, task))
         except comfyui_errors.ComfyNodeFailed as failed:
             if request.count == 1 or not failed.memory or not installed.has("LatentFromBatch"):
                 raise
             context.log(
                 f"ComfyUI has too little memory for {request.count} images at once: generating one by one"
             )
-            progress = _ImageProgress(context, request.count)
+            progress = _ImageProgress(context, task, request.count)
             artifacts = [
                 artifact
                 for index in range(request.count)
@@ -176,7 +193,8 @@ class ComfyEngine:
         self, run: HostRun, request: _ImageRequest, model: str, alone: int | None, progress: _ImageProgress
     ) -> list[Artifact]:
         graph = request.build(alone)
-        outputs = await run.run(graph.nodes, {graph.output}, progress.begin(graph), model)
+        handle = progress.begin(graph)
+        outputs = await run.run(graph.nodes, {graph.output}, handle, model, previews=progress.wants_previews)
         images = outputs.get(graph.output, {}).get("images") or ()
         count = request.count if alone is None else 1
         if len(images) < count:
@@ -238,16 +256,24 @@ class ComfyEngine:
 class _ImageProgress:
     """Reports the progress of a run, most of which is sampling; it never decreases.
 
-    A run may consist of several `parts` in sequence.
+    A run may consist of several `parts` in sequence. `partial_images` of the task is the number of previews
+    that are shown, at equal distances of the progress.
     """
 
-    def __init__(self, context: Context, parts: int = 1) -> None:
+    def __init__(self, context: Context, task: Task, parts: int = 1) -> None:
         self._context = context
+        self._previews = _number(task, "partial_images", 0)
+        self._shown = 0
         self._parts = parts
         self._part = -1
         self._graph = GraphBuilder()
         self._started = 0
         self._reported = 0.0
+
+    @property
+    def wants_previews(self) -> bool:
+        """Whether more previews are shown."""
+        return self._shown < self._previews
 
     def begin(self, graph: GraphBuilder) -> _ImageProgress:
         """Begin the next part."""
@@ -262,12 +288,20 @@ class _ImageProgress:
             case NodeStarted():
                 self._started += 1
                 self._report(0.1 * self._started / len(self._graph.nodes))
+            case PreviewImage(data):
+                self._show(data)
             case NodeFinished():
                 self._report(0.95)
             case NodesCached(nodes) if self._graph.output in nodes:
                 self._context.log("ComfyUI returned a cached result")
             case _:
                 pass
+
+    def _show(self, image: bytes) -> None:
+        is_due = self._reported >= (self._shown + 1) / (self._previews + 1)
+        if self.wants_previews and is_due and isinstance(self._context, PreviewContext):
+            self._shown += 1
+            self._context.preview(image)
 
     def _report(self, fraction: float) -> None:
         total = (self._part + min(1.0, fraction)) / self._parts

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sixfold.clients.comfyui import shared_gpu
@@ -67,7 +68,13 @@ class HostRun:
         return self.host.server
 
     async def run(
-        self, graph: Graph, output_nodes: Collection[str], on_event: EventCallback, model: str
+        self,
+        graph: Graph,
+        output_nodes: Collection[str],
+        on_event: EventCallback,
+        model: str,
+        *,
+        previews: bool = False,
     ) -> Mapping[str, Mapping[str, Any]]:
         """Run a graph with `model` when its GPU has room; raises `ComfyError`."""
 
@@ -75,7 +82,8 @@ class HostRun:
             self.started = True
             on_event(event)
 
-        return await shared_gpu.run(self.server, self.gpu, model, graph, output_nodes, handle)
+        graph_run = partial(self.server.run, graph, output_nodes, previews=previews)
+        return await shared_gpu.run(self.gpu, model, graph_run, handle)
 
 
 class ComfyHosts:

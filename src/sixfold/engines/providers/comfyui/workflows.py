@@ -7,6 +7,7 @@ import mimetypes
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,8 @@ class ComfyWorkflows:
             uploaded = await _with_files(server, graph, files)
             emit(NodeEvent("execution_start", {}))
             gpu, model = self._address.gpus.get(server.url), _models(uploaded)
-            outputs = await shared_gpu.run(
-                server, gpu, model, uploaded, self._outputs(uploaded), events.handle
-            )
+            run = partial(server.run, uploaded, self._outputs(uploaded))
+            outputs = await shared_gpu.run(gpu, model, run, events.handle)
         except comfyui_errors.ComfyNodeFailed as failed:
             raise NodeLost(failed.node_id, failed.class_type, failed.text) from failed
         events.finish()

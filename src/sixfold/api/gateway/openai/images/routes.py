@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
@@ -17,16 +18,19 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.gateway.openai import media_jobs, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.images import sizes
+from sixfold.api.gateway.openai.images import partial_images, sizes
 from sixfold.api.gateway.openai.images.cutouts import ImageCutouts
+from sixfold.api.gateway.openai.images.partial_images import MAX_PARTIAL_IMAGES, CompletedImages
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, Successes
 from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import near_names
+from sixfold.core.catalog.engines import MORE_IMAGES
 from sixfold.core.catalog.prompt_words import MAX_WORDS, NO_WORDS, PromptWords
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions.events import PreviewCallback
 from sixfold.core.predictions.models import Prediction
 from sixfold.web import bodies, responses
 from sixfold.web.services import WebServices
@@ -34,6 +38,7 @@ from sixfold.web.services import WebServices
 MODEL, STYLE, CLEANER, FILL = "ra2", "style-transfer", "inpaint-cleaner", "image-fill"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
 TRANSPARENT = "transparent"
+_PNG = b"\x89PNG"
 BACKGROUNDS = ("auto", "opaque", TRANSPARENT)
 # OpenAI's models with these prefixes always return base64.
 _BASE64_MODELS = ("gpt-image-", "chatgpt-image-")
@@ -117,34 +122,30 @@ class ImageRoutes:
                 raise InvalidRequest("The image must be sent as multipart/form-data", param="image")
             if fields.values.get("model") not in (STYLE, CLEANER, FILL):
                 media_jobs.resolve_model(MODEL, fields.values.get("model"))
-            images = sum(part.name in ("image", "image[]") for part in fields.parts)
-            if images > 1:
-                message = (
-                    f"image must be a single file for the models of this server (got {images}): "
-                    "name a model of a provider, such as openai/gpt-image-1, for several"
-                )
-                raise InvalidRequest(message, param="image")
-            image = fields.files.get("image") or fields.files.get("image[]")
-            if image is None:
-                raise InvalidRequest("image is required and must be a file", param="image")
+            images = _images_of(fields)
             sizes.inputs(self._services.catalog, MODEL, fields.values.get("size"))
-            job = await self._edit_job(request, principal, image, fields)
+            job = await self._edit_job(request, principal, images, fields)
             job = dataclasses.replace(job, idempotency_id=idempotency_id)
             return await self._respond(fields.values, job, "image_edit")
 
         return await self._runner.run_once(request, work)
 
     async def _edit_job(
-        self, request: Request, principal: Principal, image: bytes, fields: bodies.BodyFields
+        self, request: Request, principal: Principal, images: Sequence[bytes], fields: bodies.BodyFields
     ) -> MediaJobRequest:
         prompt, mask = media_jobs.text(fields.values, "prompt"), fields.files.get("mask")
         model = STYLE if mask is None else self._masked_model(principal, fields.values.get("model"))
         if mask is None and fields.values.get("model") in (CLEANER, FILL):
             raise InvalidRequest("mask is required and must be a file", param="mask")
-        source = await self._runner.receive("image", "image", image)
+        if mask is not None and len(images) > 1:
+            message = f"image must be one file with a mask for the models of this server (got {len(images)})"
+            raise InvalidRequest(message, param="image")
+        source, *more = [await self._runner.receive("image", "image", image) for image in images]
         if mask is None:
             inputs = {"source_image_url": source.blob, "style_prompt": prompt}
             sources = {"source_image_url": source}
+            # Engines that take one image lay several on a sheet.
+            sources |= {f"{MORE_IMAGES}{number:03}": each for number, each in enumerate(more)}
             return media_jobs.job_request(request, principal, model, inputs, sources=sources)
         mask_source = await self._runner.receive("mask", "image", mask)
         inputs = {"image": source.blob, "mask": mask_source.blob}
@@ -168,7 +169,7 @@ class ImageRoutes:
     async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest, kind: str) -> Response:
         """Return the images as URLs, in base64, or as events whose types begin with `kind`."""
         stream = passthrough.is_stream(values)
-        _check_stream_fields(values, stream=stream)
+        partial_count = _check_stream_fields(values, stream=stream)
         inline = stream or str(values.get("model") or "").startswith(_BASE64_MODELS)
         response_format = media_jobs.choice(
             values, "response_format", RESPONSES, "b64_json" if inline else "url"
@@ -177,13 +178,11 @@ class ImageRoutes:
         background = media_jobs.choice(values, "background", BACKGROUNDS, "auto")
         extras = {**job.extras, "format": output_format}
         job = dataclasses.replace(job, count=media_jobs.count(values), extras=extras)
+        if stream:
+            return await self._respond_with_events(job, values, kind, background, partial_count)
         result, words = await self._run(job, values, background)
         first = result.predictions[0]
         images = await self._images(result.predictions, response_format)
-        if stream:
-            output = _file(first).content_type.removeprefix("image/")
-            completed = [{**_completed(kind, image, output, values), **words} for image in images]
-            return media_jobs.events(completed, responses.result_headers(first))
         document: ImagesSchema = {
             "created": int(time.time()),
             "data": images,
@@ -193,6 +192,24 @@ class ImageRoutes:
         if len(document["data"]) < job.count:
             document["incomplete"] = _incomplete(job.count, len(document["data"]), result.reason)
         return responses.json(document, headers=responses.result_headers(first))
+
+    async def _respond_with_events(
+        self, job: MediaJobRequest, values: Mapping[str, Any], kind: str, background: str, partial_count: int
+    ) -> Response:
+        async def complete(show: PreviewCallback | None) -> CompletedImages:
+            result, words = await self._run(dataclasses.replace(job, show=show), values, background)
+            first = result.predictions[0]
+            output = _file(first).content_type.removeprefix("image/")
+            images = await self._images(result.predictions, "b64_json")
+            documents = [{**_completed(kind, image, output, values), **words} for image in images]
+            return CompletedImages(documents, responses.result_headers(first))
+
+        # Partial images cannot be replayed, and show the background that is cut out.
+        if not partial_count or job.idempotency_id is not None or background == TRANSPARENT:
+            completed = await complete(None)
+            return media_jobs.events(completed.documents, completed.headers)
+        job = dataclasses.replace(job, extras={**job.extras, "partial_images": partial_count})
+        return await partial_images.respond(complete, functools.partial(_partial, kind, values))
 
     async def _run(
         self, job: MediaJobRequest, values: Mapping[str, Any], background: str
@@ -249,43 +266,69 @@ def _forwarded_call(
     )
 
 
+def _images_of(fields: bodies.BodyFields) -> list[bytes]:
+    """Return the images of a form, in order; raises `InvalidRequest`."""
+    images = [part.data for part in fields.parts if part.name in ("image", "image[]") and part.filename]
+    if not images:
+        raise InvalidRequest("image is required and must be a file", param="image")
+    return images
+
+
 def _uploads(fields: bodies.BodyFields) -> int:
     """Return the number of images to edit: files of a form, or those that JSON names."""
     images = fields.values.get("images")
     return len(fields.files) or (len(cast("list[Any]", images)) if isinstance(images, list) else 1)
 
 
-def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> None:
-    """Raise `InvalidRequest` for fields that the models of this server cannot apply."""
-    partial = media_jobs.number(values, "partial_images", 0, 0, 3)
+def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> int:
+    """Return the number of partial images; raise `InvalidRequest` for fields that no model here applies."""
+    partial = media_jobs.number(values, "partial_images", 0, 0, MAX_PARTIAL_IMAGES)
     if partial != int(partial):
-        raise InvalidRequest("partial_images must be an integer from 0 to 3", param="partial_images")
+        message = f"partial_images must be an integer from 0 to {MAX_PARTIAL_IMAGES}"
+        raise InvalidRequest(message, param="partial_images")
     if stream and values.get("response_format") == "url":
         raise InvalidRequest("Events have images in base64; omit response_format", param="response_format")
     if values.get("output_compression") not in (None, "", 100, "100"):
         message = "output_compression cannot be chosen for the models of this server; omit it"
         raise InvalidRequest(message, param="output_compression")
+    return int(partial)
 
 
 def _completed(
     kind: str, image: ImageSchema, output_format: str, values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return the event of an image; it has no tokens, as images of this server are charged by number."""
-    size = values.get("size")
     return {
         "type": f"{kind}.completed",
         **image,
-        "background": TRANSPARENT if values.get("background") == TRANSPARENT else "opaque",
-        "created_at": int(time.time()),
-        "output_format": output_format,
-        "quality": "auto",
-        "size": size if isinstance(size, str) and size else "auto",
+        **_described(values, output_format),
         "usage": {
             "input_tokens": 0,
             "output_tokens": 0,
             "total_tokens": 0,
             "input_tokens_details": {"text_tokens": 0, "image_tokens": 0},
         },
+    }
+
+
+def _partial(kind: str, values: Mapping[str, Any], image: bytes, index: int) -> Mapping[str, Any]:
+    """Return the event of a partial image, which is a PNG or a JPEG."""
+    return {
+        "type": f"{kind}.partial_image",
+        "b64_json": base64.b64encode(image).decode(),
+        "partial_image_index": index,
+        **_described(values, "png" if image.startswith(_PNG) else "jpeg"),
+    }
+
+
+def _described(values: Mapping[str, Any], output_format: str) -> dict[str, Any]:
+    size = values.get("size")
+    return {
+        "background": TRANSPARENT if values.get("background") == TRANSPARENT else "opaque",
+        "created_at": int(time.time()),
+        "output_format": output_format,
+        "quality": "auto",
+        "size": size if isinstance(size, str) and size else "auto",
     }
 
 

@@ -30,7 +30,7 @@ async def announce(
         await send("mcp_list_tools.in_progress", item_id=item.id)
         async with services.open_tools(settings) as toolset:
             item.tools = tuple(tool.spec for tool in toolset.tools.values()) if toolset is not None else ()
-            item.size = len(msgspec.json.encode([tool.schema for tool in item.tools]))
+            item.chars = len(msgspec.json.encode([tool.schema for tool in item.tools]))
     except errors.SixfoldError as error:
         await send("mcp_list_tools.failed", item_id=item.id)
         await send("error", error={**openai_errors.document(error)["error"], "event_id": None})

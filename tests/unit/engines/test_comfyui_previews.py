@@ -1,0 +1,51 @@
+"""What the engine on ComfyUI shows of an image before it is complete, and several source images."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.unit.engines.test_comfyui import ComfySetup, Context, comfy_setup, decode
+
+
+@pytest.fixture
+async def setup(tmp_path: Path) -> AsyncIterator[ComfySetup]:
+    async with comfy_setup(tmp_path) as built:
+        yield built
+
+
+@dataclass
+class Watching(Context):
+    """A context that records partial images."""
+
+    images: list[bytes] = field(default_factory=list[bytes])
+
+    def preview(self, image: bytes) -> None:
+        self.images.append(image)
+
+
+async def test_as_many_previews_are_shown_as_requested(setup: ComfySetup) -> None:
+    setup.context = watching = Watching()
+    await setup.run(prompt="a lake", width=64, height=64, seed=1, partial_images=3)
+    assert len(watching.images) == 3
+    assert all(Image.open(io.BytesIO(image)).format == "JPEG" for image in watching.images)
+    watching.images.clear()
+    await setup.run(prompt="a lake", width=64, height=64, seed=2)
+    assert watching.images == []
+
+
+async def test_several_images_are_uploaded_as_one_sheet(setup: ComfySetup) -> None:
+    setup.context.scratch = setup.folder
+    files = setup.file(Image.new("RGB", (96, 64), (200, 30, 30)))
+    for number, size in enumerate([(64, 64), (32, 128)]):
+        path = setup.folder / f"more{number}.png"
+        Image.new("RGB", size, (30, 30, 200)).save(path)
+        files[f"more_images.{number:03}"] = path
+    result = await setup.run("style-transfer", files, style_prompt="ukiyo-e", format="png", seed=1)
+    # At the height of the tallest, 128: 192 + 128 + 32 pixels wide.
+    assert decode(result).size == (352, 128)
