@@ -12,8 +12,8 @@ from tests.api.app_fixture import AppFixture
 from tests.api.tenants import LAST, create_objects, fill_path, routes, signed_in
 from tests.api.test_pages import link
 
-# All links or tags of one page, whose `next_cursor` is always null.
-WHOLE = {"/api/links/{slug:path}", "/api/tags/{slug:path}"}
+# All tags of one page, whose `next_cursor` is always null.
+WHOLE = {"/api/tags/{slug:path}"}
 INVALID = ["nonsense", "~", "zeppelin~", "after", "a" * 150, "\x01", "pred_1", "é"]
 
 

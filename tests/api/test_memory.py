@@ -184,6 +184,19 @@ async def test_tags_are_read_as_of_a_time_and_graph_is_refused(app: AppFixture) 
     assert walk.status_code == 400
 
 
+async def test_links_of_a_page_come_in_parts(app: AppFixture) -> None:
+    body = "\n".join(f"- knows [[people/{name}]]" for name in ("ann", "bea", "cy"))
+    await app.client.post("/api/pages", json={"slug": "a", "body": body}, headers=app.bearer)
+    whole = await get(app, "/api/links/a")
+    assert ([link["to"] for link in whole["links"]], whole["next_cursor"]) == (
+        ["people/ann", "people/bea", "people/cy"], None,
+    )  # fmt: skip
+    first = await get(app, "/api/links/a", limit=2)
+    assert first["links"] == whole["links"][:2]
+    rest = await get(app, "/api/links/a", limit=2, cursor=first["next_cursor"])
+    assert (rest["links"], rest["next_cursor"]) == (whole["links"][2:], None)
+
+
 async def test_tags_links_and_timelines_have_routes_of_their_own(app: AppFixture) -> None:
     await put(app, "a", tags=["x"], type="person", collections=["shelf"])
     await put(app, "b")

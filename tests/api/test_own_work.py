@@ -204,6 +204,37 @@ async def test_responses_and_calls_of_other_keys_are_absent(either: Path) -> Non
         assert calls == []
 
 
+async def test_calls_of_own_models_are_in_the_log(either: Path) -> None:
+    async with running_gateway(either) as gateway:
+        app = gateway.app
+        second = await running(app)
+        for number in range(2):
+            await gateway.chat(f"say {number + 1} words")
+            image = {"model": "ra2", "prompt": f"a lake {number}", "size": "64x64"}
+            answer = await app.client.post("/v1/images/generations", json=image, headers=app.bearer)
+            assert answer.status_code == 200, answer.text
+        await gateway.settled(4)
+        path = "/api/gateway/calls"
+
+        async def page(query: str = "", key: str = app.key) -> Any:
+            return (await app.client.get(f"{path}{query}", headers=bearer(key))).json()
+
+        whole = (await page())["calls"]
+        assert [call["face"] for call in whole] == ["images", "chat"] * 2
+        own = whole[0]
+        assert (own["model"], own["status"], own["cost_usd"]) == ("ra2", "succeeded", "0.04")
+        assert (own["id"][:5], own["usage"]["counted_by"]) == ("pred_", "none")
+        assert own["charge"]["amount_usd"] == "0.04"
+        first = await page("?limit=3")
+        rest = await page(f"?limit=3&cursor={first['next_cursor']}")
+        assert [call["id"] for call in first["calls"] + rest["calls"]] == [call["id"] for call in whole]
+        assert rest["next_cursor"] is None
+        assert len((await page("?model=ra2&status=succeeded"))["calls"]) == 2
+        assert len((await page(f"?q={own['id'][-12:]}"))["calls"]) == 1
+        assert (await page("?status=failed"))["calls"] == []
+        assert (await page(key=second))["calls"] == []
+
+
 async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
     async with running_gateway(either) as gateway:
         program = await OAuthClient.registered(gateway.app)

@@ -204,7 +204,7 @@ def list_calls(
 
     Calls of this server's own models are predictions, and their ids begin with `pred_`.
     """
-    if cursor is not None and not cursor.startswith(("req_", "pred_")):
+    if cursor is not None and not cursor.startswith("req_"):
         raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     before = _LAST_ID if cursor is None else _moment(cursor)
     escaped = filters.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -220,7 +220,7 @@ def list_calls(
     runs = yield Query("gateway_run_page", {**params, "before": f"pred_{before}"})
     rows = sorted((*calls, *runs), key=lambda row: _moment(str(row["id"])), reverse=True)
     page = tuple(rows[:limit])
-    return page, str(page[-1]["id"]) if len(rows) > limit else None
+    return page, f"req_{_moment(str(page[-1]['id']))}" if len(rows) > limit else None
 
 
 def _moment(call_id: str) -> str:

@@ -318,8 +318,7 @@ def _check_transcription(changes: Mapping[str, Any]) -> None:
                 param = ".".join(filter(None, ("session", path, name[:40])))
                 raise InvalidRequest(f"Unknown parameter of a transcription session: '{param}'", param=param)
     audio_input = _value_at(changes, ("audio", "input"))
-    fields = cast("Mapping[str, Any]", audio_input) if isinstance(audio_input, Mapping) else {}
-    if fields.get("transcription", ()) is None:
+    if isinstance(audio_input, dict) and cast("dict[str, Any]", audio_input).get("transcription", ()) is None:
         param = "session.audio.input.transcription"
         raise InvalidRequest(f"{param} must be an object in a transcription session", param=param)
 
