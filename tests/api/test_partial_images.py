@@ -24,8 +24,8 @@ async def setup(tmp_path: Path) -> AsyncIterator[ComfySetup]:
     async with comfy_setup(tmp_path) as built:
         async with asyncio.timeout(60):
             # The first probe may time out on a busy machine, and another engine would serve.
-            while not built.app.product.availability("comfyui-image").ready:
-                await built.app.product.availability.refresh()
+            while not built.app.server.availability("comfyui-image").ready:
+                await built.app.server.availability.refresh()
         yield built
 
 

@@ -153,7 +153,7 @@ async def test_a_response_states_what_is_left_of_limits(ground: str, tmp_path: P
     backends.database_url(tmp_path, ground)
     async with running_realtime(tmp_path) as server:
         app = server.gateway.app
-        limited = await app.product.database.write(keys.create(app.account.id, Scope(rpm=100, tpm=60_000)))
+        limited = await app.database.write(keys.create(app.account.id, Scope(rpm=100, tpm=60_000)))
         async with server.connect(TEXT, key=limited.api_key) as connection:
             events = await say(connection, "say 2 words")
             (stated,) = [each.rate_limits for each in events if each.type == "rate_limits.updated"]
@@ -221,7 +221,7 @@ async def test_a_response_ends_and_is_charged_at_a_shutdown(ground: str, tmp_pat
             await connection.conversation.item.create(item=user_message("say 8 words"))
             await connection.response.create()
             await until(connection, "response.output_text.delta")
-            gateway.app.product.predictions.drain()
+            gateway.app.predictions.drain()
             gateway.acme.go_on.set()
             done = (await until(connection, "response.done"))[-1].response
             assert (done.status, done.usage.output_tokens) == ("completed", 8)
