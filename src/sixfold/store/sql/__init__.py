@@ -18,6 +18,9 @@ _TOUCHES = re.compile(
 _COMMENT = re.compile(r"--.*")
 _CREATES = re.compile(r"\bCREATE TABLE (\w+)", re.IGNORECASE)
 _NAME = re.compile(r"^-- name: (\w+) \| (.+)$", re.MULTILINE)
+_FRAGMENT = re.compile(r"^-- fragment: (\w+) \| .+$", re.MULTILINE)
+# A fragment for the rows of a table or alias: `{name alias}`.
+_USE = re.compile(r"\{(\w+) (\w+)\}")
 
 
 class SchemaMismatch(Exception):
@@ -60,11 +63,19 @@ def queries(dialect: str) -> dict[str, SqlStatement]:
     """Return all named queries; those in `queries/<dialect>/` replace portable ones of the same name."""
     statements: dict[str, SqlStatement] = {}
     folder = _HERE / "queries"
+    fragments = _fragments(folder / "fragments.sql")
     for path in sorted(folder.glob("*.sql")) + sorted((folder / dialect).glob("*.sql")):
         pieces = _NAME.split(path.read_text("utf-8"))[1:]
         for name, description, sql in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-            statements[name] = SqlStatement(sql.strip().rstrip(";"), description, ":now" in sql)
+            text = _USE.sub(lambda use: fragments[use[1]].replace("row.", f"{use[2]}."), sql).strip()
+            statements[name] = SqlStatement(text.rstrip(";"), description, ":now" in text)
     return statements
+
+
+def _fragments(path: Path) -> dict[str, str]:
+    """Return conditions that several statements share, by name; `row` stands for their table."""
+    pieces = _FRAGMENT.split(path.read_text("utf-8"))[1:]
+    return {name: sql.strip() for name, sql in zip(pieces[::2], pieces[1::2], strict=True)}
 
 
 def turns(query: Query) -> Sequence[Mapping[str, Value]]:

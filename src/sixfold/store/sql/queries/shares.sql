@@ -8,11 +8,8 @@ VALUES (:id, :account_id, :credential_id, :token_hash, :kind, :object_id, :title
 SELECT COUNT(*) AS total FROM share WHERE account_id = :account_id;
 
 -- name: shares_expired_delete | Delete an account's expired shares and those of ended credentials.
-DELETE FROM share WHERE account_id = :account_id AND (expires_at <= :now OR (share.credential_id <> ''
-  AND NOT EXISTS (SELECT 1 FROM api_key k WHERE k.id = share.credential_id AND k.revoked_at IS NULL
-    AND (k.expires_at IS NULL OR k.expires_at > :now))
-  AND NOT EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = share.credential_id AND g.ended_at IS NULL
-    AND g.expires_at > :now)));
+DELETE FROM share WHERE account_id = :account_id AND (expires_at <= :now
+  OR NOT {has_valid_credential share});
 
 -- name: share_get | Return a share of a tenant.
 SELECT * FROM share WHERE id = :id AND account_id = :account_id
@@ -22,24 +19,15 @@ SELECT * FROM share WHERE id = :id AND account_id = :account_id
 SELECT * FROM share WHERE account_id = :account_id AND (:credential_id = '' OR credential_id = :credential_id)
   AND (:kind = '' OR (kind = :kind AND object_id = :object_id)) AND (:pages = 1 OR kind <> 'page')
   AND id < :before AND (expires_at IS NULL OR expires_at > :now)
-  AND (share.credential_id = ''
-    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = share.credential_id AND k.revoked_at IS NULL
-      AND (k.expires_at IS NULL OR k.expires_at > :now))
-    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = share.credential_id AND g.ended_at IS NULL
-      AND g.expires_at > :now))
+  AND {has_valid_credential share}
 ORDER BY id DESC LIMIT :limit;
 
 -- name: share_by_token | Return the share with a token, unless it, its account or its credential has ended or is suspended.
 SELECT s.* FROM share s JOIN account a ON a.id = s.account_id
 WHERE s.token_hash = :token_hash AND (s.expires_at IS NULL OR s.expires_at > :now)
   AND a.closing_at IS NULL AND a.suspended_at IS NULL
-  AND NOT EXISTS (SELECT 1 FROM member m JOIN account p ON p.id = m.person_id
-                  WHERE m.id = s.member_id AND p.suspended_at IS NOT NULL)
-  AND (s.credential_id = ''
-    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = s.credential_id AND k.revoked_at IS NULL
-      AND (k.expires_at IS NULL OR k.expires_at > :now))
-    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = s.credential_id AND g.ended_at IS NULL
-      AND g.expires_at > :now));
+  AND {has_active_member s}
+  AND {has_valid_credential s};
 
 -- name: shares_received | Return the shares that an account or one of its teams may open, newest first.
 SELECT s.*, a.email AS owner FROM share s JOIN account a ON a.id = s.account_id
@@ -52,13 +40,8 @@ WHERE s.id IN (
     WHERE d.team_id <> '' AND d.team_id = :team_id)
   AND (:id = '' OR s.id = :id) AND s.id < :before
   AND (s.expires_at IS NULL OR s.expires_at > :now) AND a.closing_at IS NULL AND a.suspended_at IS NULL
-  AND NOT EXISTS (SELECT 1 FROM member m JOIN account p ON p.id = m.person_id
-                  WHERE m.id = s.member_id AND p.suspended_at IS NOT NULL)
-  AND (s.credential_id = ''
-    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = s.credential_id AND k.revoked_at IS NULL
-      AND (k.expires_at IS NULL OR k.expires_at > :now))
-    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = s.credential_id AND g.ended_at IS NULL
-      AND g.expires_at > :now))
+  AND {has_active_member s}
+  AND {has_valid_credential s}
 ORDER BY s.id DESC LIMIT :limit;
 
 -- name: share_viewed | Count a view of a share.
