@@ -167,7 +167,8 @@ def expire(account_id: str, token: str) -> Transaction[None]:
     """Insert an invitation that has expired."""
     row = {"id": "invite_1", "account_id": account_id, "token_hash": keys.hash_of(token), "email": ""}
     yield Query(
-        "invitation_insert", {**row, "role": "member", "team_id": None, "invited_by": "ada", "life": -1}
+        "invitation_insert",
+        {**row, "role": "member", "team_id": None, "invited_by": "ada", "member_id": None, "life": -1},
     )
 
 
@@ -229,6 +230,34 @@ async def test_the_pages_refuse_what_a_role_may_not_do(app: AppFixture) -> None:
     # The owner of the account remains its only own sign-in.
     owner = await app.database.read(accounts.by_email("ada@example.com"))
     assert owner.password_hash is None
+
+
+@pytest.mark.parametrize("end", ["removed", "demoted"])
+async def test_what_an_admin_has_set_up_ends_with_the_role(any_database_app: AppFixture, end: str) -> None:
+    app = any_database_app
+    ben = await member(app, "ben@example.com", "admin")
+    headers, path = bearer(await key_of(app, ben)), f"{ORGANIZATION}/members/{ben.id}"
+    for folder, each in (("work", headers), ("home", app.bearer)):
+        sent = {
+            f"{ORGANIZATION}/invitations": {"role": "admin"},
+            "/api/account/alerts": {"period": "day", "threshold_usd": "1", "url": "https://example.com/"},
+            "/api/shared-folders": {"folder": folder, "with": "cleo@example.com"},
+        }
+        answers = [await app.client.post(to, json=body, headers=each) for to, body in sent.items()]
+        assert [answer.status_code for answer in answers] == [201] * 3, [each.text for each in answers]
+    hook = {"mask": ["emails"], "hook": {"url": "https://example.com/"}}
+    put = await app.client.put("/api/account/guardrails", json=hook, headers=headers)
+    assert put.status_code == 200, put.text
+    if end == "removed":
+        assert (await app.client.delete(path, headers=app.bearer)).status_code == 204
+    else:
+        changed = await app.client.patch(path, json={"role": "member"}, headers=app.bearer)
+        assert changed.json()["role"] == "member"
+    for listed in (f"{ORGANIZATION}/invitations", "/api/account/alerts", "/api/shared-folders"):
+        (rows, *_) = (await app.client.get(listed, headers=app.bearer)).json().values()
+        assert len(rows) == 1, (listed, rows)
+    guardrails = (await app.client.get("/api/account/guardrails", headers=app.bearer)).json()["guardrails"]
+    assert [(each["mask"], each["hook"]) for each in guardrails] == [(["emails"], None)]
 
 
 async def test_the_end_of_a_membership_ends_what_hangs_on_it(any_database_app: AppFixture) -> None:

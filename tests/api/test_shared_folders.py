@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Holder, Scope
 from sixfold.core.accounts.organizations import members, teams
+from sixfold.core.database import many
 from sixfold.core.memory.sharing import membership
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.memory_routes import ROUTES, WRITES
@@ -240,6 +241,35 @@ async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
     assert (await app.client.post(PATH, json=mine, headers=bearer(key))).status_code == 403
     await write(members.remove(organization.id, owner.id))
     assert (await send(app, "GET", path, chosen, key)).status_code == 404
+
+
+@pytest.mark.parametrize("end", ["member", "team", "key"])
+async def test_pages_leave_a_share_that_ends_by_itself(any_database_app: AppFixture, end: str) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    await put(app, "work/apollo", "a page", collections=["plans"])
+    organization = await ben(app)
+    team = await write(teams.create(organization.id, "Flyers"))
+    here = await write(members.add(organization.id, app.account.id, "member", "operator"))
+    admin = await write(members.add(app.account.id, organization.id, "admin", "operator"))
+    own = await write(keys.create(app.account.id, granted=rights.MEMORY))
+    held = await write(keys.create(app.account.id, holder=Holder(admin.id)))
+    with_whom = {"team_id": team.id} if end == "team" else {"with": "cleo@example.com"}
+    sharer = {"member": held.api_key, "team": app.key, "key": own.api_key}[end]
+    body = {"folder": "work/apollo", **with_whom}
+    shared = await app.client.post(PATH, json=body, headers=bearer(sharer))
+    assert shared.status_code == 201, shared.text
+    assert (await get(app, "/api/pages/work/apollo"))["collections"] == ["plans", "folder:work/apollo"]
+    if end == "member":
+        await write(members.remove(app.account.id, admin.id))
+    elif end == "team":
+        await write(teams.remove(organization.id, team.id))
+        await write(members.remove(organization.id, here.id))
+    else:
+        await write(keys.revoke(own.id))
+    await membership.sweep(app.database)
+    assert (await get(app, "/api/pages/work/apollo"))["collections"] == ["plans"]
+    assert (await app.client.get(PATH, headers=app.bearer)).json()["folders"] == []
+    assert await app.database.read(many("folders_leaving", limit=1)) == []
 
 
 async def test_the_mcp_tools_use_the_folder_of_the_url(app: AppFixture) -> None:

@@ -63,6 +63,7 @@ from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.search.service import SearchService
 from sixfold.core.memory.service import MemoryService
+from sixfold.core.memory.sharing import membership
 from sixfold.core.predictions import refunds
 from sixfold.core.predictions import requests as prediction_requests
 from sixfold.core.predictions.child_runs import PipelineChildren
@@ -455,6 +456,7 @@ async def _sweep(application: Application) -> None:
             await application.outbox.sweep()
             await application.webhook_secrets.encrypt_all()
             await application.workflows.names.sweep()
+            await membership.sweep(application.database)
             await deletion.sweep()
 
 

@@ -154,6 +154,23 @@ async def _wait(ended: asyncio.Event, deadline: float) -> None:
             await ended.wait()
 
 
+def refused(authenticate: Authenticate, handler: Handler) -> Handler:
+    """Return the handler of a POST whose response has a secret of which only the hash is stored.
+
+    Its response cannot be repeated, so a request with an `Idempotency-Key` is refused after authentication.
+    """
+
+    async def handle(request: Request) -> Response:
+        if "idempotency-key" in request.headers:
+            await authenticate(request)
+            raise errors.BadRequest(
+                "The response has a secret that is not stored, so it cannot be repeated: omit Idempotency-Key"
+            )
+        return await handler(request)
+
+    return handle
+
+
 def _key(request: Request) -> str | None:
     values = request.headers.getlist("idempotency-key")
     if not values:

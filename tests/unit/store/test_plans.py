@@ -92,6 +92,14 @@ UNATTENDED = {
         "predictions_withheld_though_paid",
         "upload_paths_over",
     ),
+    "assembly: shared folders": (
+        "shared_folders_limited",
+        "credential_valid",
+        "shared_folder_sweep",
+        "folders_leaving",
+        "folder_left",
+        "pages_to_leave",
+    ),
     "assembly: secrets of webhooks": ("webhook_secrets_open", "webhook_secret_seal"),
     "supervisor": (
         "clock",
@@ -179,6 +187,7 @@ WHOLE = {
     "configuration_count": "when an operator adds an entry, of which there are at most 1,000",
     "configuration_entries": "every server reads all entries, at most 1,000, once a second",
     "deposit_addresses": "every address is sent to the chain's node, and only where [deposits] is set",
+    "folders_leaving": "a row for each share that ended within the last minute",
     "key_rate_sweep": "a row for each key that asked within the hour; an index would be written by each call",
     "memory_in_use": "reads one row",
     "oauth_sweep_spent": "used refresh tokens of programs with access: one an hour for 30 days",

@@ -61,7 +61,8 @@ class AlertRoutes:
             self._services.outbox.sender.check_url(alert.url)
         except errors.FetchRefused as refused:
             raise errors.InvalidInput.of("url", f"url: {refused.message}", refused.code) from refused
-        row = await self._services.database.write(alerts.create(principal.account_id, alert))
+        creation = alerts.create(principal.account_id, alert, principal.member_id)
+        row = await self._services.database.write(creation)
         return responses.json(alerts.to_json(row), 201, _NO_STORE)
 
     async def delete(self, request: Request) -> Response:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import audit_log, rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
 from sixfold.core.gateway.guardrails import models as guardrails
@@ -74,7 +75,7 @@ class GuardrailRoutes:
         guardrail = guardrails.parse(fields)
         if guardrail.hook is not None:
             self._check_url(guardrail.hook.url)
-        moment = await self._services.database.write(_set(principal.account_id, key_id, guardrail))
+        moment = await self._services.database.write(_set(principal, key_id, guardrail))
         return responses.json(to_json(key_id, guardrail, moment), headers=_NO_STORE)
 
     async def delete(self, request: Request) -> Response:
@@ -91,9 +92,10 @@ class GuardrailRoutes:
             raise errors.InvalidInput.of("hook", f"hook.url: {refused.message}", refused.code) from refused
 
 
-def _set(account_id: str, key_id: str, guardrail: Guardrail) -> Transaction[int]:
+def _set(principal: Principal, key_id: str, guardrail: Guardrail) -> Transaction[int]:
+    account_id = principal.account_id
     yield from audit_log.note(account_id, "guardrail.set", key_id)
-    return (yield from storage.set_guardrail(account_id, key_id, guardrail))
+    return (yield from storage.set_guardrail(account_id, key_id, guardrail, principal.member_id))
 
 
 def _remove(account_id: str, key_id: str) -> Transaction[None]:

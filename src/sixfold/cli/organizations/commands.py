@@ -12,7 +12,7 @@ from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, limits, rights
 from sixfold.core.accounts.keys import Holder, NewKey, Scope
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
-from sixfold.core.accounts.organizations.invitations import NewInvitation
+from sixfold.core.accounts.organizations.invitations import Inviter, NewInvitation
 from sixfold.core.accounts.organizations.members import Member
 from sixfold.core.accounts.organizations.teams import Team
 from sixfold.core.database import Transaction, Value
@@ -94,7 +94,9 @@ def invite(arguments: argparse.Namespace) -> None:
         account = yield from accounts.by_email(arguments.organization)
         team_id = yield from _team_id(account.id, arguments.team)
         email = arguments.email or ""
-        return (yield from invitations.create(account.id, account.email, arguments.role, email, team_id))
+        return (
+            yield from invitations.create(account.id, Inviter(account.email), arguments.role, email, team_id)
+        )
 
     new = _write(arguments, work())
     url = f"{server_lock.link_origin(database_access.settings_of(arguments))}/invitation?token={new.token}"

@@ -30,6 +30,7 @@ ERASURES = (
     "erase_outbox",
     "erase_shares",
     "erase_shared_folders",
+    "erase_folders_leaving",
     "erase_gallery_tags",
     "erase_posts",
     "erase_characters",

@@ -56,8 +56,11 @@ def _amount(value: Any) -> int:
     return micros
 
 
-def create(account_id: str, alert: CostAlert) -> Transaction[Row]:
-    """Insert an alert and return its row; raises `NotFound` for another account's key, and `Conflict`."""
+def create(account_id: str, alert: CostAlert, member_id: str | None = None) -> Transaction[Row]:
+    """Insert an alert, of a member if one created it, and return its row.
+
+    Raises `NotFound` for another account's key, and `Conflict`.
+    """
     if alert.key_id:
         key = yield from one("key_by_id", id=alert.key_id)
         if key is None or key["account_id"] != account_id:
@@ -75,6 +78,7 @@ def create(account_id: str, alert: CostAlert) -> Transaction[Row]:
             "period": alert.period,
             "threshold": alert.threshold,
             "url": alert.url,
+            "member_id": member_id,
         },
     )
     yield from audit_log.note(account_id, "alert.create", alert_id)

@@ -12,6 +12,7 @@ from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Holder
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction, Value
 from sixfold.ui.organization import members_page
 from sixfold.ui.organization.members_page import PATH, MembersPage
@@ -52,7 +53,7 @@ class MembersForms:
         invitation = await self._services.database.write(
             invitations.create(
                 session.account.id,
-                session.principal.email,
+                Inviter(session.principal.email, session.principal.member_id),
                 _role(form),
                 form.get("email", ""),
                 form.get("team_id") or None,

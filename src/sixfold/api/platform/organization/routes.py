@@ -14,8 +14,9 @@ from sixfold.api.platform.organization import fields, schemas
 from sixfold.core.accounts import accounts, keys, limits, rights
 from sixfold.core.accounts.keys import Holder, Principal
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
+from sixfold.core.accounts.organizations.invitations import Inviter
 from sixfold.core.database import Transaction
-from sixfold.web import bodies, requests, responses
+from sixfold.web import bodies, idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -110,7 +111,7 @@ class OrganizationRoutes:
         new = await self._write(
             invitations.create(
                 principal.account_id,
-                principal.email,
+                Inviter(principal.email, principal.member_id),
                 fields.role(body),
                 fields.text(body, "email", ""),
                 fields.optional_text(body, "team_id"),
@@ -262,6 +263,7 @@ def _teams(account_id: str) -> Transaction[list[schemas.TeamSchema]]:
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, size, root = OrganizationRoutes(services), _BODY_BYTES, "/api/organization"
     once = partial(services.idempotency.once, services.authenticator.bearer)
+    shown_once = partial(idempotency.refused, services.authenticator.bearer)
     read_and_write = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
     return (
         RouteEntry(
@@ -287,7 +289,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         ),
         RouteEntry(
             f"{root}/invitations",
-            {"GET": handlers.list_invitations, "POST": handlers.invite},
+            {"GET": handlers.list_invitations, "POST": shown_once(handlers.invite)},
             size,
             access=read_and_write,
         ),
@@ -308,7 +310,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         ),
         RouteEntry(
             f"{root}/keys",
-            {"GET": handlers.list_keys, "POST": handlers.create_key},
+            {"GET": handlers.list_keys, "POST": shown_once(handlers.create_key)},
             size,
             access=read_and_write,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sixfold import errors
 from sixfold.core import ids
@@ -39,6 +40,13 @@ class Invitation:
         return cls(**{name: row[name] for name in cls.__slots__})
 
 
+class Inviter(NamedTuple):
+    """Who invites: the name that the person sees, and the member, whose invitations end with its role."""
+
+    name: str
+    member_id: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NewInvitation:
     """An invitation with its token, which is returned only here."""
@@ -49,13 +57,13 @@ class NewInvitation:
 
 def create(
     account_id: str,
-    invited_by: str,
+    inviter: Inviter,
     role: Role,
     email: str = "",
     team_id: str | None = None,
     days: int = DAYS,
 ) -> Transaction[NewInvitation]:
-    """Invite a person; `invited_by` is shown to it. Raises `BadRequest`, `NotFound`, `Conflict`."""
+    """Invite a person; raises `BadRequest`, `NotFound` and `Conflict`."""
     account = yield from accounts.by_id(account_id)
     if account.is_operator:
         raise errors.Forbidden("The operator's account cannot have members: create an organization for them")
@@ -79,7 +87,8 @@ def create(
             "email": address,
             "role": role,
             "team_id": team_id,
-            "invited_by": invited_by,
+            "invited_by": inviter.name,
+            "member_id": inviter.member_id,
             "life": days * DAY_US,
         },
     )

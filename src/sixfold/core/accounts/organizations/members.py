@@ -17,6 +17,12 @@ from sixfold.core.database import Query, Row, Transaction, Value, many, one
 
 MAX_MEMBERS = 1000
 Source = Literal["founder", "invitation", "operator", "groups"]
+_ENDS_OF_ADMIN = (
+    "invitations_end_member",
+    "shared_folders_end_member",
+    "alerts_end_member",
+    "hooks_end_member",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +127,8 @@ def add(
 def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Member]:
     """Change the `role`, `team_id`, `budget_day` or `budget_month` of a member; others stay.
 
-    The keys of the member follow it to another team. Raises `NotFound`, and `Forbidden` if the role is that
-    of the owner.
+    The keys of the member follow it to another team. What an admin has set up ends with its role. Raises
+    `NotFound`, and `Forbidden` if the role is that of the owner.
     """
     before = yield from find(account_id, member_id)
     role = changes.get("role", before.role)
@@ -136,11 +142,19 @@ def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Mem
         yield Query("member_keys_move", {"member_id": member_id, "team_id": values["team_id"]})
     if role != before.role:
         yield from audit_log.note(account_id, "member.role", f"{before.email}, {role}")
+    if (before.role, role) == ("admin", "member"):
+        yield from _end_admin(account_id, member_id)
     return (yield from find(account_id, member_id))
 
 
+def _end_admin(account_id: str, member_id: str) -> Transaction[None]:
+    """End what only an admin may set up: invitations, shared folders, cost alerts and hooks."""
+    for query in _ENDS_OF_ADMIN:
+        yield Query(query, {"account_id": account_id, "member_id": member_id})
+
+
 def remove(account_id: str, member_id: str) -> Transaction[None]:
-    """End a membership with its sessions, programs, keys and shares.
+    """End a membership with its sessions, programs, keys, shares, and what it has set up as an admin.
 
     Raises `NotFound`, and `Forbidden` for the owner.
     """
@@ -151,8 +165,8 @@ def remove(account_id: str, member_id: str) -> Transaction[None]:
     yield Query("former_member_put", {name: getattr(member, name) for name in names})
     yield Query("member_keys_revoke", {"member_id": member_id})
     yield Query("member_grants_end", {"member_id": member_id})
-    for query in ("shares_end_member", "shared_folders_end_member"):
-        yield Query(query, {"account_id": account_id, "member_id": member_id})
+    yield Query("shares_end_member", {"account_id": account_id, "member_id": member_id})
+    yield from _end_admin(account_id, member_id)
     yield Query("member_sessions_end", {"account_id": account_id, "person_id": member.person_id})
     yield from audit_log.note(account_id, "member.remove", member.email)
 

@@ -11,14 +11,18 @@ from sixfold.core.database import Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.gateway.guardrails.models import Guardrail
 
 
-def set_guardrail(account_id: str, key_id: str, guardrail: Guardrail) -> Transaction[int]:
+def set_guardrail(
+    account_id: str, key_id: str, guardrail: Guardrail, member_id: str | None = None
+) -> Transaction[int]:
     """Store the guardrail of a key, or of the account if `key_id` is empty; return the time in epoch µs.
 
-    Raises `NotFound` for a key that the account does not have.
+    The hook ends with the role of the member who set it. Raises `NotFound` for a key that the account does
+    not have.
     """
     yield from _check_key(account_id, key_id)
     document = msgspec.json.encode(guardrail).decode()
-    yield Query("guardrail_set", {"account_id": account_id, "key_id": key_id, "document": document})
+    row = {"account_id": account_id, "key_id": key_id, "document": document, "member_id": member_id}
+    yield Query("guardrail_set", row)
     return (yield from now())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sixfold.core.database import Database, Query, Transaction, Value, many
+from sixfold.core.database import Database, Query, Rows, Transaction, Value, many, one
 from sixfold.core.memory import pages
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.pages import PageDraft
@@ -80,6 +80,25 @@ async def move_all(database: Database, account_id: str, folder: str) -> None:
     """Move all pages of a folder, in transactions that do not block other writes for long."""
     while await database.write(move(account_id, folder)) == BATCH:
         pass
+
+
+async def sweep(database: Database) -> None:
+    """Move pages out of the collections of shares that ended with a membership, a credential or a team."""
+    after = ""
+    while rows := await database.read(many("shared_folders_limited", after=after, limit=BATCH)):
+        after = str(rows[-1]["id"])
+        await database.write(_end_limited(rows), durable=False)
+    for row in await database.read(many("folders_leaving", limit=BATCH)):
+        account_id, folder = str(row["account_id"]), str(row["folder"])
+        await move_all(database, account_id, folder)
+        await database.write(many("folder_left", account_id=account_id, folder=folder), durable=False)
+
+
+def _end_limited(shares: Rows) -> Transaction[None]:
+    """End those of the shares whose key or program has ended."""
+    for row in shares:
+        if (yield from one("credential_valid", id=row["credential_id"])) is None:
+            yield Query("shared_folder_sweep", {"id": row["id"]})
 
 
 def _at(page: MemoryPage, folders: Sequence[str], name: str) -> MemoryPage:

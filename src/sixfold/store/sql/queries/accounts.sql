@@ -69,8 +69,8 @@ WHERE k.id = :id AND k.account_id = :account_id AND COALESCE(k.member_id, '') = 
 RETURNING id;
 
 -- name: key_guardrail_copy | Give a key the guardrail of another one.
-INSERT INTO guardrail (account_id, key_id, document, updated_at)
-SELECT g.account_id, :new_id, g.document, :now FROM guardrail g WHERE g.account_id = :account_id AND g.key_id = :id;
+INSERT INTO guardrail (account_id, key_id, document, member_id, updated_at)
+SELECT g.account_id, :new_id, g.document, g.member_id, :now FROM guardrail g WHERE g.account_id = :account_id AND g.key_id = :id;
 
 -- name: key_alerts_move | Let the cost alerts of a key count another one.
 UPDATE cost_alert SET key_id = :new_id WHERE account_id = :account_id AND key_id = :id;

@@ -1,6 +1,6 @@
 -- name: alert_insert | Insert a cost alert.
-INSERT INTO cost_alert (id, account_id, key_id, period, threshold, url, created_at)
-VALUES (:id, :account_id, :key_id, :period, :threshold, :url, :now);
+INSERT INTO cost_alert (id, account_id, key_id, period, threshold, url, member_id, created_at)
+VALUES (:id, :account_id, :key_id, :period, :threshold, :url, :member_id, :now);
 
 -- name: alert_get | Return a cost alert.
 SELECT * FROM cost_alert WHERE account_id = :account_id AND id = :id;
@@ -56,6 +56,9 @@ RETURNING *, CAST(:now AS BIGINT) AS now;
 
 -- name: alert_sent | Store the result of sending an alert, and when to try again.
 UPDATE cost_alert SET due_at = :due_at, error = :error WHERE id = :id;
+
+-- name: alerts_end_member | Delete the cost alerts that a member of an organization created.
+DELETE FROM cost_alert WHERE account_id = :account_id AND member_id = :member_id;
 
 -- name: erase_alerts | Delete an account's cost alerts.
 DELETE FROM cost_alert WHERE account_id = :account_id;

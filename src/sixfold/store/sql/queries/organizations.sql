@@ -133,8 +133,8 @@ UPDATE invitation SET team_id = NULL WHERE account_id = :account_id AND team_id 
 DELETE FROM team WHERE account_id = :account_id AND id = :team_id;
 
 -- name: invitation_insert | Insert an invitation; only the hash of its token is stored.
-INSERT INTO invitation (id, account_id, token_hash, email, role, team_id, invited_by, created_at, expires_at)
-VALUES (:id, :account_id, :token_hash, :email, :role, :team_id, :invited_by, :now, :now + :life);
+INSERT INTO invitation (id, account_id, token_hash, email, role, team_id, invited_by, member_id, created_at, expires_at)
+VALUES (:id, :account_id, :token_hash, :email, :role, :team_id, :invited_by, :member_id, :now, :now + :life);
 
 -- name: invitations_of | Return the unexpired invitations of an organization, newest first.
 SELECT i.*, a.email AS organization, t.name AS team FROM invitation i JOIN account a ON a.id = i.account_id
@@ -148,6 +148,9 @@ WHERE i.token_hash = :token_hash AND i.expires_at > :now AND a.closing_at IS NUL
 
 -- name: invitation_end | Delete an invitation.
 DELETE FROM invitation WHERE id = :id AND account_id = :account_id RETURNING id;
+
+-- name: invitations_end_member | Delete the invitations by a member of an organization.
+DELETE FROM invitation WHERE account_id = :account_id AND member_id = :member_id;
 
 -- name: invitation_sweep | Delete expired invitations.
 DELETE FROM invitation WHERE expires_at <= :before RETURNING id;

@@ -7,21 +7,33 @@ WHERE excluded.credential_id IN ('', shared_folder.credential_id)
 RETURNING id;
 
 -- name: shared_folders_expired_delete | Delete an account's shares of folders of ended credentials.
-DELETE FROM shared_folder AS f WHERE f.account_id = :account_id AND NOT (f.credential_id = ''
-    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = f.credential_id AND k.revoked_at IS NULL
-      AND (k.expires_at IS NULL OR k.expires_at > :now))
-    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = f.credential_id AND g.ended_at IS NULL
-      AND g.expires_at > :now));
+DELETE FROM shared_folder AS f WHERE f.account_id = :account_id AND NOT {has_valid_credential f};
+
+-- name: shared_folders_limited | Return the next shares of folders by limited keys and programs, of all accounts.
+SELECT id, credential_id FROM shared_folder WHERE credential_id <> '' AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: credential_valid | Return a key or an OAuth grant that has not ended.
+SELECT id FROM api_key WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
+UNION ALL
+SELECT id FROM oauth_grant WHERE id = :id AND ended_at IS NULL AND expires_at > :now;
+
+-- name: shared_folder_sweep | Delete the share of a folder whose credential has ended.
+DELETE FROM shared_folder WHERE id = :id;
+
+-- name: folders_leaving | Return folders of which a share has ended.
+SELECT account_id, folder FROM folder_leaving ORDER BY account_id, folder LIMIT :limit;
+
+-- name: folder_left | Forget that a share of a folder has ended.
+DELETE FROM folder_leaving WHERE account_id = :account_id AND folder = :folder;
+
+-- name: erase_folders_leaving | Delete the folders of an account of which a share has ended.
+DELETE FROM folder_leaving WHERE account_id = :account_id;
 
 -- name: shared_folders_of | Return the folders that a tenant shares, with their grantees, by folder.
 SELECT f.*, '' AS owner, t.name AS team, o.email AS organization FROM shared_folder f
 LEFT JOIN team t ON t.id = f.team_id LEFT JOIN account o ON o.id = t.account_id
 WHERE f.account_id = :account_id AND (:credential_id = '' OR f.credential_id = :credential_id)
-  AND (f.credential_id = ''
-    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = f.credential_id AND k.revoked_at IS NULL
-      AND (k.expires_at IS NULL OR k.expires_at > :now))
-    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = f.credential_id AND g.ended_at IS NULL
-      AND g.expires_at > :now))
+  AND {has_valid_credential f}
 ORDER BY f.folder, f.id;
 
 -- name: shared_folder_names | Return the folders that an account shares.
@@ -40,13 +52,8 @@ WHERE f.id IN (
     JOIN member m ON m.account_id = s.account_id AND m.person_id = d.account_id
     WHERE d.team_id <> '' AND d.team_id = :team_id)
   AND a.closing_at IS NULL AND a.suspended_at IS NULL AND (:id = '' OR f.id = :id)
-  AND NOT EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
-                  WHERE c.id = f.member_id AND p.suspended_at IS NOT NULL)
-  AND (f.credential_id = ''
-    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = f.credential_id AND k.revoked_at IS NULL
-      AND (k.expires_at IS NULL OR k.expires_at > :now))
-    OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = f.credential_id AND g.ended_at IS NULL
-      AND g.expires_at > :now))
+  AND {has_active_member f}
+  AND {has_valid_credential f}
 ORDER BY a.email, f.folder, f.id LIMIT :limit;
 
 -- name: shared_folder_end | End the share of a folder; return no row if the tenant has none.
