@@ -27,6 +27,7 @@ from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.comfyui import websocket_hub
 from sixfold.core.workflows.comfyui.websocket_hub import HubClient
+from sixfold.errors import Conflict
 from tests.api.app_fixture import AppFixture, running_app, small_models
 from tests.api.test_comfyui_face import SAMPLED, ComfyScript, ServerWithScript, node, running_server
 from tests.api.test_reversals import painting
@@ -197,9 +198,26 @@ async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
         row = await dots.database.read(lineage.stored_inputs(part))
         assert row.keys() == part.task.files.keys() & part.inputs.keys()
     assert await dots.faults() == ()
+    for part in await parts(dots, parent):
+        with pytest.raises(Conflict):
+            await dots.predictions.refund(part, "a test")
     await dots.predictions.refund(ended, "a test")
     await nothing_after_refund(dots, listed)
     assert await dots.balance() == ("5.00", "0.00")
+
+
+async def test_a_part_is_not_refunded_without_its_workflow(dots: AppFixture) -> None:
+    watch = StepRecorder(dots)
+    parent = await prompted(dots, saved_and_restyled("SLOW"))
+    await watch.until("2", running="graph-restyle")
+    done = next(part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED)
+    service = dots.predictions
+    with pytest.raises(Conflict, match=f"part of {parent.id}, which pays for it: refund that run"):
+        await service.refund(done, "a test")
+    assert (await service.get_any(done.id)).state is PredictionState.SUCCEEDED
+    await service.cancel(parent.id, Tenant.of(parent))
+    assert (await service.wait(parent, 60)).state is PredictionState.CANCELED
+    assert (await dots.balance(), await dots.faults()) == (("5.00", "0.00"), ())
 
 
 async def nothing_after_refund(app: AppFixture, listed: list[dict[str, Any]]) -> None:

@@ -351,13 +351,12 @@ class BatchProcessor:
         except KeyError:
             _LOG.exception("the input of the batch %s is missing", batch.id)
             return
-        if key_id is not None:
-            reply = await self._call(batch, line, key_id, body)
-            if lines.judge(reply, lines.MAX_TRIES).answer == "keep":
-                await self._write(lambda: lines.finish(batch.id, line.number, reply))
-            if reply.status < 300:
-                return
-        await self._runner.refund(scope, body)
+        reply = None if key_id is None else await self._call(batch, line, key_id, body)
+        if reply is None or reply.status >= 300:
+            # Before the line is finished, since a server that dies in between finds only unfinished lines.
+            await self._runner.refund(scope, body)
+        if reply is not None and lines.judge(reply, lines.MAX_TRIES).answer == "keep":
+            await self._write(lambda: lines.finish(batch.id, line.number, reply))
 
     def _lease(self, batch: Batch, state: str) -> dict[str, str | int]:
         lease_us = _JOB_LEASES * self._limits.lease_us

@@ -35,17 +35,19 @@ NEVER = -1
 def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
     """Refund a succeeded prediction and withdraw its output, which makes it a failure because of `reason`.
 
-    A prediction in any other state is unchanged. Raises `NotFound`.
+    A prediction in any other state is unchanged. Raises `NotFound`, and `Conflict` for a part of a workflow,
+    which the run of the workflow pays for: its price could not be refunded, and the run's output would stay.
     """
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
         raise errors.NotFound("Prediction not found")
+    if row["parent_id"] is not None:
+        raise errors.Conflict(f"This run is part of {row['parent_id']}, which pays for it: refund that run")
     if row["state"] != PredictionState.SUCCEEDED:
         return Prediction.from_row(row)
     prediction = yield from withdraw(row, f"The result was withdrawn and its price refunded: {reason}")
-    if row["parent_id"] is None:
-        entry = ledger.LedgerEntry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
-        yield from ledger.refund(prediction_id, entry)
+    entry = ledger.LedgerEntry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
+    yield from ledger.refund(prediction_id, entry)
     yield from withdraw_children(row)
     yield from webhooks.enqueue_replacement(prediction)
     return prediction
