@@ -22,6 +22,8 @@ from PIL import Image, ImageDraw
 from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.service import PredictionService
 from sixfold.errors import EngineFailed
 from tests.api.app_fixture import AppFixture, running_app
 from tests.harness import image_files
@@ -319,6 +321,26 @@ async def test_an_image_that_could_be_read_before_its_cut_out_is_paid(real: AppF
     with pytest.raises(openai.RateLimitError, match="budget"):
         await client(real, key).images.generate(prompt="a fox", size="256x256", background="transparent")
     assert await paid(real, before) == float(image["cost"])
+
+
+async def test_an_image_whose_cut_out_is_late_is_paid(
+    real: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = PredictionService.wait
+
+    async def wait_or_not(service: PredictionService, run: Prediction, seconds: float, **options: Any) -> Any:
+        # Other runs of the account can take all workers until the time is over.
+        late = run.model == "remove-background" and "patient" in options
+        return run if late else await wait(service, run, seconds, **options)
+
+    monkeypatch.setattr(PredictionService, "wait", wait_or_not)
+    before = float((await real.balance())[0])
+    with pytest.raises(openai.APIStatusError, match="Not finished within"):
+        await client(real).images.generate(prompt="a fox", size="256x256", background="transparent")
+    listed = await real.client.get("/api/containers/predictions?limit=2", headers=real.bearer)
+    _cutout, image = listed.json()["predictions"]
+    assert (await real.client.get(image["output"]["url"])).status_code == 200
+    assert await paid(real, before) == float(image["cost"]) > 0
 
 
 async def test_failed_image_stream_is_an_error_and_free(real: AppFixture) -> None:

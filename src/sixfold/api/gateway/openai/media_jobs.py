@@ -97,6 +97,10 @@ class RunCanceled(errors.EngineFailed):
     """The account canceled the run of a request."""
 
 
+class RunUnfinished(errors.EngineFailed):
+    """The run of a request did not end in time and was canceled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Successes:
     """The predictions of a request that succeeded, at least one, and the reason if others failed."""
@@ -224,7 +228,7 @@ class MediaJobRunner:
             return (
                 errors.ShuttingDown()
                 if self._services.predictions.draining
-                else errors.EngineFailed(timeout_message)
+                else RunUnfinished(timeout_message)
             )
         if prediction.state is PredictionState.CANCELED:
             return RunCanceled(prediction.error or "")

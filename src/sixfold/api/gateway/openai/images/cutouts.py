@@ -8,7 +8,13 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.api.gateway.openai.errors import InvalidRequest
-from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner, RunCanceled, Successes
+from sixfold.api.gateway.openai.media_jobs import (
+    MediaJobRequest,
+    MediaJobRunner,
+    RunCanceled,
+    RunUnfinished,
+    Successes,
+)
 from sixfold.core.accounts import idempotency
 from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions.models import Prediction
@@ -42,8 +48,9 @@ class ImageCutouts:
     async def cut_out(self, job: MediaJobRequest, images: Successes) -> Successes:
         """Return the cut-outs of images; an image whose cut-out fails is refunded.
 
-        It stays charged, and in the history, if the account canceled the cut-out or could not pay for it: it
-        could read the image before. Raises the reason if there is no cut-out.
+        It stays charged, and in the history, if the account canceled the cut-out, could not pay for it, or
+        delayed it, as other runs of the account can: it could read the image before. Raises the reason if
+        there is no cut-out.
         """
         runs = [self._cut(job, index, image) for index, image in enumerate(images.predictions)]
         results = await asyncio.gather(*runs, return_exceptions=True)
@@ -54,7 +61,7 @@ class ImageCutouts:
                 cut += result.predictions
             elif isinstance(result, errors.SixfoldError):
                 reason = result
-                if isinstance(result, RunCanceled) or result.status < _SERVER_ERROR:
+                if isinstance(result, RunCanceled | RunUnfinished) or result.status < _SERVER_ERROR:
                     continue
                 await self._services.predictions.refund(image, "its background could not be removed")
             else:
