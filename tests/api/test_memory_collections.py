@@ -106,6 +106,23 @@ async def test_a_new_page_lies_in_collections_of_the_key(app: AppFixture) -> Non
     assert sorted(await memory_rows(app)) == ["closed", "loose", "n/1", "n/2", "n/3", "open", "shared"]
 
 
+async def test_a_key_of_a_collection_names_no_shared_folder(app: AppFixture) -> None:
+    share = {"folder": "work/apollo", "with": "ben@example.com"}
+    answer = await app.client.post("/api/shared-folders", json=share, headers=app.bearer)
+    assert answer.status_code == 201
+    key, before = await key_of(app, *TEAM), await memory_rows(app)
+    wrong = ["team", "folder:work/apollo"]
+    created = await create_page(app, key, "new", collections=wrong)
+    change = {"operation": "set_fields", "fields": {"collections": wrong}}
+    patched = await app.client.patch("/api/pages/open", json=change, headers=bearer(key))
+    files = {"open.md": "---\ncollections: [team, 'folder:work/apollo']\n---\nx"}
+    report = await import_files(app, key, files)
+    assert (created.status_code, patched.status_code) == (403, 403), created.text
+    assert "must be among those of this key (team)" in patched.json()["error"]
+    assert [row["path"] for row in report["errors"]] == ["open.md"]
+    assert await memory_rows(app) == before
+
+
 async def test_new_page_defaults_to_the_only_collection_of_the_key(app: AppFixture) -> None:
     page = (await create_page(app, await key_of(app, *TEAM), "new")).json()
     assert page["collections"] == ["team"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from sixfold import errors
 from sixfold.core.database import Transaction, now, one
@@ -69,12 +70,23 @@ class PageWriter:
 
     def check_collections(self, slug: str, collections: Sequence[str]) -> None:
         """Raise `Forbidden` unless the caller may store a page in these collections."""
-        if self.caller.may_change(tuple(collections)):
-            return
+        if not self.caller.may_change(tuple(collections)):
+            self._refuse(slug, collections)
+
+    def _refuse(self, slug: str, collections: Sequence[str]) -> NoReturn:
         raise errors.Forbidden(
             f"collections of {slug} must be among those of this key ({self._allowed}); "
             f"got {', '.join(collections) or 'none'}"
         )
+
+    def check_named(self, slug: str, collections: Sequence[str]) -> None:
+        """Raise `Forbidden` if a caller limited to collections names another one.
+
+        `membership.settled` leaves out the collections of shared folders that do not contain the page.
+        """
+        caller = self.caller
+        if caller.collections and not {*collections} <= {*caller.collections, *caller.beside}:
+            self._refuse(slug, collections)
 
     @property
     def _allowed(self) -> str:
@@ -114,6 +126,7 @@ def write(
     current = existing.page if existing is not None else None
     home = writer.caller.home(current.collections if current is not None and exists else ())
     draft = page_edits.compose(current if exists else None, request, writer.limits, home)
+    writer.check_named(request.slug, draft.collections)
     draft = yield from membership.settled(writer.caller.account_id, draft)
     writer.check_collections(request.slug, draft.collections)
     if current is not None and exists and not (yield from differs(draft, current)):
@@ -300,6 +313,7 @@ def differs(draft: PageDraft, page: MemoryPage) -> Transaction[bool]:
 
 def change(writer: PageWriter, operation: str, page: MemoryPage, draft: PageDraft) -> Transaction[SavedPage]:
     """Save the draft of a page that was checked before, unless it changes nothing."""
+    writer.check_named(page.slug, draft.collections)
     draft = yield from membership.settled(writer.caller.account_id, draft)
     writer.check_collections(page.slug, draft.collections)
     if not page_edits.differs(draft, page):

@@ -89,6 +89,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
         try:
             yield from check_slug(writer, slug, FoundPage(current, deleted) if current is not None else None)
             draft = page_edits.compose(current, is_sent, writer.limits, home)
+            writer.check_named(slug, draft.collections)
             draft = yield from membership.settled(writer.caller.account_id, draft)
             writer.check_collections(slug, draft.collections)
         except (errors.BadRequest, errors.Forbidden) as error:
