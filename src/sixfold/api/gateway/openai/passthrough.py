@@ -89,9 +89,7 @@ class UpstreamPassthrough:
         payer, gateway_request = limits.payer_of(principal), _gateway_request(request, principal, call)
         paid_cost = None
         if scope is not None:
-            # Clients choose another boundary when they repeat a form.
-            content = b"" if call.content_type else call.body
-            paid_cost = await self._gateway.paid_before(scope, gateway_request.request_id, content)
+            paid_cost = await self._gateway.paid_before(scope, gateway_request.request_id, call.body)
         if paid_cost is None:
             return await self._gateway.complete(gateway_request, payer)
         reply = await self._gateway.complete(msgspec.structs.replace(gateway_request, prepaid_hold=0))
@@ -136,6 +134,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
         allowed_services=principal.scope.services,
         below_zero=principal.below_zero,
         tpm=principal.scope.tpm,
+        limit_id=principal.limit_id,
         key_id=principal.key_id,
         credential_id=principal.credential_id,
         headers={"Content-Type": call.content_type} if call.content_type else {},
