@@ -78,11 +78,11 @@ SECRET = frozenset(
         "/api/organization/invitations",
         "/api/organization/keys",
         "/api/shares",
-        "/oauth/register",
-        "/oauth/token",
         "/v1/realtime/client_secrets",
     }
 )
+# Clients that send no other headers than OAuth defines.
+OAUTH = frozenset({"/oauth/register", "/oauth/token"})
 # They refuse every request.
 REFUSED = frozenset(
     {
@@ -116,7 +116,17 @@ async def test_all_other_posts_check_the_key(app: AppFixture) -> None:
         ]
         if not any("Idempotency-Key must have" in answer.text for answer in answers):
             ignoring.add(entry.path)
-    assert ignoring == HARMLESS | SECRET | REFUSED
+    assert ignoring == HARMLESS | SECRET | OAUTH | REFUSED
+
+
+async def test_responses_with_a_secret_are_not_repeatable(app: AppFixture) -> None:
+    key = await app.operator_key()
+    for path in sorted(SECRET):
+        answer = await app.client.post(path, headers={**bearer(key), **KEY}, json={})
+        assert answer.status_code == 400, (path, answer.text)
+        assert "omit Idempotency-Key" in answer.text, path
+        stranger = await app.visitor().post(path, headers=KEY, json={})
+        assert stranger.status_code == 401, (path, stranger.text)
 
 
 async def replay(app: AppFixture, path: str, body: Any, key: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.shares import shares
 from sixfold.core.shares.objects import ShareKind
 from sixfold.core.shares.shares import ShareDraft
-from sixfold.web import bodies, openapi, requests, responses
+from sixfold.web import bodies, idempotency, openapi, requests, responses
 from sixfold.web.openapi import OperationSpec
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -112,8 +112,9 @@ class ShareRoutes:
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, small = ShareRoutes(services), services.settings.json_body_bytes
+    create = idempotency.refused(services.authenticator.bearer, handlers.create)
     return (
-        RouteEntry(PATH, {"GET": handlers.page, "POST": handlers.create}, small, access=rights.RUN),
+        RouteEntry(PATH, {"GET": handlers.page, "POST": create}, small, access=rights.RUN),
         RouteEntry(f"{PATH}/received", {"GET": handlers.received}, access=rights.ACCOUNT_READ),
         RouteEntry(f"{PATH}/{{share_id}}", {"DELETE": handlers.end}, access=rights.RUN),
     )

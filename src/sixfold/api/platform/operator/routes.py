@@ -16,7 +16,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.operation import actions, customers
 from sixfold.core.database import Transaction
-from sixfold.web import bodies, requests, responses
+from sixfold.web import bodies, idempotency, requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -124,11 +124,12 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     account_path = f"{root}/accounts/{{account_id}}"
     see, change = rights.OPERATE_READ, rights.OPERATE_CHANGES
     credit = services.idempotency.once(services.authenticator.bearer, handlers.credit)
+    invite = idempotency.refused(services.authenticator.bearer, handlers.invite)
     posts = {"credit": credit, "suspend": handlers.suspend, "resume": handlers.resume}
     return (
         RouteEntry(
             f"{root}/accounts",
-            {"GET": handlers.list_accounts, "POST": handlers.invite},
+            {"GET": handlers.list_accounts, "POST": invite},
             _BODY_BYTES,
             access={"GET": see, "POST": change},
         ),

@@ -34,7 +34,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import now
 from sixfold.core.gateway.realtime import client_secrets
-from sixfold.web import auth, bodies, responses
+from sixfold.web import auth, bodies, idempotency, responses
 from sixfold.web.app import TRY_AGAIN_LATER
 from sixfold.web.connections.websocket_protocol import SET_MESSAGE_BYTES
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
@@ -196,6 +196,7 @@ def build_api(services: WebServices, parts: RealtimeParts) -> ApiGroup:
     """Return the routes of realtime sessions."""
     realtime = RealtimeRoutes(services, parts)
     small = services.settings.json_body_bytes
-    secrets = RouteEntry(SECRETS_PATH, {"POST": realtime.create_secret}, small, access=rights.RUN)
+    create_secret = idempotency.refused(parts.auth.enter, realtime.create_secret)
+    secrets = RouteEntry(SECRETS_PATH, {"POST": create_secret}, small, access=rights.RUN)
     socket = SocketRoute(PATH, realtime.converse, realtime.trusts, access=rights.RUN)
     return ApiGroup("openai-realtime", openai_errors.dialect, (secrets,), sockets=(socket,))
