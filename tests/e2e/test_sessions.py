@@ -174,7 +174,8 @@ async def test_nonsense_is_answered_and_harms_nothing(session_server: SessionSer
     async with session_server.inside(begun) as guest:
         for nonsense in (
             "no json", "[]", '{"type":"what"}', '{"type":"input"}', '{"type":"credit","n":-1}',
-            '{"type":"input","seq":1,"keys":"w"}', '{"type":"input","seq":1,"waypoints":[[1]]}',
+            '{"type":"input","seq":1,"keys":"w"}', '{"type":"input","seq":1,"keys":["w","q"]}',
+            '{"type":"input","seq":1,"waypoints":[[1]]}',
             '{"type":"input","seq":1,"prompt":5}', b"\x00\x01", '{"type":"hello","last_seq":"x"}',
         ):  # fmt: skip
             await guest.connection.send(nonsense)

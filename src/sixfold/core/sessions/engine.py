@@ -21,11 +21,23 @@ from sixfold.core.workers.ports import RunFailed, WorkerLost
 
 State = Mapping[str, Any]
 MAX_WAYPOINTS = 100
+# The names of keys in messages, and the key that an engine receives.
+KEYS: Mapping[str, str] = {
+    **{name: name for name in ("w", "a", "s", "d", "shift")},
+    "arrowup": "w",
+    "arrowleft": "a",
+    "arrowdown": "s",
+    "arrowright": "d",
+    "up": "w",
+    "left": "a",
+    "down": "s",
+    "right": "d",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """The user's input for a step: the pressed keys, and a new prompt or new waypoints, if any.
+    """The user's input for a step: the pressed keys of `KEYS`, and a new prompt or new waypoints, if any.
 
     A waypoint is x and z on the ground, in meters. None means unchanged.
     """

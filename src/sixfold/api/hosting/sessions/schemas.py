@@ -17,7 +17,7 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.sessions import connection
-from sixfold.core.sessions.engine import MAX_WAYPOINTS
+from sixfold.core.sessions.engine import KEYS, MAX_WAYPOINTS
 from sixfold.core.sessions.repository import OpenedSession, SessionRecord
 from sixfold.core.sessions.runner import SessionInput
 from sixfold.core.sessions.service import MAX_FPS
@@ -197,9 +197,12 @@ def _keys(fields: dict[str, Any]) -> tuple[str, ...] | None:
     if not isinstance(keys, list) or len(cast("list[Any]", keys)) > _MAX_KEYS:
         raise InvalidSessionMessage(f"keys must be a list of at most {_MAX_KEYS} pressed keys")
     names = cast("list[Any]", keys)
-    if not all(isinstance(key, str) and len(key) <= _MAX_KEYS for key in names):
-        raise InvalidSessionMessage(f"each of keys must be a string of at most {_MAX_KEYS} characters")
-    return tuple(dict.fromkeys(str(key).lower() for key in names))
+    unknown = [key for key in names if not isinstance(key, str) or key.lower() not in KEYS]
+    if unknown:
+        raise InvalidSessionMessage(
+            f"keys has an unknown key {str(unknown[0])[:_MAX_KEYS]!r}: the keys are {', '.join(KEYS)}"
+        )
+    return tuple(dict.fromkeys(KEYS[str(key).lower()] for key in names))
 
 
 def _prompt(fields: dict[str, Any]) -> str | None:

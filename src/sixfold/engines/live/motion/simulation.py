@@ -33,8 +33,6 @@ _UPPER_ANGLES = (
     "look",
     "yaw",
 )
-_KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", "up": "w", "left": "a",
-         "down": "s", "right": "d"}  # fmt: skip
 
 
 def begin(prompt: str) -> dict[str, Any]:
@@ -69,7 +67,7 @@ def advance(state: dict[str, Any], keys: tuple[str, ...], dt: float) -> dict[str
     """Advance by `dt` seconds and return the pose."""
     state["t"] += dt
     state["since"] += dt
-    action, speed, turn, busy = _requested(state, frozenset(_KEYS.get(key, key) for key in keys))
+    action, speed, turn, busy = _requested(state, frozenset(keys))
     _ease_weights(
         state["weights"], _targets(action, moving=abs(state["speed"]) > 0.25 and abs(speed) > 0), dt
     )

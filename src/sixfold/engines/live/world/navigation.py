@@ -16,8 +16,6 @@ _SPEED, _TURN = 3.4, 1.15  # m/s, rad/s
 _PUSH = 6.0  # acceleration of speed and turn, 1/s
 _STEEP = 0.75
 _TRUNK = 0.75
-_KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", "up": "w", "left": "a",
-         "down": "s", "right": "d"}  # fmt: skip
 
 
 def begin(land: WorldTerrain, prompt: str) -> dict[str, Any]:
@@ -36,7 +34,7 @@ def settle(state: dict[str, Any], land: WorldTerrain) -> None:
 
 def advance(state: dict[str, Any], land: WorldTerrain, keys: tuple[str, ...], dt: float) -> None:
     """Advance by `dt` seconds in steps short enough to detect every collision."""
-    pressed = {_KEYS.get(key, key) for key in keys}
+    pressed = set(keys)
     pieces = max(1, math.ceil(dt / 0.05))
     for _ in range(pieces):
         _step(state, land, pressed, dt / pieces)
