@@ -50,6 +50,17 @@ def is_valid(done: restore.RestoreReport) -> bool:
     return done.verified and results == (0, 0, (), [], [])
 
 
+def test_a_restore_ends_all_access_on_postgresql(tmp_path: Path) -> None:
+    source, path = plain.snapshot_at(tmp_path / "source"), tmp_path / "one.tar"
+    asyncio.run(plain.fill(source))
+    asyncio.run(plain.write_backup(source, path))
+    target = data_folder(tmp_path / "target", empty=True)
+    done = restore.restore(path, target, verify=True, end_access=True)
+    assert (is_valid(done), done.ended["keys"]) == (True, 1)
+    assert "('revoked_at', None)" not in str(content(target)["api_key"])
+    assert "('revoked_at', None)" in str(content(source)["api_key"])
+
+
 def test_from_sqlite_into_postgresql_and_back_nothing_changes(tmp_path: Path) -> None:
     source, path, again = plain.snapshot_at(tmp_path / "source"), tmp_path / "one.tar", tmp_path / "two.tar"
     account_id = asyncio.run(plain.fill(source))

@@ -129,6 +129,22 @@ def test_migrating_nothing_makes_nothing(sixfold: Commands) -> None:
     assert not sixfold.folder.exists()
 
 
+def test_a_restore_ends_all_access_of_the_backup(sixfold: Commands, tmp_path: Path) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    path = tmp_path / "all.tar"
+    sixfold.ok("backup", str(path))
+    target = Commands(tmp_path / "target", sixfold.capsys)
+    ended = target.ok("restore", str(path), "--end-access")["ended"]
+    assert (ended["keys"], ended["programs"], set(ended)) == (
+        1,
+        0,
+        {"keys", "programs", "sign_ins", "invitations", "shares", "shared_folders"},
+    )
+    assert [key["revoked_at"] is None for key in target.ok("key", "list", "a@b.c")["keys"]] == [False]
+    assert [key["revoked_at"] is None for key in sixfold.ok("key", "list", "a@b.c")["keys"]] == [True]
+    assert sorted(item.name for item in target.folder.iterdir()) == ["server.lock", "sixfold.db"]
+
+
 def test_a_backup_and_its_restore_tell_what_they_moved(sixfold: Commands, tmp_path: Path) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "2")
     path = tmp_path / "all.tar"

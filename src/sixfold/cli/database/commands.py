@@ -111,7 +111,9 @@ def restore(arguments: argparse.Namespace) -> int:
     """Run `restore`; return 1 when something is missing or damaged, or differs under `--verify`."""
     configured = database_access.settings_of(arguments)
     os.umask(database_access.PRIVATE)
-    result = cli_restore.restore(Path(arguments.file), configured, verify=arguments.verify)
+    result = cli_restore.restore(
+        Path(arguments.file), configured, verify=arguments.verify, end_access=arguments.end_access
+    )
     sound = not (result.missing or result.damaged or result.drift or result.missing_blobs or result.faults)
     if arguments.json:
         document = {
@@ -124,6 +126,8 @@ def restore(arguments: argparse.Namespace) -> int:
             "damaged": result.damaged[:_MAX_LISTED],
             "verified": result.verified,
         }
+        if arguments.end_access:
+            document["ended"] = dict(result.ended)
         if result.verified:
             document |= {
                 "drift": result.drift,
@@ -138,6 +142,9 @@ def restore(arguments: argparse.Namespace) -> int:
             ("rows", f"{sum(result.tables.values())} in {len(result.tables)} tables, schema {result.schema}"),
             ("files", f"{result.files}, {size(result.file_bytes)}"),
         ]
+        if result.ended:
+            ended = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in result.ended.items())
+            rows.append(("ended", ended))
         if result.verified and sound:
             rows.append(("verified", "all rows and files match the backup, and the ledger is consistent"))
         paint.rows(rows)

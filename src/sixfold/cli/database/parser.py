@@ -46,6 +46,11 @@ def add(
     )
     restore.add_argument("file", metavar="FILE")
     restore.add_argument("--verify", action="store_true", help="compare every row and file again afterwards")
+    restore.add_argument(
+        "--end-access",
+        action="store_true",
+        help="end all keys, programs, login sessions, invitations and shares of the backup",
+    )
     command(
         commands,
         "move",

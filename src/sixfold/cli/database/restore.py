@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
 from sixfold.cli.database.verification import compare_rows, hash_of
 from sixfold.cli.terminal import CommandError
-from sixfold.core.accounts import ledger_queries
+from sixfold.core.accounts import credentials, ledger_queries
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import Settings
 from sixfold.store import archive, durable, sql
@@ -31,7 +31,8 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 class RestoreReport:
     """The result of a restore. The fields from `drift` on are set by `--verify` only.
 
-    `missing` are files that the backup did not contain; `damaged` are files whose hash does not match.
+    `ended` is how many credentials and shares of each kind were ended. `missing` are files that the backup
+    did not contain; `damaged` are files whose hash does not match.
     """
 
     schema: int = 0
@@ -40,17 +41,19 @@ class RestoreReport:
     file_bytes: int = 0
     missing: list[str] = field(default_factory=list[str])
     damaged: list[str] = field(default_factory=list[str])
+    ended: Mapping[str, int] = field(default_factory=dict[str, int])
     verified: bool = False
     drift: int = 0
     missing_blobs: int = 0
     faults: tuple[str, ...] = ()
 
 
-def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
+def restore(file: Path, configured: Settings, *, verify: bool, end_access: bool = False) -> RestoreReport:
     """Restore a backup; the data folder stays empty until every part has been checked.
 
-    Raises `CommandError` if the folder is not empty or the file is not a complete backup, and leaves
-    the folder as it was.
+    With `end_access`, no key, program, login session, invitation or share of the backup is valid: some have
+    ended since it was written. Raises `CommandError` if the folder is not empty or the file is not a complete
+    backup, and leaves the folder as it was.
     """
     target = configured.data_dir
     _require_empty_folder(target)
@@ -65,6 +68,8 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
             staged.data_dir.mkdir(mode=0o700)
             try:
                 result = asyncio.run(_stage(file, staged, target, verify=verify))
+                if end_access:
+                    result.ended = database_access.write(staged, credentials.end_everything())
                 _reveal(staged.data_dir, target, (storage.DATABASE,))
             finally:
                 shutil.rmtree(staged.data_dir, ignore_errors=True)
