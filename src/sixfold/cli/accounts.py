@@ -191,7 +191,7 @@ def create_key(arguments: argparse.Namespace) -> None:
     )
     expires_at = None if arguments.expires is None else _moment(arguments.expires)
     if expires_at is not None and expires_at <= datetime.now(UTC).timestamp() * clock.SECOND_US:
-        sys.stderr.write(f"sixfold: {arguments.expires} is past, so requests with this key get 401.\n")
+        raise CommandError(f"--expires must be in the future (got {arguments.expires})")
     requested = _names(arguments.rights, "--rights")
     granted = rights.of_names(requested) if requested else None
     configured = database_access.settings_of(arguments)
