@@ -39,6 +39,19 @@ async def signed_in(app: AppFixture, account: Account | None = None) -> str:
     return result[1]
 
 
+async def test_the_start_page_asks_for_a_first_password(app: AppFixture) -> None:
+    csrf = await signed_in(app)
+    notice = "Set a password or add a passkey"
+    assert notice in (await app.client.get("/", headers=HTML)).text
+    again = await app.client.get("/signin", params={"again": 1, "next": "/account/keys"})
+    assert "Ask the operator of this server for a new sign-in link" in again.text
+    form = {"csrf": csrf, "password": "correct horse battery"}
+    assert (await app.client.post("/account/password", data=form)).status_code == 303
+    assert notice not in (await app.client.get("/", headers=HTML)).text
+    again = await app.client.get("/signin", params={"again": 1, "next": "/account/keys"})
+    assert "and submit it again" in again.text
+
+
 async def test_start_page_works_without_scripts_and_has_no_foreign(app: AppFixture) -> None:
     page = await app.client.get("/", headers=HTML)
     policy = page.headers["Content-Security-Policy"]
@@ -291,7 +304,6 @@ async def test_start_page_shows_real_outputs_and_links_the_apis(app: AppFixture)
     await signed_in(app, app.operator)
     page = (await app.client.get("/", headers=HTML)).text
     assert page.count('class="sample') == 8
-    assert "<noscript>" in page
     for path in ("/memory", "/workflows", "/catalog", "/gallery", "/admin/engines"):
         assert f'href="{path}"' in page
     example = (await app.client.get("/catalog/anime?from=example")).text

@@ -11,7 +11,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms
-from sixfold.ui.login import passkeys
+from sixfold.ui.login import credentials, passkeys
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
@@ -24,6 +24,11 @@ _MAX_EMAIL, _MAX_TOKEN = 256, 256
 _RECENT_SIGN_IN = (
     f"This requires a sign-in within the last {FRESH_MINUTES} minutes. Nothing was changed. Sign in to "
     "return to the page, and submit it again."
+)
+_NO_CREDENTIALS = (
+    f"This requires a sign-in within the last {FRESH_MINUTES} minutes, and your account has no password or "
+    "passkey yet. Nothing was changed. Ask the operator of this server for a new sign-in link, and set a "
+    "password after you open it."
 )
 _WRONG_CREDENTIALS = "Wrong email or password"
 _EXPIRED_LINK = (
@@ -55,12 +60,12 @@ class LoginPages:
         if token is not None:
             return self._pages.render("login/confirm_link.html", None, token=token[:_MAX_TOKEN])
         next_path = sessions.own_path(request.query_params.get("next", ""))
-        is_retry = "again" in request.query_params
-        return self._show(
-            next_path,
-            session=await self._services.sessions.of(request),
-            notice=_RECENT_SIGN_IN if is_retry else "",
-        )
+        session = await self._services.sessions.of(request)
+        notice = ""
+        if "again" in request.query_params:
+            is_stuck = await credentials.are_missing(self._services, session)
+            notice = _NO_CREDENTIALS if is_stuck else _RECENT_SIGN_IN
+        return self._show(next_path, session=session, notice=notice)
 
     async def password(self, request: Request) -> Response:
         """Sign in with email and password, or with the token of a link that was confirmed."""
