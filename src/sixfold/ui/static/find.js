@@ -6,6 +6,7 @@
   if (!opener || !window.HTMLDialogElement) return;
   const DELAY_MS = 90;
   let dialog, input, list, status, request, timer, active = -1;
+  let isOutdated = false, opening = null; // results of an earlier text, and the Enter that waits for newer ones
 
   const create = (name, properties, ...children) => {
     const element = Object.assign(document.createElement(name), properties);
@@ -26,7 +27,7 @@
     close.addEventListener("click", () => dialog.close());
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
     dialog.addEventListener("close", () => request?.abort());
-    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, DELAY_MS); });
+    input.addEventListener("input", () => { isOutdated = true; opening = null; clearTimeout(timer); timer = setTimeout(search, DELAY_MS); });
     input.addEventListener("keydown", pressed);
     list.addEventListener("click", (event) => { const option = event.target.closest("[role=option]"); if (option) go(option, event); });
     list.addEventListener("pointermove", (event) => {
@@ -62,6 +63,7 @@
   function pressed(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) select(active < 0 && step < 0 ? -1 : active + step);
+    else if (event.key === "Enter" && isOutdated) opening = event;
     else if (event.key === "Enter" && active >= 0) go(options()[active], event);
     else return;
     event.preventDefault();
@@ -86,6 +88,10 @@
     if (number) status.append(create("span", { className: "keys", textContent: " · ↑ ↓ to choose, Enter to open, Escape to close" }));
     list.scrollTop = 0;
     select(0);
+    isOutdated = false;
+    const event = opening;
+    opening = null;
+    if (event && active >= 0) go(options()[active], event);
   }
 
   async function search() {
@@ -94,7 +100,7 @@
     try {
       const { ok, data } = await connection.request(`/pages/find?q=${encodeURIComponent(input.value.trim())}`, { signal: request.signal });
       if (ok) show(data.groups);
-      else connection.show(status, data, data.retry && { title: "Try again", act: search });
+      else { isOutdated = false; connection.show(status, data, data.retry && { title: "Try again", act: search }); }
     } catch { /* another search has begun */ }
   }
 
