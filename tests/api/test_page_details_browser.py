@@ -103,6 +103,21 @@ async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[A
         assert await page.inner_text("#meter") == ended
 
 
+async def test_the_dialog_for_sharing_looks_alike_everywhere(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
+    app, url, chromium = browser_app
+    await put(app, "notes/plan", "# Plan\n\nLanterns.\n")
+    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+        await tab.open("/memory/notes/plan")
+        await tab.page.click("aside [data-share]")
+        await tab.page.wait_for_selector("dialog[open] [name=public]")
+        switch = await tab.page.locator("dialog [name=public]").bounding_box()
+        dialog = await tab.page.locator("dialog[open]").bounding_box()
+        assert switch["width"] <= 48
+        assert switch["x"] < dialog["x"] + 48
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
     app, url, chromium = browser_app

@@ -45,10 +45,13 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     const box = pane.getBoundingClientRect();
     return [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
   }
-  // The whole drawing; a second time, the scale at which it was shown first.
+  // The whole graph as large as possible; a second time, as it was shown first.
   function fit() {
+    const largest = drawings.reduce((best, each) => (fitting(each) > fitting(best) ? each : best));
+    const isWhole = svg === largest && Math.abs(scale / wholeScale() - 1) < 0.01;
+    show(isWhole ? bestDrawing() : largest);
+    setScale(isWhole ? firstScale() : wholeScale());
     isChosen = true;
-    setScale(Math.abs(scale / wholeScale() - 1) < 0.01 ? firstScale() : wholeScale());
   }
 
   let dragPoint = null; // where the mouse is that drags the drawing
@@ -255,11 +258,9 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     });
   });
 
-  // Shows the drawing for the width of the page, with the states of the run.
-  function redraw() {
-    const chosen = bestDrawing();
-    if (chosen === svg && nodes.size) { setScale(isChosen ? scale : firstScale()); return; }
-    isChosen = false;
+  // Shows a drawing with the states of the run.
+  function show(chosen) {
+    if (chosen === svg && nodes.size) return;
     pane.querySelector("svg").replaceWith(chosen);
     svg = chosen;
     nodes = new Map([...svg.querySelectorAll("[data-node]")].map((each) => [each.dataset.node, each]));
@@ -267,10 +268,15 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     clear();
     shown.forEach(showState);
     results.forEach(showResult);
-    setScale(firstScale());
     pane.scrollTo(0, 0);
   }
-  let pixels = "";
+  // Shows the drawing for the width of the page, at its first scale unless the user has chosen another.
+  function redraw() {
+    const best = bestDrawing();
+    if (best !== lastBest) { isChosen = false; lastBest = best; show(best); }
+    setScale(isChosen ? scale : firstScale());
+  }
+  let pixels = "", lastBest = null;
   new ResizeObserver(() => {
     const now = `${pane.offsetWidth} ${pane.offsetHeight}`;
     if (pixels && now !== pixels) requestAnimationFrame(redraw);
