@@ -103,12 +103,12 @@ async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[A
         assert await page.inner_text("#meter") == ended
 
 
-async def test_the_dialog_for_sharing_looks_alike_everywhere(
+async def test_switches_have_their_width_on_every_page(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
     await put(app, "notes/plan", "# Plan\n\nLanterns.\n")
-    async with browser.tab(chromium, app, url, Look(width=390)) as tab:
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         await tab.open("/memory/notes/plan")
         await tab.page.click("aside [data-share]")
         await tab.page.wait_for_selector("dialog[open] [name=public]")
@@ -116,6 +116,12 @@ async def test_the_dialog_for_sharing_looks_alike_everywhere(
         dialog = await tab.page.locator("dialog[open]").bounding_box()
         assert switch["width"] <= 48
         assert switch["x"] < dialog["x"] + 48
+        await tab.open("/account/keys")
+        await tab.page.click(".change summary >> nth=0")
+        switch = await tab.page.locator("[name=keep]").bounding_box()
+        text = await tab.page.locator("label:has([name=keep])").bounding_box()
+        assert 36 <= switch["width"] <= 48
+        assert switch["x"] + switch["width"] < text["x"] + text["width"]
 
 
 @pytest.mark.parametrize("width", [1440, 390])

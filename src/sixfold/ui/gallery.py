@@ -17,8 +17,8 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
+from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.auth import PageAuth, PageUser
-from sixfold.ui.shares.text_inputs import text_inputs
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.routing import RouteEntry

@@ -9,7 +9,7 @@ from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.ui.catalog import example_outputs
 from sixfold.ui.catalog.example_outputs import ExampleOutput
-from sixfold.ui.login import credentials
+from sixfold.ui.login import passwords
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import requests
 from sixfold.web.services import WebServices
@@ -67,7 +67,7 @@ class StartPage:
             examples=_examples(self._services),
             operator=session is not None and session.account.is_operator,
             models=models,
-            needs_password=await credentials.are_missing(self._services, session),
+            needs_password=await passwords.is_first_needed(self._services, session),
             prompt=requests.query_text(request, "prompt", _PROMPT_CHARS) or _PROMPTS[0],
             prompts=_PROMPTS[1:],
             picture=_picture(models[0][0]) if models else "",

@@ -76,6 +76,14 @@ _ACTIONS = {
     "team.remove": "Removed a team",
     "passkey.add": "Added a passkey",
     "passkey.remove": "Removed a passkey",
+    "share.create": "Created a shared link",
+    "share.end": "Ended a shared link",
+    "folder.share": "Shared a folder of the memory",
+    "folder.end": "Ended the share of a folder",
+    "prediction.delete": "Deleted runs",
+    "account.invite": "Invited by the operator",
+    "account.link": "New sign-in link from the operator",
+    "account.budgets": "Budget from the operator",
 }
 
 

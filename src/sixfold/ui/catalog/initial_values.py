@@ -17,9 +17,9 @@ from sixfold.core.predictions import lineage
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.shares import objects, shares
+from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.ui.auth import PageUser
 from sixfold.ui.catalog import example_outputs
-from sixfold.ui.shares.text_inputs import text_inputs
 from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 

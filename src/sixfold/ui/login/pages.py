@@ -11,7 +11,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms
-from sixfold.ui.login import credentials, passkeys
+from sixfold.ui.login import passkeys, passwords
 from sixfold.ui.login.sessions import LoginService
 from sixfold.ui.templating import PageTemplates
 from sixfold.web import sessions
@@ -63,7 +63,7 @@ class LoginPages:
         session = await self._services.sessions.of(request)
         notice = ""
         if "again" in request.query_params:
-            is_stuck = await credentials.are_missing(self._services, session)
+            is_stuck = await passwords.is_first_needed(self._services, session)
             notice = _NO_CREDENTIALS if is_stuck else _RECENT_SIGN_IN
         return self._show(next_path, session=session, notice=notice)
 

@@ -1,4 +1,5 @@
-"""Limits on passwords, and hashing with argon2: slow by design, so call it in `HASHING`."""
+"""Limits on passwords, whether an account needs one, and hashing with argon2: slow by design, so call it in
+`HASHING`."""
 
 from __future__ import annotations
 
@@ -6,7 +7,12 @@ from pwdlib import PasswordHash
 from pwdlib.exceptions import UnknownHashError
 from pwdlib.hashers.argon2 import Argon2Hasher
 
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import oidc_identities, passkeys
 from sixfold.core.concurrency.single_thread import SingleThread
+from sixfold.core.database import Transaction
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 MIN_CHARS, MAX_CHARS = 8, 1024
 # One hash takes 64 MiB and four threads.
@@ -37,3 +43,18 @@ def verify(password: str, stored: str | None) -> bool:
     except UnknownHashError:
         return False
     return matches and stored is not None
+
+
+async def is_first_needed(services: WebServices, session: SessionCookie | None) -> bool:
+    """Return whether a person can sign in with links of the operator only."""
+    if session is None or session.account.is_operator or session.principal.role != "person":
+        return False
+    if session.account.password_hash is not None:
+        return False
+    return not await services.database.read(_has_other_way(session.account))
+
+
+def _has_other_way(account: Account) -> Transaction[bool]:
+    return bool(
+        (yield from passkeys.of_account(account.id)) or (yield from oidc_identities.of_account(account.id))
+    )

@@ -19,6 +19,7 @@ from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.shares import objects
 from sixfold.core.shares.shares import Share
+from sixfold.core.shares.text_inputs import text_inputs
 from sixfold.core.workflows.workflows import Workflow
 from sixfold.ui.chat import messages
 from sixfold.ui.chat.rendering import RenderedTexts
@@ -27,7 +28,6 @@ from sixfold.ui.memory.markdown import RenderContext
 from sixfold.ui.predictions import output_view
 from sixfold.ui.predictions.output_view import OutputFileView
 from sixfold.ui.shares.files import SharedFiles
-from sixfold.ui.shares.text_inputs import text_inputs
 from sixfold.ui.workflows import WorkflowCards
 from sixfold.web.services import WebServices
 

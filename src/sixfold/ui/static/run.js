@@ -348,6 +348,7 @@ async function run(event) {
   const button = form.querySelector(".actions .primary");
   button.disabled = true;
   showError(null);
+  const previous = [...byId("result").childNodes];
   showWaiting("Sending");
   const { ok, status, data } = await post("/pages/run", requestBody());
   if (ok) {
@@ -359,6 +360,7 @@ async function run(event) {
     return;
   }
   endWaiting();
+  byId("result").replaceChildren(...previous);
   button.disabled = false;
   showProblems(data);
   if (data.errors) return;
