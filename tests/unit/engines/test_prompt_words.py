@@ -44,6 +44,26 @@ def unknown_words() -> list[tuple[str, str, list[str]]]:
     return [(engine, prompt, words.split()) for engine, prompt, words in rows]
 
 
+@pytest.mark.parametrize(
+    ("prompt", "word"),
+    [
+        ("a crow on a fence", "crow"),
+        ("two huskies in the snow", "huskies"),
+        ("a tram in a city", "tram"),
+        ("a hospital", "hospital"),
+        ("a king on a hill", "king"),
+        ("a satellite dish in a desert", "dish"),
+        ("a toadstool ring in a forest", "ring"),
+        ("a compass rose on the wall", "rose"),
+        ("an oil rig at dusk", "oil"),
+    ],
+)
+def test_a_word_with_a_drawing_of_something_similar_is_ignored(prompt: str, word: str) -> None:
+    words = READERS["image"](prompt)
+    assert word in words.ignored
+    assert word not in words.understood
+
+
 def test_no_unknown_noun_is_ignored_in_silence() -> None:
     rows = unknown_words()
     silent = [

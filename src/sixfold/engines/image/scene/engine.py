@@ -80,7 +80,7 @@ class SceneEngine:
     """Paints a prompt without weights; the same inputs give the same bytes on every machine."""
 
     name = "scene-painter"
-    version = "6"
+    version = "7"
 
     def run(self, task: Task, context: Context) -> Result:
         """Paint `num_images` images of the prompt."""
