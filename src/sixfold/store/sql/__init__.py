@@ -85,12 +85,14 @@ def turns(query: Query) -> Sequence[Mapping[str, Value]]:
 
 @cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
-    """Return the migrations of a dialect in order."""
+    """Return the migrations of a dialect in order: the scripts in `migrations/` and those of its own folder."""
+    folders = (_HERE / "migrations", _HERE / dialect)
+    scripts = {path.name: path for folder in folders for path in folder.glob("*.sql")}
     steps: list[Migration] = []
-    for up in sorted((_HERE / dialect).glob("*.up.sql")):
-        number, _, name = up.name.removesuffix(".up.sql").partition("_")
-        down = up.with_name(up.name.replace(".up.sql", ".down.sql"))
-        steps.append(Migration(int(number), name, up.read_text("utf-8"), down.read_text("utf-8")))
+    for stem in sorted(name.removesuffix(".up.sql") for name in scripts if name.endswith(".up.sql")):
+        number, _, name = stem.partition("_")
+        up, down = (scripts[f"{stem}.{way}.sql"].read_text("utf-8") for way in ("up", "down"))
+        steps.append(Migration(int(number), name, up, down))
     return tuple(steps)
 
 

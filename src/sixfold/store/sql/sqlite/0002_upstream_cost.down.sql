@@ -1,1 +1,0 @@
-ALTER TABLE prediction DROP COLUMN upstream_cost;

@@ -1,3 +1,0 @@
-DROP TABLE gallery_tag;
-DROP TABLE gallery_post;
-DROP TABLE gallery_character;

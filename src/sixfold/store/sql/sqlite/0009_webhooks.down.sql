@@ -1,2 +1,0 @@
-DROP TABLE webhook_outbox;
-ALTER TABLE prediction DROP COLUMN webhook;

@@ -1,2 +1,0 @@
-DROP TABLE oauth_grant;
-DROP TABLE oauth_client;

@@ -1,3 +1,0 @@
-DROP INDEX account_subscription;
-ALTER TABLE account DROP COLUMN subscription;
-DROP TABLE payment_event;

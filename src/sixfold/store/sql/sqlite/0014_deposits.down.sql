@@ -1,2 +1,0 @@
-DROP TABLE deposit_scan;
-DROP TABLE deposit_address;

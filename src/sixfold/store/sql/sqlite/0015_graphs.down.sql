@@ -1,2 +1,0 @@
-DROP TABLE graph_outcome;
-DROP TABLE graph_file;

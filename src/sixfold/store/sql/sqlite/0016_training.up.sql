@@ -1,3 +1,0 @@
--- Adds an index of trainings by account.
-
-CREATE INDEX prediction_training ON prediction (account_id) WHERE model = 'training';

@@ -1,2 +1,0 @@
-DROP TABLE session_standing;
-DROP TABLE key_rate;

@@ -1,1 +1,0 @@
-DROP TABLE graph_forgotten;

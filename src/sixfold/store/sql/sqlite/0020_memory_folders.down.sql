@@ -1,2 +1,0 @@
-DROP INDEX page_folder;
-DROP TABLE memory_folder;

@@ -1,1 +1,0 @@
-ALTER TABLE webhook_outbox DROP COLUMN prediction;

@@ -1,2 +1,0 @@
-ALTER TABLE session DROP COLUMN list_rate;
-ALTER TABLE prediction DROP COLUMN list_price;

@@ -1,2 +1,0 @@
-ALTER TABLE memory_usage DROP COLUMN bytes;
-ALTER TABLE memory_usage DROP COLUMN pages;

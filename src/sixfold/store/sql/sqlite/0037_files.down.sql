@@ -1,3 +1,0 @@
-DROP TABLE file_part;
-DROP TABLE file_upload;
-DROP TABLE account_file;

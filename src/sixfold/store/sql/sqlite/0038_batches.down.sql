@@ -1,2 +1,0 @@
-DROP TABLE batch_line;
-DROP TABLE batch;

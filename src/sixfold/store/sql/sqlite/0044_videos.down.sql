@@ -1,1 +1,0 @@
-DROP INDEX prediction_videos;

@@ -1,2 +1,0 @@
-ALTER TABLE api_key DROP COLUMN used_at;
-ALTER TABLE api_key DROP COLUMN name;

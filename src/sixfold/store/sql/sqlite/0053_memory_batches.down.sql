@@ -1,3 +1,0 @@
-ALTER TABLE page_version DROP COLUMN on_behalf_of;
-DROP TABLE memory_batch_page;
-DROP TABLE memory_batch;

@@ -1,1 +1,0 @@
-ALTER TABLE share DROP COLUMN member_id;

@@ -1,1 +1,0 @@
-ALTER TABLE session DROP COLUMN paused_at;

@@ -1,1 +1,0 @@
-ALTER TABLE relay_call DROP COLUMN upstream_cost;

@@ -1,1 +1,0 @@
-ALTER TABLE api_key DROP COLUMN budget_id;

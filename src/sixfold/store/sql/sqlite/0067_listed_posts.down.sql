@@ -1,1 +1,0 @@
-DROP INDEX gallery_post_listed;
