@@ -73,6 +73,11 @@ class Gateway:
         rows = await self.app.database.read(many("ledger_drift_held"))
         return len(rows)
 
+    async def last_call(self) -> dict[str, Any]:
+        """Return the newest call; fail if anything is held."""
+        assert await self.pending() == 0
+        return (await self.calls())[0]
+
     def openai(self, key: str | None = None, **more: Any) -> openai.AsyncOpenAI:
         """Return the official client, unmodified except for its base URL."""
         transport = httpx2.ASGITransport(self.app.asgi, client=("127.0.0.1", 40000))

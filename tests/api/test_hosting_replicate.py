@@ -145,22 +145,6 @@ async def test_prefer_says_how_long_to_wait(app: AppFixture) -> None:
     await app.until("5.00", "0.00")
 
 
-async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture) -> None:
-    faults = Faults()
-    async with webhook_url(faults) as url:
-        result = await client(app).models.predictions.async_create(
-            ("sixfold", "anime-image"),
-            {"prompt": "a fox"},
-            wait=True,
-            webhook=url,
-            webhook_events_filter=["completed"],
-        )
-        await wait_for_messages(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
-    (seen,) = faults.steps("told")
-    response = json.loads(seen.document)
-    assert (response["id"], response["status"], response["output"]) == (result.id, "succeeded", result.output)
-
-
 # -- names of Replicate ------------------------------------------------------------------------------
 
 FLUX = "black-forest-labs/flux-schnell"
@@ -209,20 +193,22 @@ async def test_public_names_refuse_in_their_own_words(app: AppFixture) -> None:
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_webhook_has_the_public_name(app: AppFixture) -> None:
-    faults = Faults()
+@pytest.mark.parametrize("model", ["sixfold/anime-image", FLUX])
+async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture, model: str) -> None:
+    faults, (owner, name) = Faults(), model.split("/")
     async with webhook_url(faults) as url:
         result = await client(app).models.predictions.async_create(
-            ("black-forest-labs", "flux-schnell"),
-            {"prompt": "a fox"},
-            wait=True,
-            webhook=url,
-            webhook_events_filter=["completed"],
+            (owner, name), {"prompt": "a fox"}, wait=True, webhook=url, webhook_events_filter=["completed"]
         )
         await wait_for_messages(app, result.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
     (seen,) = faults.steps("told")
     response = json.loads(seen.document)
-    assert (response["model"], response["output"]) == (FLUX, result.output)
+    assert {name: response[name] for name in ("id", "status", "model", "output")} == {
+        "id": result.id,
+        "status": "succeeded",
+        "model": model,
+        "output": result.output,
+    }
 
 
 # -- search, collections, files, the rest ------------------------------------------------------------

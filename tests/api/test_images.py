@@ -15,6 +15,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.image.resize import plan
+from tests.api import media_samples
 from tests.api.app_fixture import AppFixture, running_app
 from tests.corpora import composites
 from tests.harness import image_files
@@ -57,12 +58,7 @@ async def finished_job(app: AppFixture, answer: Any) -> dict[str, Any]:
     """Wait until the job of a polling response has ended, and return it."""
     assert answer.status_code == 202
     assert set(answer.json()) == {"job_id", "status", "status_url"}
-    async with asyncio.timeout(60):
-        while True:
-            body = (await app.client.get(answer.json()["status_url"])).json()
-            if body["status"] != "in_progress":
-                return body
-            await asyncio.sleep(0.02)
+    return await media_samples.finished_job(app, answer.json()["status_url"])
 
 
 @pytest.mark.parametrize("ratio", sorted(RATIOS))

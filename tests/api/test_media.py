@@ -10,6 +10,7 @@ import pytest
 
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
+from tests.api.media_samples import finished_job
 
 RA1 = ("/api/ra1-art-generator", "/api/ra1")
 ANIME = ("/api/anime-art-generator", "/api/anime")
@@ -213,16 +214,6 @@ async def test_same_seed_gives_same_bytes_and_other_seed_others(app: AppFixture)
     first, again, other, random = [await picture(seed) for seed in (7, 7, 8, None)]
     assert first == again
     assert len({first, other, random}) == 3
-
-
-async def finished_job(app: AppFixture, status_url: str) -> dict[str, Any]:
-    """Wait until a job has ended, and return its status."""
-    async with asyncio.timeout(60):
-        while True:
-            body = (await app.client.get(status_url)).json()
-            if body["status"] != "in_progress":
-                return body
-            await asyncio.sleep(0.01)
 
 
 async def test_polling_ends_in_what_waiting_would_have_given(app: AppFixture) -> None:

@@ -34,11 +34,6 @@ def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
-async def last(gateway: Gateway) -> dict[str, Any]:
-    assert await gateway.pending() == 0
-    return (await gateway.calls())[0]
-
-
 async def test_completion_is_forwarded_unchanged_and_charged(gateway: Gateway) -> None:
     answer = await gateway.openai().completions.create(
         model="acme/small", prompt="say 4 words", suffix="}", echo=True, logprobs=2, max_tokens=9
@@ -52,7 +47,7 @@ async def test_completion_is_forwarded_unchanged_and_charged(gateway: Gateway) -
         "echo": True,
         "logprobs": 2,
     }
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["face"], call["cost_usd"]) == ("completions", "0.0045")  # 5 of input, 4 of output
     assert call["usage"]["counted_by"] == "server"
 
@@ -72,7 +67,7 @@ async def test_streamed_usage_is_charged_and_sent_on_request(gateway: Gateway, a
 async def test_unreported_usage_is_estimated_from_the_text(gateway: Gateway) -> None:
     gateway.acme.mode = "nousage"
     await gateway.openai().completions.create(model="acme/small", prompt="say 4 words", max_tokens=9)
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert call["usage"]["counted_by"] == "estimate"
     assert call["usage"]["output_tokens"] == 6  # 19 characters
     stream = await gateway.openai().completions.create(
@@ -86,15 +81,15 @@ async def test_hold_counts_every_answer_of_every_prompt(gateway: Gateway) -> Non
     client = gateway.openai()
     single: Any = {"model": "acme/small", "max_tokens": 10}
     await client.completions.create(prompt="say 1 words", **single)
-    single_hold = float((await last(gateway))["held_usd"])
+    single_hold = float((await gateway.last_call())["held_usd"])
     answer = await client.completions.create(prompt=["say 10 words", "say 10 words"], n=3, **single)
     assert len(answer.choices) == 6
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert call["usage"]["output_tokens"] == 60
     assert float(call["held_usd"]) >= single_hold + 0.05  # 60 tokens of output in place of 10
     assert call["cost_usd"] == "0.061"  # all of them are charged
     await client.completions.create(prompt=[1, 2, 3], best_of=2, **single)
-    assert float((await last(gateway))["held_usd"]) < single_hold + 0.02
+    assert float((await gateway.last_call())["held_usd"]) < single_hold + 0.02
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ async def test_field_that_the_server_ignores_is_refused(gateway: Gateway, field:
     assert not gateway.acme.seen
     answer = await gateway.openai().completions.create(model="ollama/small", prompt="x", n=1, echo=False)
     assert answer.choices[0].text == "Hello there"
-    assert (await last(gateway))["cost_usd"] == "0.00"
+    assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 
 @pytest.mark.parametrize("mode", ["fail", "truncate"])
@@ -145,7 +140,7 @@ async def test_failed_completion_is_free(gateway: Gateway, mode: str) -> None:
     with pytest.raises(openai.APIStatusError) as caught:
         await gateway.openai().completions.create(model="acme/small", prompt="say 4 words")
     assert caught.value.status_code == 502
-    assert (await last(gateway))["cost_usd"] == "0.00"
+    assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 
 async def test_repeated_idempotency_key_is_charged_once(gateway: Gateway) -> None:

@@ -42,11 +42,6 @@ def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
-async def last(gateway: Gateway) -> dict[str, Any]:
-    assert await gateway.pending() == 0
-    return (await gateway.calls())[0]
-
-
 async def test_moderation_without_a_model_uses_one_that_moderates(gateway: Gateway) -> None:
     answer = await gateway.openai().moderations.create(input=["a walk", "violence"])
     assert [result.flagged for result in answer.results] == [False, True]
@@ -54,7 +49,7 @@ async def test_moderation_without_a_model_uses_one_that_moderates(gateway: Gatew
         "input": ["a walk", "violence"],
         "model": "omni-moderation-latest",
     }
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["face"], call["cost_usd"]) == ("moderations", "0.00")  # the bundled price is zero
 
 
@@ -63,7 +58,7 @@ async def test_moderation_of_mistral_gets_its_flags(gateway: Gateway) -> None:
         input=["a walk", "violence"], model="acme/mistral-moderation-latest"
     )
     assert [result.flagged for result in answer.results] == [False, True]
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert float(call["cost_usd"]) > 0
     assert call["usage"]["counted_by"] == "estimate"
 
@@ -80,7 +75,7 @@ async def test_failed_moderation_is_free(gateway: Gateway) -> None:
         gateway.acme.mode = mode
         with pytest.raises(openai.InternalServerError):
             await gateway.openai().moderations.create(input="x", model="acme/mistral-moderation-latest")
-        assert (await last(gateway))["cost_usd"] == "0.00"
+        assert (await gateway.last_call())["cost_usd"] == "0.00"
     with pytest.raises(openai.NotFoundError):
         await gateway.openai().moderations.create(input="x", model="unknown")
 
@@ -102,7 +97,7 @@ async def test_translation_is_forwarded_and_charged(gateway: Gateway, shape: Any
     assert str(answer if shape == "text" else answer.text).strip() == "good morning"
     seen = gateway.acme.seen[0]
     assert (seen.path, seen.document["prompt"]) == ("/v1/audio/translations", "in short")
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["face"], call["cost_usd"]) == ("translations", "0.06" if shape == "text" else "0.03")
 
 

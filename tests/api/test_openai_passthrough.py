@@ -56,12 +56,6 @@ def gateway(shared: Gateway) -> Gateway:
     return shared.afresh()
 
 
-async def last(gateway: Gateway) -> dict[str, Any]:
-    """The newest call, once it has ended and nothing is held."""
-    assert await gateway.pending() == 0
-    return (await gateway.calls())[0]
-
-
 # -- vectors ---------------------------------------------------------------------------------------
 
 
@@ -72,7 +66,7 @@ async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(gateway: G
     assert [row.embedding for row in answer.data] == [[0.0, 1.0, 0.0], [0.0, 1.0, 1.0]]
     assert gateway.acme.seen[0].document["model"] == "vec"
     assert gateway.acme.seen[0].headers["authorization"] == "Bearer sk-1"
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["face"], call["usage"]["input_tokens"], call["usage"]["counted_by"]) == (
         "embeddings",
         14,
@@ -91,17 +85,17 @@ async def test_failed_server_is_free_and_alias_falls_back(gateway: Gateway) -> N
     gateway.acme.mode = "fail"
     answer = await gateway.openai().embeddings.create(model="vectors", input="a", encoding_format="float")
     assert len(answer.data) == 1
-    assert (await last(gateway))["target"] == "other/vec"
+    assert (await gateway.last_call())["target"] == "other/vec"
     with pytest.raises(openai.InternalServerError) as caught:
         await gateway.openai().embeddings.create(model="acme/vec", input="a")
     assert caught.value.code == "generation_failed"
-    assert (await last(gateway))["cost_usd"] == "0.00"
+    assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 
 async def test_of_an_alias_only_servers_of_the_dialect_are_asked(gateway: Gateway) -> None:
     answer = await gateway.openai().embeddings.create(model="mixed", input="a", encoding_format="float")
     assert answer.data
-    assert (await last(gateway))["target"] == "acme/vec"
+    assert (await gateway.last_call())["target"] == "acme/vec"
 
 
 async def test_rejected_embedding_keeps_the_servers_message(gateway: Gateway) -> None:
@@ -160,12 +154,12 @@ async def test_pictures_are_paid_by_their_tokens_or_apiece(gateway: Gateway) -> 
     answer = await client.images.generate(model="acme/pic", prompt="a hill", n=2, quality="low")
     assert answer.data is not None
     assert [base64.b64decode(row.b64_json or "") for row in answer.data] == [PICTURE] * 2
-    assert (await last(gateway))["cost_usd"] == "0.0554"  # 10 of text, 544 of pictures
+    assert (await gateway.last_call())["cost_usd"] == "0.0554"  # 10 of text, 544 of pictures
     await client.images.generate(model="acme/pic-each", prompt="a hill", n=3)
-    assert (await last(gateway))["cost_usd"] == "0.15"
+    assert (await gateway.last_call())["cost_usd"] == "0.15"
     gateway.acme.mode = "nousage"
     await client.images.generate(model="acme/pic", prompt="a hill", quality="low")
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["usage"]["counted_by"], call["cost_usd"]) == ("estimate", "0.0602")
 
 
@@ -181,7 +175,7 @@ async def test_an_edit_goes_on_with_every_file_under_its_name(gateway: Gateway) 
     seen = gateway.acme.seen[0].document
     assert (seen["model"], seen["prompt"], seen["n"]) == ("pic", 'at "dawn"\r\n', "1")
     assert (seen["image[]"], seen["mask"]) == (["two.png", len(PICTURE)], ["mask.png", len(PICTURE)])
-    assert (await last(gateway))["cost_usd"] == "0.0282"  # 10 of text, 272 of the picture
+    assert (await gateway.last_call())["cost_usd"] == "0.0282"  # 10 of text, 272 of the picture
 
 
 async def test_pictures_come_as_events_where_they_are_asked_for(gateway: Gateway) -> None:
@@ -190,7 +184,7 @@ async def test_pictures_come_as_events_where_they_are_asked_for(gateway: Gateway
     )
     kinds = [event.type async for event in stream]
     assert kinds == ["image_generation.partial_image", "image_generation.completed"]
-    assert (await last(gateway))["cost_usd"] == "0.0282"
+    assert (await gateway.last_call())["cost_usd"] == "0.0282"
 
 
 # -- sound -----------------------------------------------------------------------------------------
@@ -213,7 +207,7 @@ async def test_speech_is_charged_per_character_and_streamed(gateway: Gateway) ->
                 gateway.acme.go_on.set()
     assert len(received) == PIECES * PIECE
     await gateway.settled()
-    assert (await last(gateway))["cost_usd"] == "0.01"
+    assert (await gateway.last_call())["cost_usd"] == "0.01"
 
 
 async def test_disconnect_during_speech_is_charged(gateway: Gateway) -> None:
@@ -241,9 +235,9 @@ async def test_speech_tokens_come_from_events_or_are_estimated(gateway: Gateway)
     )
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.text.count("data: ") == 2
-    assert (await last(gateway))["cost_usd"] == "0.15005"  # 5 of text, 150 of sound
+    assert (await gateway.last_call())["cost_usd"] == "0.15005"  # 5 of text, 150 of sound
     await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["usage"]["counted_by"], call["cost_usd"]) == ("estimate", "0.20843")  # 10 s of speech
 
 
@@ -256,7 +250,7 @@ async def test_recordings_are_paid_by_the_minute(gateway: Gateway, shape: Any) -
     assert str(answer if shape == "text" else answer.text).strip() == "good morning"
     assert gateway.acme.seen[0].document["language"] == "en"
     # the server says 30 s, or nothing; the file has 60
-    assert (await last(gateway))["cost_usd"] == ("0.06" if shape == "text" else "0.03")
+    assert (await gateway.last_call())["cost_usd"] == ("0.06" if shape == "text" else "0.03")
 
 
 async def test_recordings_by_tokens_and_as_events(gateway: Gateway) -> None:
@@ -265,7 +259,7 @@ async def test_recordings_by_tokens_and_as_events(gateway: Gateway) -> None:
         model="acme/hear-tokens", file=file, stream=True
     )
     assert [event.type async for event in stream][-1] == "transcript.text.done"
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["usage"]["input_tokens"], call["usage"]["output_tokens"], call["cost_usd"]) == (
         20,
         3,

@@ -54,11 +54,6 @@ async def rank(gateway: Gateway, path: str = "/v1/rerank", **more: Any) -> httpx
     return await gateway.app.client.post(path, json=body, headers=gateway.headers)
 
 
-async def last(gateway: Gateway) -> dict[str, Any]:
-    assert await gateway.pending() == 0
-    return (await gateway.calls())[0]
-
-
 @pytest.mark.parametrize(("path", "version"), [("/v1/rerank", "1"), ("/v2/rerank", "2")])
 async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path: str, version: str) -> None:
     answer = await rank(gateway, path, top_n=2, max_tokens_per_doc=64)
@@ -74,17 +69,17 @@ async def test_ranking_of_a_server_is_sorted_and_charged(gateway: Gateway, path:
         "max_tokens_per_doc": 64,
     }
     assert answer.headers["x-sixfold-engine"] == "acme/m"
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["face"], call["cost_usd"]) == ("rerank", "0.004")
 
 
 async def test_billed_search_units_are_charged(gateway: Gateway) -> None:
     answer = await rank(gateway, model="acme/billed")
     assert answer.json()["meta"]["billed_units"] == {"search_units": 3}
-    assert (await last(gateway))["cost_usd"] == "0.002"  # the hold is for one, the most that it can be
+    assert (await gateway.last_call())["cost_usd"] == "0.002"  # the hold is for one, the most that it can be
     many = [f"{text} {'x' * 2000}" for text in DOCUMENTS] * 70
     await rank(gateway, model="acme/billed", documents=many)
-    call = await last(gateway)
+    call = await gateway.last_call()
     assert (call["held_usd"], call["cost_usd"]) == ("0.01", "0.006")
     assert {line["unit"]: line["quantity"] for line in call["charge"]["lines"]}["searches"] == 3
 
@@ -96,7 +91,7 @@ async def test_embeddings_inference_is_called_in_its_own_format(gateway: Gateway
         assert answer.json()["model"] == "tei/BAAI/bge-rank"
     sent = gateway.acme.seen[0]
     assert (sent.path, sent.document["texts"], sent.document["truncate"]) == ("/rerank", DOCUMENTS, True)
-    assert (await last(gateway))["cost_usd"] == "0.00"
+    assert (await gateway.last_call())["cost_usd"] == "0.00"
     models = (await gateway.app.client.get("/v1/models", headers=gateway.headers)).json()["data"]
     assert ["rerank"] in [each.get("capabilities") for each in models if "bge-rank" in each["id"]]
 
@@ -172,7 +167,7 @@ async def test_failed_ranking_is_free(gateway: Gateway, mode: str) -> None:
     gateway.acme.mode = mode
     answer = await rank(gateway)
     assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
-    assert (await last(gateway))["cost_usd"] == "0.00"
+    assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 
 async def test_repeated_ranking_is_charged_once(gateway: Gateway) -> None:

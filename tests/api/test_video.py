@@ -15,6 +15,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
+from tests.api.media_samples import finished_job
 from tests.harness import image_files
 
 FILMS = ("video-a", "video-b", "video-c", "video-text", "video-image", "ra2v")
@@ -94,16 +95,6 @@ async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(cinema: A
     files = [(await cinema.client.get(each["video"].pop("url"))).content for each in (inline, result)]
     assert result == inline
     assert files[0] == files[1]
-
-
-async def finished_job(app: AppFixture, status_url: str) -> dict[str, Any]:
-    """Wait until a job has ended, and return its status."""
-    async with asyncio.timeout(60):
-        while True:
-            body = (await app.client.get(status_url)).json()
-            if body["status"] != "in_progress":
-                return body
-            await asyncio.sleep(0.02)
 
 
 async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> None:

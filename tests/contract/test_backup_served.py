@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.store import factory
-from tests.e2e.servers import Server, serving
+from tests.e2e.servers import serving
 from tests.harness import backends, postgres
 
 pytestmark = pytest.mark.nightly
@@ -39,20 +39,11 @@ async def test_restored_running_job_finishes_and_is_charged_once(tmp_path: Path)
         assert json.loads(text)["drift"] == 0
     async with serving(target) as restored:
         assert await restored.command("ledger", "verify") == (0, "  The ledger is consistent\n")
-        ends = [await _wait_for_end(restored, reply.json["status_url"]) for reply in replies]
+        ends = [await restored.ended(reply.json["status_url"]) for reply in replies]
         assert ends == ["completed"] * ORDERS
         answer = await restored.call("GET", "/api/account", Authorization=f"Bearer {key}")
         assert (answer.json["balance_usd"], answer.json["held_usd"]) == ("9.916", "0.00")
         assert await restored.command("ledger", "verify") == (0, "  The ledger is consistent\n")
-
-
-async def _wait_for_end(server: Server, url: str) -> str:
-    async with asyncio.timeout(100):
-        while True:
-            status = str((await server.call("GET", url)).json["status"])
-            if status != "in_progress":
-                return status
-            await asyncio.sleep(0.1)
 
 
 def _empty(url: str, folder: Path) -> None:

@@ -65,6 +65,13 @@ class Server:
         finally:
             connection.close()
 
+    async def ended(self, status_url: str) -> str:
+        """Wait until a job has ended, and return its status; another process has no event for it."""
+        async with asyncio.timeout(100):
+            while (status := str((await self.call("GET", status_url)).json["status"])) == "in_progress":  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0.1)
+        return status
+
     async def command(self, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run an administration command on the same folder; return its exit status and output."""
         child = await asyncio.create_subprocess_exec(

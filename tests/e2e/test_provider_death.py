@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 from tests.e2e import servers
 from tests.fakes import fal
-
-
-async def _wait_for_end(server: servers.Server, path: str) -> str:
-    """How a job ends; the wire has no event for another process."""
-    async with asyncio.timeout(60):
-        while (  # noqa: ASYNC110 - of another process there is no event
-            status := (await server.call("GET", path)).json["status"]
-        ) not in {"completed", "failed"}:
-            await asyncio.sleep(0.1)
-    return status
 
 
 async def test_killed_server_finishes_the_provider_job_charged_once(tmp_path: Path) -> None:
@@ -35,7 +24,7 @@ async def test_killed_server_finishes_the_provider_job_charged_once(tmp_path: Pa
             await server.kill()
             queue.ends = True
             await server.restart()
-            assert await _wait_for_end(server, accepted.json["status_url"]) == "completed"
+            assert await server.ended(accepted.json["status_url"]) == "completed"
             status, text = await server.command("account", "show", "local@localhost", "--json")
             assert status == 0
             visible = json.loads(text)

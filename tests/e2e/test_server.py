@@ -65,20 +65,11 @@ async def test_fifty_queued_jobs_survive_a_kill_charged_once_each(tmp_path: Path
         await server.kill()
         await server.restart()
         urls = [reply.json["status_url"] for reply in replies]
-        assert [await _wait_for_end(server, url) for url in urls] == ["completed"] * 50
+        assert [await server.ended(url) for url in urls] == ["completed"] * 50
         assert (await _balance(server))["balance_usd"] == "9.65"
         assert (await _balance(server))["held_usd"] == "0.00"
         status, text = await server.command("ledger", "verify")
         assert status == 0, text
-
-
-async def _wait_for_end(server: Server, url: str) -> str:
-    async with asyncio.timeout(100):
-        while True:
-            status = str((await server.call("GET", url)).json["status"])
-            if status != "in_progress":
-                return status
-            await asyncio.sleep(0.1)
 
 
 async def test_sigterm_drops_nothing(tmp_path: Path) -> None:
@@ -99,7 +90,7 @@ async def test_sigterm_drops_nothing(tmp_path: Path) -> None:
         await server.restart()
         for reply in accepted:
             if reply.status == 202:
-                assert await _wait_for_end(server, reply.json["status_url"]) == "completed"
+                assert await server.ended(reply.json["status_url"]) == "completed"
         assert (await _balance(server))["balance_usd"] == f"{10 - len(accepted) * 0.007:.3f}"
 
 
@@ -112,7 +103,7 @@ async def test_killed_worker_is_replaced_and_its_job_reruns(tmp_path: Path) -> N
                 await asyncio.sleep(0.02)
         for pid in children:
             os.kill(pid, signal.SIGKILL)
-        assert await _wait_for_end(server, reply.json["status_url"]) == "completed"
+        assert await server.ended(reply.json["status_url"]) == "completed"
         assert (await _balance(server))["balance_usd"] == "9.944"
 
 

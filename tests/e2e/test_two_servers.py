@@ -51,7 +51,7 @@ async def test_same_request_to_both_servers_has_one_effect(tmp_path: Path) -> No
         answers = await asyncio.gather(*requests)
         assert {answer.status for answer in answers} == {202}
         assert len({answer.body for answer in answers}) == 1
-        ended = await _wait_for_end(second, answers[0].json["status_url"])
+        ended = await second.ended(answers[0].json["status_url"])
         assert ended == "completed"
         assert await _balance(second) == ("9.993", "0.00")
 
@@ -69,7 +69,7 @@ async def test_other_server_finishes_work_of_a_dead_one_charged_once(tmp_path: P
         assert {reply.status for reply in replies} == {202}
         await first.kill()
         urls = [reply.json["status_url"] for reply in replies]
-        assert [await _wait_for_end(second, url) for url in urls] == ["completed"] * 10
+        assert [await second.ended(url) for url in urls] == ["completed"] * 10
         assert await _balance(second) == ("9.93", "0.00")
         status, text = await second.command("ledger", "verify")
         assert status == 0, text
@@ -105,15 +105,6 @@ async def test_session_follows_its_socket_and_survives_a_server(tmp_path: Path) 
         assert float(closed["cost"]) > 0
         status, text = await first.command("ledger", "verify")
         assert status == 0, text
-
-
-async def _wait_for_end(server: Server, url: str) -> str:
-    async with asyncio.timeout(100):
-        while True:
-            status = str((await server.call("GET", url)).json["status"])
-            if status != "in_progress":
-                return status
-            await asyncio.sleep(0.1)
 
 
 async def _balance(server: Server) -> tuple[str, str]:

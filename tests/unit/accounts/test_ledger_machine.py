@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +27,8 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import PredictionDraft, RunLease, SuccessRecord, Trace
 from sixfold.core.predictions.states import PredictionState
-from tests.harness import backends, databases
+from tests.harness import backends, databases, mutants
+from tests.harness.mutants import Mutant, statement
 from tests.unit.accounts.result_places import PLACES, places, publish
 
 pytestmark = pytest.mark.slow
@@ -42,7 +40,6 @@ MANY = 300
 # Fractions of the maximum amount.
 SHARES = st.sampled_from([0.3, 1.0, 1.1])
 ENTRY = ledger.LedgerEntry("charge", "test")
-Mutant = Callable[[Database], None]
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -367,38 +364,24 @@ def _play(
     )
     case: Any = machine.TestCase()
     case.settings = rules
-    result = case.defaultTestResult()
-    case.run(result)
-    for _, text in [*result.errors, *result.failures] if mutant is None else []:
-        sys.stderr.write(text)
-    return result.wasSuccessful()
-
-
-def _statement(name: str, old: str, new: str) -> Mutant:
-    def change(database: Any) -> None:
-        queries = dict(database._queries)
-        assert old in queries[name].sql
-        queries[name] = replace(queries[name], sql=queries[name].sql.replace(old, new))
-        database._queries = queries
-
-    return change
+    return mutants.passes(case, mutant)
 
 
 MUTANTS = {
-    "no overdraft guard": _statement("ledger_reserve", "posted - held >= :amount", "1 = 1"),
-    "guard by what is posted, not by what is available": _statement(
+    "no overdraft guard": statement("ledger_reserve", "posted - held >= :amount", "1 = 1"),
+    "guard by what is posted, not by what is available": statement(
         "ledger_reserve", "posted - held >= :amount", "posted >= :amount"
     ),
-    "guard off by one": _statement("ledger_reserve", ">= :amount", "> :amount"),
-    "a hold ends twice": _statement("hold_end", "state || '' = 'pending' AND ", ""),
-    "a capture may exceed its hold": _statement("hold_end", "AND amount >= :captured", ""),
-    "a capture keeps the rest held": _statement("ledger_settle", "held - :amount", "held - :captured"),
-    "a capture takes the whole hold": _statement("ledger_settle", "posted - :captured", "posted - :amount"),
-    "one micro-dollar is let go": _statement(
+    "guard off by one": statement("ledger_reserve", ">= :amount", "> :amount"),
+    "a hold ends twice": statement("hold_end", "state || '' = 'pending' AND ", ""),
+    "a capture may exceed its hold": statement("hold_end", "AND amount >= :captured", ""),
+    "a capture keeps the rest held": statement("ledger_settle", "held - :amount", "held - :captured"),
+    "a capture takes the whole hold": statement("ledger_settle", "posted - :captured", "posted - :amount"),
+    "one micro-dollar is let go": statement(
         "ledger_settle", "posted - :captured", "posted - (CASE WHEN :captured = 1 THEN 0 ELSE :captured END)"
     ),
-    "revenue is not credited": _statement("ledger_post", "posted + :amount", "posted + 0 * :amount"),
-    "a release pays out": _statement(
+    "revenue is not credited": statement("ledger_post", "posted + :amount", "posted + 0 * :amount"),
+    "a release pays out": statement(
         "ledger_settle", "posted - :captured", "posted + (CASE WHEN :captured = 0 THEN 1 ELSE -:captured END)"
     ),
 }
@@ -410,16 +393,16 @@ def test_no_sequence_of_events_breaks_the_ledger(backend: str) -> None:
 
 
 REFUND_MUTANTS = {
-    "the state stays": _statement("prediction_withdraw", "SET state = :to_state", "SET state = state"),
-    "the output stays": _statement("prediction_withdraw", "output = NULL, ", ""),
-    "the cost stays": _statement("prediction_withdraw", "cost = 0, ", ""),
-    "the file stays": _statement("media_withdraw", "SET expires_at = :now", "SET expires_at = expires_at"),
-    "the copy stays": _statement("media_withdraw_copies", "= :now", "= expires_at"),
-    "the post stays": _statement("gallery_withdraw_posts", "WHERE account_id", "WHERE 1 = 0 AND account_id"),
-    "the avatar stays": _statement("gallery_withdraw_avatars", "avatar = NULL", "avatar = avatar"),
-    "the share stays": _statement("shares_end_object", "WHERE account_id", "WHERE 1 = 0 AND account_id"),
-    "the stored reply stays": _statement("idempotency_withdraw", "WHERE id", "WHERE 1 = 0 AND id"),
-    "the money stays": _statement("ledger_post", "posted + :amount", "posted + MAX(:amount, 0)"),
+    "the state stays": statement("prediction_withdraw", "SET state = :to_state", "SET state = state"),
+    "the output stays": statement("prediction_withdraw", "output = NULL, ", ""),
+    "the cost stays": statement("prediction_withdraw", "cost = 0, ", ""),
+    "the file stays": statement("media_withdraw", "SET expires_at = :now", "SET expires_at = expires_at"),
+    "the copy stays": statement("media_withdraw_copies", "= :now", "= expires_at"),
+    "the post stays": statement("gallery_withdraw_posts", "WHERE account_id", "WHERE 1 = 0 AND account_id"),
+    "the avatar stays": statement("gallery_withdraw_avatars", "avatar = NULL", "avatar = avatar"),
+    "the share stays": statement("shares_end_object", "WHERE account_id", "WHERE 1 = 0 AND account_id"),
+    "the stored reply stays": statement("idempotency_withdraw", "WHERE id", "WHERE 1 = 0 AND id"),
+    "the money stays": statement("ledger_post", "posted + :amount", "posted + MAX(:amount, 0)"),
 }
 
 
@@ -434,10 +417,10 @@ def test_a_refund_that_leaves_something_is_caught(name: str) -> None:
 
 
 PARTS_MUTANTS = {
-    "parts are not withheld": _statement("prediction_insert", "THEN 1 ELSE 0", "THEN 0 ELSE 0"),
-    "their files are not": _statement("media_withhold", "AND withheld = 1", "AND withheld = 2"),
-    "parts are never released": _statement("predictions_release", "SET withheld = 0", "SET withheld = 1"),
-    "their files are never": _statement("media_release", "WHERE expires_at < 0", "WHERE expires_at = 0"),
+    "parts are not withheld": statement("prediction_insert", "THEN 1 ELSE 0", "THEN 0 ELSE 0"),
+    "their files are not": statement("media_withhold", "AND withheld = 1", "AND withheld = 2"),
+    "parts are never released": statement("predictions_release", "SET withheld = 0", "SET withheld = 1"),
+    "their files are never": statement("media_release", "WHERE expires_at < 0", "WHERE expires_at = 0"),
 }
 
 
@@ -460,12 +443,12 @@ def test_no_sequence_of_several_at_once_breaks_it(backend: str) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(_statement("hold_end_each", "state || '' = 'pending' AND ", ""), id="they end twice"),
-        pytest.param(_statement("ledger_change", "posted - held >= :needed", "1 = 1"), id="all is spent"),
-        pytest.param(_statement("ledger_change", "posted - held >=", "posted >="), id="the held is spent"),
-        pytest.param(_statement("ledger_change", "posted + :posted", "posted"), id="nothing is spent"),
-        pytest.param(_statement("ledger_change", "held + :held", "held"), id="nothing is held"),
-        pytest.param(_statement("hold_insert_captured", ":captured, 'c", ":amount, 'c"), id="all is taken"),
+        pytest.param(statement("hold_end_each", "state || '' = 'pending' AND ", ""), id="they end twice"),
+        pytest.param(statement("ledger_change", "posted - held >= :needed", "1 = 1"), id="all is spent"),
+        pytest.param(statement("ledger_change", "posted - held >=", "posted >="), id="the held is spent"),
+        pytest.param(statement("ledger_change", "posted + :posted", "posted"), id="nothing is spent"),
+        pytest.param(statement("ledger_change", "held + :held", "held"), id="nothing is held"),
+        pytest.param(statement("hold_insert_captured", ":captured, 'c", ":amount, 'c"), id="all is taken"),
     ],
 )
 @pytest.mark.nightly

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pytest
@@ -23,7 +21,8 @@ from sixfold.core.memory import queries
 from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from sixfold.core.memory.pages import PageFilter
-from tests.harness import databases
+from tests.harness import databases, mutants
+from tests.harness.mutants import Mutant, statement
 from tests.unit.memory.fixtures import MemoryFixture, open_memory
 
 pytestmark = pytest.mark.slow
@@ -33,7 +32,6 @@ SLUGS = st.sampled_from(["a", "b", "x/a", "x/d", "y/long/b", "y/z/a", "y/long/z/
 FREE = st.sampled_from(["a", "b", "x/a", "c", "x/c", "y/d", "y/b", "z/a"])
 NAMED = st.sampled_from(["a", "b", "x/a", "c", "d", "z/a"])
 BODIES = st.lists(NAMED.map(lambda name: f"[[{name}]]"), max_size=3).map(" and ".join)
-Mutant = Callable[[Any], None]
 LINK = re.compile(r"\[\[(.*?)\]\]")
 
 
@@ -303,21 +301,7 @@ def play(backend: str, examples: int, steps: int, mutant: Mutant | None = None) 
         report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
-    result = case.defaultTestResult()
-    case.run(result)
-    for _, text in [*result.errors, *result.failures] if mutant is None else []:
-        sys.stderr.write(text)
-    return result.wasSuccessful()
-
-
-def statement(name: str, old: str, new: str) -> Mutant:
-    def change(database: Any) -> None:
-        queries = dict(database._queries)
-        assert old in queries[name].sql
-        queries[name] = replace(queries[name], sql=queries[name].sql.replace(old, new))
-        database._queries = queries
-
-    return change
+    return mutants.passes(case, mutant)
 
 
 MUTANTS = {
