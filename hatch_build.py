@@ -1,4 +1,4 @@
-"""What a wheel carries besides the package: the guides, which the site shows below `/docs`."""
+"""Build hook that adds the guides to the wheel; the server shows them below `/docs`."""
 
 from __future__ import annotations
 

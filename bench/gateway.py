@@ -243,7 +243,7 @@ def _latency_rows(name: str, found: dict[str, list[float]], direct: dict[str, li
 
 
 class _Server(NamedTuple):
-    """A measured server; `asked` is the number of its requests in a round."""
+    """A measured server; `asked` counts its requests in a round."""
 
     name: str
     pid: int

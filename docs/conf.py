@@ -1,4 +1,4 @@
-"""How the documentation is built: offline, and every warning is an error (`make docs`)."""
+"""Configuration of the documentation: it is built offline, and every warning is an error (`make docs`)."""
 
 from sixfold import __version__
 

@@ -48,7 +48,7 @@ async def morning(agent: Client) -> None:
 
 
 async def correct(http: httpx2.AsyncClient, origin: str) -> None:
-    """What a person's browser sends from the page's editor."""
+    """Send the form of the page's editor, as a browser does."""
     form = {"title": "Ann Lee", "type": "person", "tags": "friend", "version": "2"}
     typed = form | {"body": "Ann works at Acme. She lives in Bergen."}
     answer = await http.post(f"{origin}/memory/{PAGE}/~edit", data=typed)

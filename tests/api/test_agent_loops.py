@@ -131,7 +131,7 @@ async def test_an_agents_turn_reaches_a_chat_server_whole(gateway: Gateway) -> N
 
 
 async def test_system_message_in_the_middle_keeps_its_position(gateway: Gateway) -> None:
-    """As Claude Code sends it, which puts its agents and skills after the first words of its user."""
+    """Claude Code sends its agents and skills after the first message of the user."""
     call: Any = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
     result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}
     inputs: Any = [
@@ -307,7 +307,7 @@ async def test_anthropic_shapes_and_efforts_reach_a_chat_server(gateway: Gateway
 
 
 async def test_a_shape_beside_tools_reaches_a_server_of_messages_whole() -> None:
-    """Such a server is forced to call a tool for its JSON; with tools of the caller's it is told instead."""
+    """Such a server is forced to call a tool for its JSON; with other tools, the prompt says so."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
     chat = chat_face.from_fields(

@@ -31,7 +31,7 @@ async def weather(*, json_response: bool = False) -> AsyncGenerator[tuple[str, l
 
     @server.tool()
     def forecast(city: str) -> str:
-        """Tell tomorrow's weather of a city."""
+        """Return tomorrow's weather in a city."""
         cities.append(city)
         if city == "Atlantis":
             raise ValueError("no such city")

@@ -1,4 +1,4 @@
-"""Characters and posts: published with a key, shown to everybody, with no other data of the account."""
+"""Characters and posts: published with a key, public, without other data of the account."""
 
 from __future__ import annotations
 

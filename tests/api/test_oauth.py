@@ -53,7 +53,7 @@ class OAuthClient:
         }
 
     async def let_in(self, decision: str = "allow", **changes: str) -> dict[str, str]:
-        """What comes back to the program once the person has answered."""
+        """Return the parameters that the client receives after the user's decision."""
         csrf = await signed_in(self.app)
         form = {**self.asks(**changes), "csrf": csrf, "decision": decision}
         return token_error(await self.app.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN}))

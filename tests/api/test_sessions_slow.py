@@ -27,7 +27,7 @@ class Stuck:
         await self.read.wait()
 
     async def close(self, code: int, reason: str) -> None:
-        """As a full socket does, this waits too."""
+        """Wait, as a full socket does."""
         await self.read.wait()
         self.closed = code, reason
 

@@ -1,4 +1,4 @@
-"""What an account had before its suspension: accepted work ends or waits, and nothing of it is lost."""
+"""Suspended accounts: accepted work ends or waits, and no data is lost."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixt
     results = [part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED]
 
     def success() -> Transaction[Prediction]:
-        """Ends as if it were over before it heard that it is canceled."""
+        """End with success, as if the run was over before the cancelation."""
         first = results[0].output
         assert first is not None
         file = first.files[0]

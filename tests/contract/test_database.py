@@ -134,7 +134,7 @@ async def test_the_clock_of_the_database_is_bound_to_every_query(
 
 
 def _moments(number: int) -> Transaction[list[int]]:
-    """What a transaction that also writes is told of the time, again and again."""
+    """Return the times that a transaction with writes reads repeatedly."""
     messages = [(yield from now())]
     yield _audit(number)
     return [*messages, (yield from now()), (yield from now())]
@@ -166,7 +166,7 @@ async def test_reads_on_one_snapshot_have_one_time(database: Database) -> None:
 async def test_holds_of_one_group_are_each_of_their_own_moment(
     opener: databases.Opener, tmp_path: Path
 ) -> None:
-    """They run together on PostgreSQL, a statement for all at a time."""
+    """PostgreSQL runs them together, with one statement for all."""
     clock = itertools.count(1)
     async with opener(tmp_path, lambda: next(clock)) as database:
         account = await database.write(accounts.create("a@example.com", credit=50))

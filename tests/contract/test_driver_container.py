@@ -38,7 +38,7 @@ from tests.harness.podman import Podman
 
 
 class FakeContainers:
-    """Containers that are loopback servers; a container ends when told to."""
+    """Containers that are loopback servers; a container ends on request."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.cog = FakeCog()

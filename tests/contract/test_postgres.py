@@ -31,7 +31,7 @@ async def database(tmp_path: Path) -> AsyncIterator[Any]:
 
 
 async def _sessions_end(folder: Path) -> None:
-    """What a restart of PostgreSQL does to its sessions."""
+    """End all sessions, as a restart of PostgreSQL does."""
     import asyncpg  # noqa: PLC0415 - an extra
 
     admin = await asyncpg.connect(backends.database_url(folder))

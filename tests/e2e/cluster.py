@@ -233,7 +233,7 @@ class Work:
         self.done += 1
 
     async def live(self, over: asyncio.Event) -> None:
-        """Follow a session across servers until `over`; `heard` are its poses."""
+        """Follow a session across servers until `over`; its poses are added to `heard`."""
         named = {"Idempotency_Key": f"{self.run}-session"}
         created = await self.insist("POST", "/api/containers/motion-model/sessions", {}, **named)
         self.session = created.json

@@ -38,7 +38,7 @@ async def _child(folder: Path, failpoints: str = "", mutant: str = "") -> asynci
 
 
 async def _wait_for_end(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """What it said, once it has ended; workers that it was just starting would hold its pipes open."""
+    """Return the output of an ended process; workers that it was starting would hold its pipes open."""
     async with asyncio.timeout(processes.STORY_SECONDS):
         while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
             await asyncio.sleep(0.01)
@@ -51,7 +51,7 @@ def _accepted_ids(output: bytes) -> set[str]:
 
 
 async def _settle(built: PipelineFixture) -> list[predictions.Prediction]:
-    """What every prediction in the store came to, after the client asked again for all of its orders."""
+    """Return the end of every stored prediction, after the client has repeated all requests."""
     await pipeline_child.submit_all(built)
     listed, _ = await built.service.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
     return [await built.service.wait(prediction, 60) for prediction in listed]

@@ -62,7 +62,7 @@ async def test_server_killed_during_streams_restarts_without_holds(either: Path)
 async def _begun(
     client: httpx.AsyncClient, origin: str, headers: dict[str, str]
 ) -> tuple[httpx.Response, AsyncIterator[str]]:
-    """A stream whose first word is there; it stays open as long as it is kept."""
+    """A stream whose first token has arrived."""
     request = client.build_request(
         "POST", f"{origin}/v1/chat/completions", json={**BODY, "stream": True}, headers=headers
     )

@@ -34,7 +34,7 @@ async def serving(folder: Path, **environ: str) -> AsyncIterator[tuple[Server, M
 
 
 def children(server: Server) -> list[int]:
-    """Return the ids of the further processes."""
+    """Return the ids of the child processes."""
     listed = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     return [
         pid

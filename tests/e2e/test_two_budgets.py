@@ -71,12 +71,12 @@ class BudgetServers:
         return await asyncio.gather(*(server.call("POST", *order, **bearer) for server, order in request))
 
     async def look(self, reply: Reply, method: str = "GET") -> dict[str, Any]:
-        """What the second server tells of a prediction, or does to it."""
+        """Request a prediction from the second server."""
         path = f"/api/{reply.json['status_url'].partition('/api/')[2]}"
         return (await self.servers[1].call(method, path, Authorization=f"Bearer {self.key}")).json
 
     async def cost(self, reply: Reply) -> int:
-        """What an order cost in the end."""
+        """Return the final cost of a prediction."""
         if reply.status == 200:
             return _micros(reply.headers["x-sixfold-cost"])
         async with asyncio.timeout(100):
@@ -85,7 +85,7 @@ class BudgetServers:
         return _micros(response["cost"])
 
     async def spent(self, key: keys.NewKey) -> tuple[int, int]:
-        """What is counted against a key, today and this month."""
+        """Return the spending of a key, today and this month."""
         day = datetime.now(UTC).date().isoformat()
         rows = [await self.database.read(one("key_spent", key_id=key.id, period=at)) for at in (day, day[:7])]
         today, month = (0 if row is None else int(row["amount"]) for row in rows)

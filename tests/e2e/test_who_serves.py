@@ -27,7 +27,7 @@ ORDER = {"prompt": "a red fox in the snow", "size": "768x1152", "seed": 7}
 
 @dataclass
 class EngineSetup:
-    """What a server finds where it starts: lines of `sixfold.toml`, and its environment."""
+    """Configuration of a server: lines of `sixfold.toml`, and its environment."""
 
     toml: str = ""
     environ: dict[str, str] = field(default_factory=dict[str, str])

@@ -110,7 +110,7 @@ class Ollama(LocalModels):
 
     @property
     def shown(self) -> list[str]:
-        """The models that `/api/show` was asked for."""
+        """The models of the requests to `/api/show`."""
         return [body["model"] for body in self.bodies if body.keys() == {"model"}]
 
     async def _answer(self, request: Request) -> Response:

@@ -24,7 +24,7 @@ PIECES, PIECE = 4, 4096
 
 
 class MediaEndpoints:
-    """What `ModelServer` makes; its modes and what it has seen are the server's."""
+    """Media routes of `ModelServer`, which has the modes and the received requests."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server

@@ -70,7 +70,7 @@ class Person:
         self._answer = parse_qs(urlsplit(sent.headers["location"]).query)
 
     async def comes_back(self) -> AuthorizationCodeResult:
-        """What the browser brought to the program."""
+        """Return the parameters of the redirect to the client."""
         response = {name: values[0] for name, values in self._answer.items()}
         return AuthorizationCodeResult(
             code=response["code"], state=response.get("state"), iss=response.get("iss")

@@ -74,7 +74,7 @@ class FileStore:
     # -- the port ----------------------------------------------------------------------------------
 
     async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
-        """Store `data` under `key`, replacing what is there."""
+        """Store `data` under `key`, replacing earlier data."""
         parts = segments(key)
         return await self._threaded(self._put, parts, data)
 

@@ -87,7 +87,7 @@ class ObjectStore:
     # -- writing -----------------------------------------------------------------------------------
 
     async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
-        """Store `data` under `key`, replacing what is there; raises `StoreFailed`."""
+        """Store `data` under `key`, replacing earlier data; raises `StoreFailed`."""
         segments(key)
         digest = self._digest(key)
         if digest is None:

@@ -88,7 +88,7 @@ class WorkflowCards(Protocol):
         ...
 
     async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:
-        """Give an own workflow a name; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        """Rename an own workflow; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
         ...
 
     async def duplicate(self, principal: Principal, slug: str) -> Workflow:

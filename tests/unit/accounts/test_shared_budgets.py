@@ -54,7 +54,7 @@ class Lab:
         return result
 
     async def spent(self) -> list[int]:
-        """What the member, the team and the organization have spent this month."""
+        """Return the spending of the member, the team and the organization this month."""
         ids = [self.member_id, self.team_id, self.account_id]
         row = await self.database.read(limits.spent_now(ids))
         assert all(day == month for day, month in row.values())

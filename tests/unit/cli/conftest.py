@@ -31,7 +31,7 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """What it printed, as one JSON document."""
+        """Return the output as one JSON document."""
         return json.loads(self.out)
 
 

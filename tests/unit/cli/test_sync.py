@@ -46,7 +46,7 @@ class Memory:
         return self.versions[page]
 
     def move(self, slug: str, to: str) -> int:
-        """Somebody else renames, where that is possible."""
+        """Rename a page on the server, if that is possible."""
         if slug not in self.pages or to in self.ids:
             return 0
         data = self.pages.pop(slug)[1]
@@ -147,7 +147,7 @@ class SyncFixture:
         return b"text %d\n" % self.number
 
     def missing_no_more(self, path: Path) -> None:
-        """What a file says is the person's to throw away."""
+        """A file may be deleted by its user."""
         data = path.read_bytes()
         self.missed = {line for line in self.missed if line not in data}
 
@@ -185,16 +185,16 @@ class SyncFixture:
         self.memory.put(slug, self.text())
 
     def begin(self, slug: str) -> None:
-        """Somebody else writes a line above what a page says."""
+        """Insert a line at the beginning of a page on the server."""
         if slug in self.memory.pages:
             self.memory.put(slug, self.text() + self.memory.pages[slug][1])
 
     def elsewhere(self, slug: str) -> None:
-        """Somebody else renames a page."""
+        """Rename a page on the server."""
         self.memory.move(slug, "x/renamed")
 
     def gone(self, slug: str) -> None:
-        """Somebody else deletes a page."""
+        """Delete a page on the server."""
         self.memory.pages.pop(slug, None)
 
     def kill(self, _slug: str) -> None:

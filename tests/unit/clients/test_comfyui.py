@@ -91,7 +91,7 @@ async def reach(event: asyncio.Event) -> None:
 
 
 async def picture(place: Place, outputs: dict[str, Any]) -> Image.Image:
-    """The first picture of node 7, fetched."""
+    """Return the first image of node 7."""
     target = io.BytesIO()
     await place.server.view(ComfyFile(**outputs["7"]["images"][0]), target, 2**20)
     return Image.open(target)

@@ -28,7 +28,7 @@ def hub(tmp_path: Path) -> Iterator[LoopbackHub]:
 
 
 class Fetching:
-    """A client that notes its pauses instead of making them."""
+    """A client that records its pauses and does not wait."""
 
     def __init__(self, hub: LoopbackHub, target: Path) -> None:
         self.pauses: list[float] = []

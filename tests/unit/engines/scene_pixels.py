@@ -225,7 +225,7 @@ SIGHTS: dict[tuple[str, str], Callable[[Picture], bool]] = {
 
 
 def stands_out(picture: Picture, without: Picture) -> bool:
-    """One compact thing is there that the picture without it lacks, unlike what lies round it."""
+    """Return whether the image has one compact object that the image without it lacks."""
     change = np.abs(picture.astype(np.int16) - without.astype(np.int16)).max(2)
     mask = cv2.morphologyEx((change > 24).astype(np.uint8), cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
     _, labels, stats, _ = cv2.connectedComponentsWithStats(mask)

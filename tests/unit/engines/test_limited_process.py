@@ -74,7 +74,7 @@ def test_memory_and_errors_of_the_process_are_bounded(tmp_path: Path) -> None:
 
 
 def grown(path: Path, width: int) -> int:
-    """How many bytes this process grows by at most while it makes a thumbnail."""
+    """Return the peak growth of this process in bytes during a thumbnail."""
     process = Path("/proc/self")
 
     def memory(name: str) -> int:

@@ -28,7 +28,7 @@ CORPUS = tomllib.loads((HERE / "corpus" / "scene_prompts.toml").read_text("utf-8
 
 
 class Listener:
-    """A context that remembers what it was told, and can call a run off."""
+    """A context that records progress and logs, and can cancel a run."""
 
     def __init__(self, patience: float = 2.0) -> None:
         self.scratch = Path()  # this engine writes no file

@@ -20,7 +20,7 @@ from tests.unit.engines import scene_pixels as pixels
 
 
 class Listener:
-    """A context that nobody asks."""
+    """A context without a listener."""
 
     def __init__(self) -> None:
         self.scratch = Path()  # this engine writes no file

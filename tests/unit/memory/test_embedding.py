@@ -87,7 +87,7 @@ async def test_text_changed_meanwhile_keeps_no_old_vector(place: MemoryFixture) 
     waiting = await database.read(many("memory_waiting", limit=10))
 
     class Slow(Meanings):
-        """A model that is asked before, and answers after, the page was changed."""
+        """A model that responds only after the page was changed."""
 
     model = Slow()
     result = await finder(database, model)

@@ -66,7 +66,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(source=IDS, other=IDS)
     def link(self, source: str, other: str) -> None:
-        """Let a page lead to another, which may not be there yet."""
+        """Link a page to another one, which may not exist yet."""
         if source in self.pages:
             self.links[source].add(other)
             self.vectors.pop(source, None)  # an entry has its links' names: a new one comes with them
@@ -74,7 +74,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(page_id=IDS)
     def embed(self, page_id: str) -> None:
-        """Give a page its vector, once or again."""
+        """Store the vector of a page, for the first time or again."""
         if page_id in self.pages:
             self.vectors[page_id] = _halves(self.pages[page_id].body)
             self.index.embed(page_id, self.vectors[page_id])

@@ -103,7 +103,7 @@ class PagesMachine(RuleBasedStateMachine):
         return self.pages.index(best), True
 
     def reads(self, number: int, body: str) -> None:
-        """A page says something else: links that stand in both stay where they led."""
+        """Change the text of a page: links in both texts keep their targets."""
         page = self.pages[number]
         page.versions.append(body)
         leads: dict[str, tuple[int, bool] | None] = {}

@@ -38,12 +38,12 @@ class Score:
 
     @property
     def precision(self) -> float:
-        """How much of what was found is right."""
+        """Return the share of correct results."""
         return self.right / (self.right + self.wrong)
 
     @property
     def recall(self) -> float:
-        """How much of what is there was found."""
+        """Return the share of the expected answers among the results."""
         return self.right / (self.right + self.missed)
 
     def told(self, of: str) -> str:
@@ -100,7 +100,7 @@ def test_the_corpus_is_large_enough_to_mean_something() -> None:
 
 @pytest.mark.parametrize(("half", "least"), [("tuned", 0.95), ("heldout", 0.9)])
 async def test_search_shows_the_answer_among_the_first_five(tmp_path: Path, half: str, least: float) -> None:
-    """The same questions, asked of search: the share of the answers that a person sees at once."""
+    """The share of the answers that search returns among the first five."""
     result, request = 0.0, 0
     questions = corpus("questions")
     async with open_relations(None, tmp_path) as place:

@@ -329,7 +329,7 @@ def hostile_urls(port: int) -> tuple[str, ...]:
 
 
 def always_hostile_urls(port: int) -> tuple[str, ...]:
-    """What stays refused where the operator has allowed 127.0.0.0/8."""
+    """Return URLs that are refused even if the operator allows 127.0.0.0/8."""
     return tuple(url.replace("{port}", str(port)) for url in _ALWAYS)
 
 

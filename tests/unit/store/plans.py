@@ -217,7 +217,7 @@ def _value(table: str, column: Column, blob: str) -> str:
 
 
 def fill_sqlite(connection: sqlite3.Connection) -> None:
-    """Give each of `SWEPT_TABLES` its rows, and SQLite its statistics."""
+    """Fill each of `SWEPT_TABLES`, and create the statistics of SQLite."""
     connection.execute("PRAGMA foreign_keys = OFF")
     for table in sorted(SWEPT_TABLES):
         result = connection.execute(f"PRAGMA table_info({table})").fetchall()
@@ -242,7 +242,7 @@ def walked_on_sqlite(connection: sqlite3.Connection, name: str) -> set[str]:
 
 
 async def fill_postgres(connection: Any) -> None:
-    """Give each of `SWEPT_TABLES` its rows, and PostgreSQL its statistics."""
+    """Fill each of `SWEPT_TABLES`, and create the statistics of PostgreSQL."""
     result = await connection.fetch(
         "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable FROM information_schema.columns c "
         "JOIN information_schema.tables t USING (table_schema, table_name) "

@@ -17,7 +17,7 @@ UNREAD = re.compile(r"\{\w+\}\s*[`/.\w]|^:{3}|\]\(|```|\*\*\w|^\||&lt;\w", re.MU
 
 
 class Page(HTMLParser):
-    """What a page leads to, what it says outside of code, and its anchors."""
+    """Links, text outside of code, and anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _ASKED = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
-    """Says its path, and in a header, too, with every `!` a line's end; `late` waits until it is told."""
+    """Respond with the path, also in a header with every `!` as a line end; `late` waits for its event."""
     path = scope["path"][1:].encode()
     if path == b"body":
         scope["state"]["asked"].set()

@@ -10,7 +10,7 @@ from sixfold.web.admission import RequestRates
 
 
 def _read_spent(rates: RequestRates, key: str, count: int) -> int:
-    """How many of `count` requests are taken."""
+    """Return how many of `count` requests are accepted."""
     accepted = 0
     for _ in range(count):
         try:

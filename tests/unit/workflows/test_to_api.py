@@ -213,7 +213,7 @@ def test_pairs_convert_to_what_ran(known: str) -> None:
     registry = corpus.schemas() if known.startswith("the") else workflow_nodes_registry.registry()
 
     def read_seen(graph: Any) -> Any:
-        """The inputs that the schema has: others are ignored by whoever runs it."""
+        """Return the inputs of the schema; a server ignores others."""
         return {
             node_id: {
                 "class_type": each["class_type"],

@@ -96,7 +96,7 @@ class Packer:
 
 
 class ExecutionFixture:
-    """Everything that a run needs: children answered by a function, files by name, a cache to be kept."""
+    """Dependencies of a run: a function for child runs, files by name, and a cache."""
 
     def __init__(self, folder: Path, writer: Callable[[str], str] = str.upper) -> None:
         self.folder = folder

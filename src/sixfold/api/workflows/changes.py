@@ -63,7 +63,7 @@ class WorkflowChangeRoutes:
         return Response(status_code=204)
 
     async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:
-        """Give a workflow a name; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        """Rename a workflow; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
         self._require_own(principal, slug)
         custom_model = await self._models.find(PREFIX + slug, principal.account_id)
         models = mapping(custom_model.document["models"])

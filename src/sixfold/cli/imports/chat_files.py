@@ -55,7 +55,7 @@ def read_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise UnreadableExport(f"{path.name} has more than {MAX_BYTES // 2**20} MiB")
+        raise UnreadableExport(f"{path.name} must be at most {MAX_BYTES // 2**20} MiB")
     return content
 
 

@@ -75,7 +75,7 @@ def read(path: Path) -> ReadExport:
                     content = file.read(remaining + 1)
                 remaining -= len(content)
                 if remaining < 0:
-                    raise UnreadableExport(f"{path.name} has more than {MAX_BYTES // 2**20} MiB of chats")
+                    raise UnreadableExport(f"{path.name} must have at most {MAX_BYTES // 2**20} MiB of chats")
                 chat_files.each_chat(name, content, export, add)
     except _ZIP_ERRORS as error:
         raise UnreadableExport(f"{path.name} is not a readable zip archive: {error}") from None

@@ -88,7 +88,7 @@ def _yaml(path: Path) -> Any:
 
 def _text(path: Path, max_bytes: int) -> str:
     if path.stat().st_size > max_bytes:
-        raise UnreadableConfig(f"{path} has more than {max_bytes // 2**20} MiB")
+        raise UnreadableConfig(f"{path} must be at most {max_bytes // 2**20} MiB")
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError:

@@ -104,7 +104,7 @@ def _read_chats(connection: sqlite3.Connection, users: dict[str, str], export: R
         raw = body.encode() if isinstance(body, str) else bytes(body or b"")
         size += len(raw)
         if size > MAX_BYTES:
-            raise UnreadableExport(f"The database has more than {MAX_BYTES // 2**20} MiB of chats")
+            raise UnreadableExport(f"The database must have at most {MAX_BYTES // 2**20} MiB of chats")
         try:
             _add(_Row(str(chat_id), _decode_body(raw), name), email, export)
         except (msgspec.MsgspecError, RecursionError) as error:

@@ -53,7 +53,9 @@ def read(connection: sqlite3.Connection, users: Mapping[str, str], uploads: Path
         for document in _documents(connection, users, uploads, export):
             chars += len(document.text)
             if chars > MAX_BYTES:
-                raise UnreadableExport(f"The texts of the database have more than {MAX_BYTES:,} characters")
+                raise UnreadableExport(
+                    f"The texts of the database must have at most {MAX_BYTES:,} characters"
+                )
             export.documents.append(document)
     except sqlite3.OperationalError as error:
         is_other = str(error).startswith("no such")

@@ -190,7 +190,7 @@ class Completions(WireProtocol):
         self._names = FieldNames(names or {})
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """Return the request with the server's model name; a stream is asked to report its usage."""
+        """Return the request with the server's model name; a stream must report its usage."""
         fields = remove_routing_fields(_raws(body))
         fields["model"] = msgspec.Raw(_encode(model))
         if fields.get("stream") == _TRUE:

@@ -103,7 +103,7 @@ def files(path: Path) -> Iterator[Path]:
             continue
         size += file.stat().st_size
         if size > _MAX_BYTES:
-            raise errors.BadRequest(f"{path.name} is larger than 1 GiB")
+            raise errors.BadRequest(f"{path.name} must be at most 1 GiB")
         yield file
 
 

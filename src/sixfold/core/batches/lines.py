@@ -163,7 +163,7 @@ def finish(batch_id: str, number: int, reply: LineReply) -> Transaction[None]:
 
 
 def requeue(batch: Batch, number: int, holder: str, verdict: Verdict, reason: str = "") -> Transaction[float]:
-    """Let a line be tried again, or the whole batch wait for a reason; return the seconds until then."""
+    """Schedule a retry of a line, or of the whole batch; return the seconds until then."""
     seconds = verdict.seconds
     if verdict.for_money and (yield from accounts.by_id(batch.account_id)).held > 0:
         seconds = HELD_SECONDS

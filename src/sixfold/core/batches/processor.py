@@ -192,7 +192,7 @@ class BatchProcessor:
             self.wake()
 
     async def _release(self, batch: Batch) -> None:
-        """Give back the claimed lines of a batch that is about to end, or to wait for long."""
+        """Release the claimed lines of a batch that is about to end, or to wait for long."""
         released = [line for each, line in self._claimed if each.id == batch.id]
         self._claimed = deque(pair for pair in self._claimed if pair[0].id != batch.id)
         for line in released:

@@ -108,7 +108,8 @@ def parse(table: Mapping[str, Any]) -> GatewayPolicy:
                 raise ValueError(f"[gateway] {name} must be true or false, not {value!r}")
             values[name] = value
         elif name not in _TABLES:
-            raise ValueError(f"[gateway] has an unknown setting {name!r}")
+            allowed = ", ".join(sorted({*_NUMBERS, *_SWITCHES, *_TABLES}))
+            raise ValueError(f"[gateway] has an unknown setting {name!r}; use {allowed}")
     servers = tuple(_upstream(name, row) for name, row in _table(table, SERVERS).items())
     aliases = {name: _alias_targets(name, value) for name, value in _table(table, "aliases").items()}
     return GatewayPolicy(
@@ -158,7 +159,8 @@ def _upstream(name: str, value: Any) -> UpstreamRow | None:
         options = {name: value for name, value in row.items() if name != "kind"}
         return UpstreamRow(name, kind, local=True, options=options)
     if unknown := set(row) - _FIELDS - {"api_key_env"}:
-        raise ValueError(f"{label} has an unknown field {sorted(unknown)[0]!r}")
+        allowed = ", ".join(sorted(_FIELDS))
+        raise ValueError(f"{label} has an unknown field {sorted(unknown)[0]!r}; use {allowed}")
     base_url = row.get("base_url", "")
     if not isinstance(base_url, str) or (base_url and not base_url.startswith(("http://", "https://"))):
         raise ValueError(f"{label} base_url must be an http or https address")

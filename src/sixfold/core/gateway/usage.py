@@ -296,7 +296,7 @@ def _micros(key: str, value: Any) -> int:
 
 
 class PricedServer(Protocol):
-    """What a price depends on besides the model; `price_table` is the prefix of its bundled rows."""
+    """A model server as prices see it; `price_table` is the prefix of its bundled rows."""
 
     name: str
     local: bool

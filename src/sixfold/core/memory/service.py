@@ -298,6 +298,6 @@ def _diff(before: MemoryPage, after: MemoryPage) -> str:
     """Return a unified diff; raise `TooLarge` if it would take minutes."""
     old, new = before.body.splitlines(), after.body.splitlines()
     if max(len(old), len(new)) > MAX_DIFF_LINES:
-        raise errors.TooLarge(f"These versions are too long to compare (limit: {MAX_DIFF_LINES} lines)")
+        raise errors.TooLarge(f"Versions to compare must have at most {MAX_DIFF_LINES:,} lines")
     names = f"{before.slug} version {before.version}", f"{after.slug} version {after.version}"
     return "\n".join(diff.unified(old, new, names))

@@ -126,7 +126,7 @@ def _split(text: str, file: VectorStoreFile) -> list[str]:
     chunks: list[str] = []
     for chunk in chunking.split(text, file.max_tokens, file.overlap):
         if len(chunks) == MAX_CHUNKS:
-            raise errors.BadRequest(f"The file has more than {MAX_CHUNKS:,} chunks; use larger ones")
+            raise errors.BadRequest(f"The file must have at most {MAX_CHUNKS:,} chunks: use larger ones")
         chunks.append(chunk)
     return chunks
 

@@ -78,7 +78,7 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
 def _check(markup: bytes | str) -> None:
     """Raise `UnusableInput` for markup that would become too many or too deeply nested objects."""
     if len(markup) > _MAX_BYTES:
-        raise UnusableInput(f"The HTML is larger than {_MAX_BYTES >> 20} MiB.")
+        raise UnusableInput(f"The HTML must be at most {_MAX_BYTES >> 20} MiB.")
     text = markup if isinstance(markup, str) else markup.decode("latin-1")
     depth = 0
     for count, match in enumerate(_TAG.finditer(text)):
@@ -87,7 +87,7 @@ def _check(markup: bytes | str) -> None:
         if depth > _MAX_DEPTH:
             raise UnusableInput("The document is nested too deeply to read.")
         if count >= _MAX_TAGS:
-            raise UnusableInput(f"The document has more than {_MAX_TAGS:,} elements.")
+            raise UnusableInput(f"The document must have at most {_MAX_TAGS:,} elements.")
 
 
 def _meta(soup: Any, names: tuple[str, ...]) -> str:

@@ -44,7 +44,7 @@ def open_package(path: Path) -> Iterator[zipfile.ZipFile]:
 def _check(package: zipfile.ZipFile) -> None:
     rows = package.infolist()
     if len(rows) > _MAX_ENTRIES:
-        raise UnusableInput(f"The file has more than {_MAX_ENTRIES:,} parts.")
+        raise UnusableInput(f"The file must have at most {_MAX_ENTRIES:,} parts.")
     # `zipfile` reads no more of a part than its entry states.
     if sum(row.file_size for row in rows) > _MAX_BYTES or any(row.file_size > _MAX_PART for row in rows):
         raise UnusableInput(f"The file unpacks to more than {_MAX_BYTES >> 20} MiB.")

@@ -47,7 +47,7 @@ class FalEngine(ProviderEngine):
         report: Callable[[float], None],
         model: str = "",
     ) -> FalResult:
-        """Queue a request and poll it until its result is there."""
+        """Queue a request, wait for its end and return its result."""
         start = fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds)
         request = await run.queued(fal, start, report)
         report(0.9)

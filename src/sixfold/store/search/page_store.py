@@ -177,7 +177,7 @@ class IndexedPages:
         return place
 
     def _release(self, place: int) -> None:
-        """Give back a place without a page and links."""
+        """Free a position without a page and links."""
         if self.alive[place] or self._links.targets(place) or self._links.sources(place):
             return
         page_id = self.page_ids[place]

@@ -85,7 +85,7 @@ def turns(query: Query) -> Sequence[Mapping[str, Value]]:
 
 @cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
-    """Return the migrations of a dialect in order: the scripts in `migrations/` and those of its own folder."""
+    """Return the migrations of a dialect in order: those in `migrations/` and in its own folder."""
     folders = (_HERE / "migrations", _HERE / dialect)
     scripts = {path.name: path for folder in folders for path in folder.glob("*.sql")}
     steps: list[Migration] = []

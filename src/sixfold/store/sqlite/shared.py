@@ -67,7 +67,7 @@ class _TurnLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Give the lock up. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -96,7 +96,7 @@ class MembersForms:
         return self._with_token(token, f"{PATH}?done=left")
 
     async def switch(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
-        """Let this browser act for another account of the person."""
+        """Switch this browser to another account of the user."""
         account_id = form.get("account_id", "")[:100]
         token = await self._services.database.write(login_sessions.act_for(session.token, account_id))
         return self._with_token(token, PATH)

@@ -37,7 +37,7 @@ class Listener:
 
 @dataclass(frozen=True)
 class Weights:
-    """A family's folder with every tiny pipeline, built when it is first asked for."""
+    """A family's folder with every tiny pipeline, built at its first use."""
 
     folder: Path
     tiny: Any

@@ -35,7 +35,7 @@ def lesson(folder: Path, count: int = 2) -> Task:
 
 
 def learnt(weights: Weights, folder: Path, name: str = "sd", **inputs: Any) -> tuple[Result, Listener]:
-    """What came of a lesson, and what was said of it."""
+    """Result and log of a training."""
     (folder / "scratch").mkdir()
     listener = Listener(folder / "scratch")
     return trainer(weights, name, **inputs).run(lesson(folder), listener), listener

@@ -194,7 +194,7 @@ def test_weights_that_fit_nowhere_are_refused_with_both_figures(weights: Weights
 
 
 def _bound(engine: Any, rows: int) -> None:
-    """Let the network take at most so many rows, as a small card would (guidance doubles them)."""
+    """Limit the rows of the network, as a small GPU does (guidance doubles them)."""
     import torch  # noqa: PLC0415 - only here
 
     def before(_module: Any, arguments: tuple[Any, ...]) -> None:

@@ -12,7 +12,7 @@ WORDS = st.text("abcdй東", min_size=1, max_size=11)
 
 
 def edits(first: str, second: str) -> int:
-    """How many letters more, less, other or in one another's place, by the whole table."""
+    """Return the edit distance, computed with the full table."""
     table = [[row + column for column in range(len(second) + 1)] for row in range(len(first) + 1)]
     for row in range(1, len(first) + 1):
         for column in range(1, len(second) + 1):

@@ -42,7 +42,7 @@ def parse(name: str, options: Mapping[str, Any]) -> GgufOptions:
             if not isinstance(value, str):
                 raise ValueError(f"{label} source must be a GGUF file or a folder of them")
         elif option not in _NUMBERS:
-            raise ValueError(f"{label} has an unknown field {option!r}")
+            raise ValueError(f"{label} has an unknown field {option!r}; use source, {', '.join(_NUMBERS)}")
         elif not _is_valid(option, value):
             minimum, maximum = _NUMBERS[option]
             raise ValueError(

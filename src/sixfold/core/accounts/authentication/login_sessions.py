@@ -93,7 +93,7 @@ def session(token: str) -> Transaction[SignedIn | None]:
 
 
 def act_for(token: str, account_id: str) -> Transaction[str]:
-    """Let a session act for an organization, or for its person's own account; return its new token.
+    """Switch a session to an organization or to the user's own account; return its new token.
 
     Connections that were opened with the old token end. Raises `NotFound` if the person is no member.
     """

@@ -15,7 +15,7 @@ _MAX_TEXT = 200
 
 
 class Grantee(NamedTuple):
-    """An account, by its e-mail address or name, or a team; both are empty for nobody."""
+    """An account, by its e-mail address or name, or a team; both are empty if there is no grantee."""
 
     name: str = ""
     team_id: str = ""

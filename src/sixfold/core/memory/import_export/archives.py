@@ -184,7 +184,7 @@ def outliner(archive: Path, limits: MemoryLimits) -> str | None:
 
 def _budget(archive: Path, limits: MemoryLimits) -> InputBudget:
     """Return the limits on the files, folders and unpacked bytes of an archive."""
-    entries = Limit(limits.import_files, "The archive has more than {} entries", errors.TooLarge)
+    entries = Limit(limits.import_files, "The archive must have at most {} entries", errors.TooLarge)
     size = Limit(limits.import_bytes, "The archive holds more than {} bytes", errors.TooLarge)
     unpacked = _FREE_BYTES + _RATIO * archive.stat().st_size
     if unpacked < size.maximum:

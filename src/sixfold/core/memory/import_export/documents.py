@@ -370,7 +370,7 @@ def _range(blocks: Sequence[DocumentBlock]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text without the signs of links."""
+    """Return a text without link syntax."""
     return text.replace("[[", "[").replace("]]", "]").replace("::", ":")
 
 

@@ -185,7 +185,7 @@ class FunctionChoice(Struct, forbid_unknown_fields=True):
 
 
 class ReasoningEffort(Struct, forbid_unknown_fields=True):
-    """How much the model reasons."""
+    """Amount of reasoning by the model."""
 
     effort: Annotated[str, Meta(max_length=20)] | None = None
 
@@ -235,7 +235,7 @@ class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SessionConfiguration(ResponseDefaults, kw_only=True):
-    """What `session.update` changes. `tracing`, `truncation` and `include` are accepted without an effect."""
+    """Fields of `session.update`. `tracing`, `truncation` and `include` are accepted without an effect."""
 
     model: str
     type: Literal["realtime", "transcription"] = "realtime"

@@ -40,7 +40,7 @@ _INCOMPLETE: Mapping[Stop, str] = {"length": "max_output_tokens", "filter": "con
 
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
-    """What `response.create` asks for; `input` replaces the items of the conversation.
+    """Fields of `response.create`; `input` replaces the items of the conversation.
 
     `conversation` is None if the output is not added to the conversation.
     """

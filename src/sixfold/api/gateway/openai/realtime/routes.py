@@ -70,7 +70,7 @@ class ClientSecretSchema(TypedDict):
 
 
 class _Caller(NamedTuple):
-    """Who opens a session, and the configuration that a client secret has for it."""
+    """Caller of a session, with the configuration of its client secret."""
 
     principal: Principal
     session: dict[str, Any]

@@ -46,7 +46,7 @@ class _ServerTranscript(msgspec.Struct):
 
 
 class RealtimeParts(NamedTuple):
-    """What all sessions of this server share."""
+    """Services that all sessions of this server share."""
 
     auth: CachedKeyAuth
     jobs: MediaJobRunner
