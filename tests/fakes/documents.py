@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 import docx
 from fpdf import FPDF
 
-from tests.harness import image_files
-
 EPUB_CONTAINER = (
     '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
     '<rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
@@ -46,7 +44,9 @@ def word(paragraphs: Sequence[tuple[str, str]], *, title: str = "", rows: int = 
         table = result.add_table(rows, 2)
         for number, row in enumerate(table.rows):
             row.cells[0].text, row.cells[1].text = f"row {number}", f"value {number}"
-    return image_files.encode(result)
+    file = io.BytesIO()
+    result.save(file)
+    return file.getvalue()
 
 
 def epub(chapters: Sequence[str], *, title: str = "A book", parts: Mapping[str, str] | None = None) -> bytes:
