@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, listening, running_gateway
 from tests.fakes import fault_server
 from tests.fakes.openai_media import PIECE, PIECES
@@ -128,6 +129,16 @@ async def test_a_key_that_is_limited_to_services_may_use_its_own(gateway: Gatewa
         await gateway.openai(speaker).embeddings.create(model="acme/vec", input="a")
     named = await gateway.app.limited_key(Scope(services=("acme/vec",)))
     assert await gateway.openai(named).embeddings.create(model="acme/vec", input="a", encoding_format="float")
+
+
+async def test_vectors_count_against_the_tokens_per_minute_of_a_key(gateway: Gateway) -> None:
+    key = await gateway.app.limited_key(Scope(tpm=1000))
+    body = {"model": "acme/vec", "input": "word " * 700}
+    statuses = [
+        (await gateway.app.client.post("/v1/embeddings", json=body, headers=bearer(key))).status_code
+        for _ in range(2)
+    ]
+    assert statuses == [200, 429]
 
 
 async def test_the_same_idempotency_key_asks_and_pays_once(gateway: Gateway) -> None:
