@@ -12,10 +12,11 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts import accounts
+from sixfold.core.accounts import accounts, credentials
 from sixfold.core.accounts.authentication import login_sessions
+from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members
-from sixfold.core.database import many
+from sixfold.core.database import Transaction, many
 from sixfold.ui.chat import pages, thread_view
 from sixfold.web.sessions import COOKIE
 from tests.api.app_fixture import bearer
@@ -149,6 +150,32 @@ async def test_answer_of_a_removed_member_is_stopped(gateway: Gateway) -> None:
             await asyncio.sleep(0.01)
         await write(members.remove(app.account.id, member.id))
         await gateway.acme.left.wait()
+    call = (await gateway.settled())[0]
+    assert (call["status"], await gateway.pending()) == ("left", 0)
+    assert await app.faults() == ()
+
+
+@pytest.mark.parametrize("end", ["session", "password", "suspension"])
+async def test_answer_stops_when_its_login_session_ends(any_database_gateway: Gateway, end: str) -> None:
+    gateway, app = any_database_gateway, any_database_gateway.app
+    person = await ChatUser.of(gateway)
+    gateway.acme.mode = "trickle"
+    assert (await person.ask("say 20 words")).status_code == 202
+    # A session that switches to another account goes on.
+    token = await app.database.write(login_sessions.act_for(app.client.cookies[COOKIE], app.account.id))
+    ends: dict[str, Transaction[Any]] = {
+        "session": login_sessions.end(token),
+        "password": credentials.change_password(app.account.id, "hash"),
+        "suspension": customers.suspend(app.operator.owner, app.account.id, suspended=True),
+    }
+    async with asyncio.timeout(30):
+        while not gateway.acme.seen:  # noqa: ASYNC110 - the server has no event for a request
+            await asyncio.sleep(0.01)
+        assert await app.server.connections.check() == 0
+        await app.database.write(ends[end])
+        await gateway.acme.left.wait()
+    if end == "suspension":
+        await app.database.write(customers.suspend(app.operator.owner, app.account.id, suspended=False))
     call = (await gateway.settled())[0]
     assert (call["status"], await gateway.pending()) == ("left", 0)
     assert await app.faults() == ()

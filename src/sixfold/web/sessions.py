@@ -63,6 +63,7 @@ class SessionCookie:
     token: str
     principal: Principal
     person_id: str = ""
+    login_id: str = ""
 
     @property
     def csrf(self) -> str:
@@ -113,7 +114,7 @@ class SessionCookies:
         except errors.SignInAgain:
             raise errors.SignInAgain(_current_page(request)) from None
         fair_threads.owner.set(session.account.id)
-        cookie = SessionCookie(session.account, token, session.principal, session.person_id)
+        cookie = SessionCookie(session.account, token, session.principal, session.person_id, session.login_id)
         current_session.set(cookie)
         return cookie
 

@@ -25,8 +25,12 @@ from sixfold.core.concurrency import fair_threads
 from sixfold.core.database import Database, Transaction, many
 
 CHECK_SECONDS = 0.5
-Kind = Literal["key", "session"]
-_QUERIES: dict[Kind, str] = {"key": "connections_keys", "session": "connections_sessions"}
+Kind = Literal["key", "session", "login"]
+_QUERIES: dict[Kind, str] = {
+    "key": "connections_keys",
+    "session": "connections_sessions",
+    "login": "connections_logins",
+}
 _LOG = logging.getLogger("sixfold.connections")
 
 authenticated: ContextVar[keys.Principal | None] = ContextVar("authenticated", default=None)
@@ -37,7 +41,10 @@ session_token: ContextVar[str | None] = ContextVar("session_token", default=None
 
 
 class Credential(NamedTuple):
-    """An API key by its id, or a login session by the hexadecimal hash of its token."""
+    """An API key by its id, or a login session by the hexadecimal hash of its token or (`login`) its own id.
+
+    A session that switches to another account has another token, which ends its connections.
+    """
 
     kind: Kind
     id: str

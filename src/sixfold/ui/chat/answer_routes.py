@@ -135,7 +135,8 @@ class AnswerRoutes:
     ) -> Response:
         """Start the answer; return the question for a script, or wait."""
         chat_id = turn.lock.conversation_id
-        order = AnswerOrder(user.principal, requests.request_id(request), model)
+        login_id = "" if user.session is None else user.session.login_id
+        order = AnswerOrder(user.principal, requests.request_id(request), model, login_id)
         answer = self._writer.start(turn, order)
         if _is_script(request):
             document: dict[str, Any] = {"location": path_of(chat_id)}

@@ -45,11 +45,12 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class AnswerOrder:
-    """Order of an answer: its payer, the id of the call, and the name of the model."""
+    """Order of an answer: its payer, the id of the call, the name of the model, and the login session."""
 
     principal: Principal
     request_id: str
     model: str
+    login_id: str = ""
 
 
 class Answer:
@@ -190,7 +191,7 @@ class AnswerWriter:
     async def _write(self, answer: Answer) -> None:
         started = time.monotonic()
         keeping = asyncio.create_task(answer.keep())
-        forget_key = self._stop_with_key(answer)
+        forget_credentials = self._stop_with_credentials(answer)
         try:
             await self._make(answer)
         except errors.SixfoldError as error:
@@ -199,7 +200,7 @@ class AnswerWriter:
             _LOG.exception("An answer failed")
             answer.error = _FAILED
         finally:
-            forget_key()
+            forget_credentials()
             milliseconds = round((time.monotonic() - started) * 1000)
             answer.detail = msgspec.structs.replace(answer.detail, milliseconds=milliseconds)
             try:
@@ -207,12 +208,18 @@ class AnswerWriter:
             finally:
                 await keeping
 
-    def _stop_with_key(self, answer: Answer) -> Callable[[], None]:
-        """Stop the answer if its key is revoked, as a member's is when the membership ends."""
-        key_id = answer.order.principal.key_id
-        if key_id is None:
-            return lambda: None
-        return self._services.connections.add(Credential("key", key_id), answer.stop)
+    def _stop_with_credentials(self, answer: Answer) -> Callable[[], None]:
+        """Stop the answer when its login session ends, or a member's key, which ends with the membership."""
+        key_id, login_id = answer.order.principal.key_id, answer.order.login_id
+        credentials = [Credential("key", key_id)] if key_id else []
+        credentials += [Credential("login", login_id)] if login_id else []
+        removals = [self._services.connections.add(each, answer.stop) for each in credentials]
+
+        def remove() -> None:
+            for each in removals:
+                each()
+
+        return remove
 
     async def _make(self, answer: Answer) -> None:
         tenant, items = answer.turn.lock.tenant, answer.turn.items

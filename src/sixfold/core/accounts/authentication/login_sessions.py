@@ -31,11 +31,15 @@ class LoginSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The account of a login session, its principal with the login time, and the person's own account."""
+    """The account of a login session, its principal with the login time, and the person's own account.
+
+    `login_id` stays the same when the session switches to another account.
+    """
 
     account: Account
     principal: Principal
     person_id: str
+    login_id: str
 
 
 _BY_LINK = LoginSession("link")
@@ -89,7 +93,7 @@ def session(token: str) -> Transaction[SignedIn | None]:
             team_id=row["team_id"],
             budgets=keys.budgets_of(row, account.id),
         )
-    return SignedIn(account, principal, row["person_id"])
+    return SignedIn(account, principal, row["person_id"], row["login_id"])
 
 
 def act_for(token: str, account_id: str) -> Transaction[str]:

@@ -144,3 +144,9 @@ SELECT lower(hex(token_hash)) AS id FROM signin
 WHERE lower(hex(token_hash)) IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now
   AND NOT EXISTS (SELECT 1 FROM account a
                   WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL);
+
+-- name: connections_logins | Return the unexpired login sessions of `ids`, a JSON array of their own ids.
+SELECT id FROM signin
+WHERE id IN (SELECT value FROM json_each(:ids)) AND kind = 'session' AND expires_at > :now
+  AND NOT EXISTS (SELECT 1 FROM account a
+                  WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL);

@@ -13,3 +13,9 @@ WHERE token_hash = ANY (ARRAY(SELECT decode(json_array_elements_text(:ids::json)
   AND kind = 'session' AND expires_at > :now
   AND NOT EXISTS (SELECT 1 FROM account a
                   WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL);
+
+-- name: connections_logins | Return the unexpired login sessions of `ids`, a JSON array of their own ids.
+SELECT id FROM signin
+WHERE id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND kind = 'session' AND expires_at > :now
+  AND NOT EXISTS (SELECT 1 FROM account a
+                  WHERE a.id IN (signin.account_id, signin.organization_id) AND a.suspended_at IS NOT NULL);

@@ -1,0 +1,1 @@
+DROP INDEX signin_id;
