@@ -153,7 +153,7 @@ class Settings(_ProviderSettings):
     header_seconds: float = 10
     body_bytes_per_second: int = 1024
     send_seconds: float = 60
-    send_memory_bytes: int = 256 * MIB
+    send_memory_bytes: int = 128 * MIB
     response_memory_bytes: int = 96 * MIB
     connections_per_peer: int = 2048
     unfinished_requests: int = 4096

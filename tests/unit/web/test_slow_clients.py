@@ -312,6 +312,26 @@ async def test_unread_responses_together_are_limited() -> None:
         assert refusals.recorder().totals["send_memory"] >= before + 4
 
 
+async def test_pings_of_a_client_that_does_not_read_take_no_memory() -> None:
+    async with AsyncExitStack() as stack, serving() as (served, port):
+        reader, writer = await open_connection(stack, port)
+        writer.write(UPGRADE + b"\r\n")
+        await poll_until(lambda: served.admission.websockets.open == 1)
+        lines = [each for each in served.state.connections if isinstance(each, WebSocketProtocol)]
+        line = cast("Any", lines[0])
+        await poll_until(lambda: not line.writable.is_set())
+        before = line.transport.get_write_buffer_size()
+        received = line.data_received
+        frames: list[int] = []
+        line.data_received = lambda data: (received(data), frames.append(len(data)))
+        ping = b"\x89\xfd" + bytes(4) + bytes(125)
+        writer.write(ping * 20_000)
+        await writer.drain()
+        await poll_until(lambda: sum(frames) >= 131 * 15_000)
+        assert line.transport.get_write_buffer_size() <= before
+        assert not reader.at_eof()
+
+
 async def test_client_that_reads_slowly_is_not_disconnected() -> None:
     async with AsyncExitStack() as stack, serving() as (served, port):
         reader, writer = await open_connection(stack, port)

@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from sixfold.errors import TooManyRequests
 
 _WAIT_SECONDS = 30.0
+# Leases of one owner that wait; each of their requests has read a little already.
+_MAX_WAITING = 32
 
 
 class MemoryScope:
@@ -52,6 +54,7 @@ class MemoryLimit:
         self._leases: dict[MemoryLease, None] = {}
         self._owners = Counter[str]()
         self._counts = Counter[str]()
+        self._waiting = Counter[str]()
         self._changed = asyncio.Event()
         self.total = 0
 
@@ -70,13 +73,24 @@ class MemoryLimit:
 
     async def resize(self, lease: MemoryLease, size: int) -> None:
         """Grow a lease when its bytes are available; raises `TooManyRequests` if they are not soon."""
+        if not self._is_available(lease, size):
+            await self._wait(lease, size)
+        self._set(lease, size)
+
+    async def _wait(self, lease: MemoryLease, size: int) -> None:
+        if self._waiting[lease.owner] >= _MAX_WAITING:
+            raise TooManyRequests(self._message)
+        self._waiting[lease.owner] += 1
         try:
             async with asyncio.timeout(self._wait_seconds):
                 while not self._is_available(lease, size):
                     await self._changed.wait()
         except TimeoutError as error:
             raise TooManyRequests(self._message) from error
-        self._set(lease, size)
+        finally:
+            self._waiting[lease.owner] -= 1
+            if not self._waiting[lease.owner]:
+                del self._waiting[lease.owner]
 
     def release(self, lease: MemoryLease) -> None:
         self._set(lease, 0)

@@ -76,6 +76,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
         return event
 
+    def handle_ping(self) -> None:
+        """Respond to a ping, unless the client does not read: its pings would fill the memory."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
     def handle_cont(self, event: Frame) -> None:
         """Add a frame to the message; close the connection if the message has too many."""
         if len(self.frames) < _MAX_FRAMES:

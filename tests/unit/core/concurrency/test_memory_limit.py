@@ -45,6 +45,25 @@ async def test_the_oldest_lease_may_exceed_the_limit() -> None:
         assert memory.total == 540
 
 
+async def test_leases_of_one_owner_that_wait_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_limit, "_MAX_WAITING", 1)
+    memory = limit()
+    async with (
+        memory.lease("ada") as first,
+        memory.lease("bob") as second,
+        memory.lease("bob") as third,
+        memory.lease("eve") as other,
+    ):
+        await first.resize(100)
+        waiting = [asyncio.create_task(lease.resize(10)) for lease in (second, other)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):
+            await third.resize(10)
+        first.release()
+        await asyncio.gather(*waiting)
+        assert memory.total == 20
+
+
 async def test_one_owner_has_at_most_half_unless_it_is_one_lease() -> None:
     memory = limit(wait_seconds=0.01)
     async with (
