@@ -7,7 +7,7 @@ import re
 from sixfold import errors
 from sixfold.core.database import Query, Transaction, Value
 
-PAGE_BYTES = 8 * 2**20
+PAGE_BYTES = 4 * 2**20
 # Sorts after every id.
 _LAST_ID = "~"
 _ID = re.compile(r"[a-z]+_[0-9a-z]{36}")

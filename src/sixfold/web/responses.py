@@ -30,6 +30,11 @@ def encode(content: Any) -> bytes:
     return _encode(content)
 
 
+def raw(content: Any) -> msgspec.Raw:
+    """Return a part of a document, encoded already."""
+    return msgspec.Raw(_encode(content))
+
+
 def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(_encode(content), status, headers, "application/json")
 

@@ -22,8 +22,8 @@ from sixfold.core.predictions.refunds import REFUNDED
 # Events of one prediction.
 _MAX_EVENTS = 1000
 _MAX_HISTORIES = 2000
-# Documents and log lines in all histories.
-_MAX_BYTES = 16 * 2**20
+# JSON of documents and log lines in all histories; decoded, it takes up to thirty times as much.
+_MAX_BYTES = 4 * 2**20
 _MS_US = 1000
 
 

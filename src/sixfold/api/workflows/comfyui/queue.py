@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Row
 from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
@@ -140,24 +142,30 @@ class ComfyQueue:
 
     async def queue(self, tenant: Tenant) -> JsonObject:
         """Return the running and the queued prompts by number: the oldest that fit into a page."""
-        prompts = sorted(await self._services.database.read(prompt_queue.first(tenant)), key=_number)
-        items = await responses.encode_each(_item(prompt) for prompt in prompts)
-        waits = [prompt.state is PredictionState.QUEUED for prompt in prompts]
+        rows = await self._services.database.read(prompt_queue.first(tenant))
+        prompts = [
+            (_number(prompt), prompt.state is PredictionState.QUEUED, responses.raw(_item(prompt)))
+            async for prompt in _decoded(rows)
+        ]
+        prompts.sort(key=lambda each: each[0])
         return {
-            "queue_running": [item for item, is_queued in zip(items, waits, strict=True) if not is_queued],
-            "queue_pending": [item for item, is_queued in zip(items, waits, strict=True) if is_queued],
+            "queue_running": [item for _, is_queued, item in prompts if not is_queued],
+            "queue_pending": [item for _, is_queued, item in prompts if is_queued],
         }
 
     async def history(self, tenant: Tenant, prompt_id: str | None, limit: int) -> JsonObject:
         """Return the newest ended prompts that fit into a page, oldest first, or the one with `prompt_id`."""
         database = self._services.database
-        if prompt_id is None:
-            prompts = await database.read(prompt_queue.list_ended(tenant, limit))
-        else:
+        if prompt_id is not None:
             prompt = await database.read(prompt_queue.find(tenant, prompt_id))
-            prompts = (prompt,) if prompt is not None and prompt.is_terminal else ()
-        entries = await responses.encode_each(self._entry(prompt) for prompt in prompts)
-        return {_prompt_id(each): entry for each, entry in zip(prompts, entries, strict=True)}
+            return (
+                {_prompt_id(prompt): self._entry(prompt)} if prompt is not None and prompt.is_terminal else {}
+            )
+        rows = await database.read(prompt_queue.list_ended(tenant, limit))
+        return {
+            _prompt_id(prompt): responses.raw(self._entry(prompt))
+            async for prompt in _decoded(reversed(rows))
+        }
 
     def _entry(self, prediction: Prediction) -> JsonObject:
         data = prediction.output.data if prediction.output is not None else {}
@@ -239,6 +247,13 @@ class ComfyQueue:
             hub.send(Tenant.of(prediction), client_id, {"type": kind, "data": data})
         over = {"type": "executing", "data": {"node": None, "prompt_id": prompt_id}}
         hub.send(Tenant.of(prediction), client_id, over)
+
+
+async def _decoded(rows: Iterable[Row]) -> AsyncGenerator[Prediction]:
+    """Yield predictions one by one, each in a turn of the event loop."""
+    for row in rows:
+        yield Prediction.from_row(row)
+        await asyncio.sleep(0)
 
 
 def _remaining(count: int) -> JsonObject:

@@ -9,7 +9,7 @@ import msgspec
 
 from sixfold.core import pagination
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Transaction, Value, many, one
+from sixfold.core.database import Query, Rows, Transaction, Value, many, one
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows.workflows import PROMPT
@@ -39,18 +39,19 @@ def count_unfinished(tenant: Tenant) -> Transaction[int]:
     return (yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS))[1]
 
 
-def first(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
-    """Return the first page of prompts that have not ended, oldest first."""
+def first(tenant: Tenant) -> Transaction[Rows]:
+    """Return the predictions of the first page of prompts that have not ended, oldest first.
+
+    They are not decoded, since the graphs of a page take up to thirty times as much memory then.
+    """
     count, _ = yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS)
-    rows = yield from many("prompts_under_way", **_of(tenant), limit=count)
-    return tuple(Prediction.from_row(row) for row in rows)
+    return (yield from many("prompts_under_way", **_of(tenant), limit=count))
 
 
-def list_ended(tenant: Tenant, limit: int) -> Transaction[tuple[Prediction, ...]]:
-    """Return the last prompts that have ended, oldest first, at most `limit` or a page."""
+def list_ended(tenant: Tenant, limit: int) -> Transaction[Rows]:
+    """Return the last prompts that have ended, newest first, at most `limit` or a page; as `first` does."""
     count, _ = yield from pagination.count_rows("prompts_ended_sizes", _of(tenant), limit)
-    rows = yield from many("prompts_ended", **_of(tenant), limit=count)
-    return tuple(Prediction.from_row(row) for row in reversed(rows))
+    return (yield from many("prompts_ended", **_of(tenant), limit=count))
 
 
 def find(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
