@@ -26,7 +26,7 @@ _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.MIN_C
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _MESSAGE_TOKENS = 4
 # The longest response that is converted from one protocol to another, more than any model writes.
-MAX_RESPONSE_CHARS = 8 * 2**20
+MAX_RESPONSE_CHARS = 2 * 2**20
 # The objects of a message, and of one of its parts.
 _PART_BYTES = 256
 # Fields of chat completions; `ReasoningPart.signature` is the name of the field.

@@ -38,6 +38,8 @@ class ComfyQueue:
         self._workshop = services.workflows
         self._predictions = services.predictions
         self._numbers = itertools.count(1)
+        # One page is decoded at a time, since each of its prompts takes a long turn of the event loop.
+        self._decoding = asyncio.Lock()
         self._open: defaultdict[Tenant, set[str]] = defaultdict(set)
         services.predictions.bus.watchers.append(self._on_event)
 
@@ -143,10 +145,11 @@ class ComfyQueue:
     async def queue(self, tenant: Tenant) -> JsonObject:
         """Return the running and the queued prompts by number: the oldest that fit into a page."""
         rows = await self._services.database.read(prompt_queue.first(tenant))
-        prompts = [
-            (_number(prompt), prompt.state is PredictionState.QUEUED, responses.raw(_item(prompt)))
-            async for prompt in _decoded(rows)
-        ]
+        async with self._decoding:
+            prompts = [
+                (_number(prompt), prompt.state is PredictionState.QUEUED, responses.raw(_item(prompt)))
+                async for prompt in _decoded(rows)
+            ]
         prompts.sort(key=lambda each: each[0])
         return {
             "queue_running": [item for _, is_queued, item in prompts if not is_queued],
@@ -162,10 +165,11 @@ class ComfyQueue:
                 {_prompt_id(prompt): self._entry(prompt)} if prompt is not None and prompt.is_terminal else {}
             )
         rows = await database.read(prompt_queue.list_ended(tenant, limit))
-        return {
-            _prompt_id(prompt): responses.raw(self._entry(prompt))
-            async for prompt in _decoded(reversed(rows))
-        }
+        async with self._decoding:
+            return {
+                _prompt_id(prompt): responses.raw(self._entry(prompt))
+                async for prompt in _decoded(reversed(rows))
+            }
 
     def _entry(self, prediction: Prediction) -> JsonObject:
         data = prediction.output.data if prediction.output is not None else {}
