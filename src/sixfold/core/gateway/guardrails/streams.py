@@ -44,7 +44,7 @@ _DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 # The tool calls of a choice, whose texts are identified by their `index`.
 _DELTA_CALLS = "tool_calls"
 _BLOCK_FIELDS = ("text", "thinking", "partial_json")
-_MAX_CHANNELS = 20_000
+_MAX_CHANNELS = 4_000
 # Lines that are masked in one turn of the event loop, about 10 ms.
 _TURN_LINES = 100
 
