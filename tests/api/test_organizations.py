@@ -331,6 +331,37 @@ async def test_an_organization_changes_hands_with_all_it_has(app: AppFixture) ->
     assert await app.faults() == ()
 
 
+async def test_what_the_former_owner_has_made_ends_with_its_membership(any_database_app: AppFixture) -> None:
+    app, write = any_database_app, any_database_app.database.write
+    ben = await member(app, "ben@example.com", "admin")
+    await app.client.post("/api/pages", json={"slug": "work/plan", "body": "x"}, headers=app.bearer)
+    sent = {
+        f"{ORGANIZATION}/invitations": {"role": "admin"},
+        "/api/account/alerts": {"period": "day", "threshold_usd": "1", "url": "https://example.com/"},
+        "/api/shared-folders": {"folder": "work", "with": "cleo@example.com"},
+        "/api/shares": {"kind": "page", "id": "work/plan"},
+    }
+    for path, body in sent.items():
+        answer = await app.client.post(path, json=body, headers=app.bearer)
+        assert answer.status_code == 201, (path, answer.text)
+    hook = {"hook": {"url": "https://example.com/"}}
+    assert (await app.client.put("/api/account/guardrails", json=hook, headers=app.bearer)).status_code == 200
+    await write(accounts.set_password_hash(app.account.id, "hash"))
+    await write(organizations.transfer(app.account.id, ben.id, "acme"))
+    headers = bearer(await key_of(app, ben))
+    person = await app.database.read(accounts.by_email("ada@example.com"))
+    ada = await app.database.read(members.of_person(app.account.id, person.id))
+    assert ada is not None
+    removed = await app.client.delete(f"{ORGANIZATION}/members/{ada.id}", headers=headers)
+    assert removed.status_code == 204
+    for path in sent:
+        (rows, *_) = (await app.client.get(path, headers=headers)).json().values()
+        assert rows == [], path
+    (left,) = (await app.client.get("/api/account/guardrails", headers=headers)).json()["guardrails"]
+    assert left["hook"] is None
+    assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 401
+
+
 async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         app = gateway.app

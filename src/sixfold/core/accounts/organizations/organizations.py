@@ -20,6 +20,16 @@ from sixfold.core.database import Query, Row, Transaction, many, now, one
 
 MAX_OWNED = 20
 MAX_BUDGET = 10**15
+# What the account's own sign-in has made, which ends with the membership of the person.
+_TAKEN = (
+    "keys_take",
+    "grants_take",
+    "invitations_take",
+    "alerts_take",
+    "hooks_take",
+    "shares_take",
+    "shared_folders_take",
+)
 _HANDLE = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
 
 
@@ -86,9 +96,9 @@ def transfer(account_id: str, member_id: str, handle: str = "") -> Transaction[M
     """Make a member the owner, and the owner an admin; return the new owner.
 
     If the account has a sign-in of its own, that becomes a new account without credit, whose person is an
-    admin from now on. The account then has a `handle` instead of an e-mail address. Keys of the account
-    become keys of that admin. Raises `NotFound`, `BadRequest` for the handle, `Conflict` if it is taken, and
-    `Forbidden` for the operator's account.
+    admin from now on. The account then has a `handle` instead of an e-mail address. Keys, invitations, shares
+    and so on of the account become those of that admin, and end with the membership. Raises `NotFound`,
+    `BadRequest` for the handle, `Conflict` if it is taken, and `Forbidden` for the operator's account.
     """
     account = yield from accounts.by_id(account_id)
     if account.closing_at is not None:
@@ -124,8 +134,8 @@ def _separate_sign_in(account: Account, handle: str) -> Transaction[None]:
     yield Query("memberships_move", params)
     member = yield from members.add(account.id, person_id, "admin", "founder")
     yield Query("sessions_separate", params)
-    yield Query("keys_take", {"account_id": account.id, "member_id": member.id})
-    yield Query("grants_take", {"account_id": account.id, "member_id": member.id})
+    for query in _TAKEN:
+        yield Query(query, {"account_id": account.id, "member_id": member.id})
 
 
 def require_none_owned(person_id: str) -> Transaction[None]:

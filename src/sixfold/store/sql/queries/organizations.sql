@@ -96,6 +96,21 @@ UPDATE api_key SET member_id = :member_id WHERE account_id = :account_id AND mem
 -- name: grants_take | Make the OAuth grants of an account, except those of members, grants of a member.
 UPDATE oauth_grant SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
 
+-- name: invitations_take | Attribute the invitations of an account itself to a member.
+UPDATE invitation SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
+
+-- name: alerts_take | Attribute the cost alerts of an account itself to a member.
+UPDATE cost_alert SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
+
+-- name: hooks_take | Attribute the guardrails of an account itself to a member.
+UPDATE guardrail SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
+
+-- name: shares_take | Attribute the shares of an account itself to a member.
+UPDATE share SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
+
+-- name: shared_folders_take | Attribute the shared folders of an account itself to a member.
+UPDATE shared_folder SET member_id = :member_id WHERE account_id = :account_id AND member_id IS NULL;
+
 -- name: teams_of | Return the teams of an organization with their number of members, by name.
 SELECT t.*, (SELECT COUNT(*) FROM member m WHERE m.team_id = t.id) AS members FROM team t
 WHERE t.account_id = :account_id ORDER BY t.name, t.id;
