@@ -362,7 +362,7 @@ export interface Operations {
   "GET /api/remember": { query?: { "limit"?: number; "cursor"?: string }; response: MemorySchemas["MemoryBatches"] };
   "POST /api/remember/undo": { body: { "batch": string }; response: MemorySchemas["Undone"] };
   "POST /api/answer": { body: { "question": string; "tokens"?: number; "types"?: Array<string>; "tags"?: Array<string>; "collections"?: Array<string>; "mode"?: "auto" | "lexical" | "semantic" | "hybrid" }; response: MemorySchemas["Answered"] };
-  "GET /api/links/{slug}": { path: { "slug": string }; query?: { "as_of"?: string }; response: MemorySchemas["Links"] };
+  "GET /api/links/{slug}": { path: { "slug": string }; query?: { "as_of"?: string; "limit"?: number; "cursor"?: string }; response: MemorySchemas["Links"] };
   "POST /api/links/{slug}": { path: { "slug": string }; body: { "to": string; "type"?: string; "context"?: string; "if_version"?: number; "action"?: "add" | "confirm" | "dismiss" }; response: MemorySchemas["Links"] };
   "DELETE /api/links/{slug}": { path: { "slug": string }; query: { "to": string; "type"?: string; "if_version"?: number }; response: MemorySchemas["Links"] };
   "GET /api/backlinks/{slug}": { path: { "slug": string }; query?: { "as_of"?: string; "limit"?: number; "cursor"?: string }; response: MemorySchemas["Backlinks"] };

@@ -467,6 +467,8 @@ class LinksQuery(TypedDict):
     """The query string of `GET /api/links/{slug}`."""
 
     as_of: NotRequired[str]
+    limit: NotRequired[int]
+    cursor: NotRequired[str]
 
 
 class LinkBody(TypedDict):
