@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from sixfold.api.gateway import calls, chat_memory, rerank, routes, service, services_list
+from sixfold.api.gateway import (
+    calls,
+    chat_memory,
+    cohere_embeddings,
+    rerank,
+    routes,
+    service,
+    services_list,
+)
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.batches import openapi as batch_descriptions
 from sixfold.api.gateway.files import openapi as file_descriptions
@@ -79,6 +87,7 @@ def document(catalog: Catalog) -> OpenApiDocument:
             **_conversations(),
             **_realtime(),
             **_rerank(),
+            **_cohere_embeddings(),
             **_videos(),
             **file_descriptions.operations(),
             **vector_stores.operations(),
@@ -236,6 +245,28 @@ def _rerank() -> dict[str, OperationSpec]:
             {200: openapi.result("The ranking", rerank.RerankSchema)},
             _STATUSES,
             body,
+            _ONCE,
+            error=rerank.RerankErrorSchema,
+        )
+        for version in ("v1", "v2")
+    }
+
+
+def _cohere_embeddings() -> dict[str, OperationSpec]:
+    optional: Node = {
+        "texts": _array(Text, cohere_embeddings.MAX_TEXTS),
+        "inputs": {"type": "array", "items": {"type": "object"}},
+        "embedding_types": {"type": "array", "items": {"enum": ["float"]}},
+        "output_dimension": {"type": "integer"},
+        "input_type": str,
+        "truncate": str,
+    }
+    return {
+        f"POST /{version}/embed": OperationSpec(
+            "Embedding vectors of texts",
+            {200: openapi.result("The vectors", cohere_embeddings.EmbedSchema)},
+            _STATUSES,
+            _body({"model": str}, optional),
             _ONCE,
             error=rerank.RerankErrorSchema,
         )

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.api.gateway import unsupported
 from sixfold.api.gateway.chat_handler import CachedKeyAuth, text_headers
 from sixfold.api.gateway.openai import media_jobs, parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
@@ -262,7 +263,8 @@ def _render(
     return _encode(document)
 
 
-def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
+def build_api(services: WebServices, auth: CachedKeyAuth, more: tuple[RouteEntry, ...]) -> ApiGroup:
+    """Return the routes of Cohere's API, with `more` ones."""
     routes = RerankRoutes(MediaJobRunner(services, auth), UpstreamPassthrough(services))
     body = services.settings.inline_body_bytes
     return ApiGroup(
@@ -271,6 +273,8 @@ def build_api(services: WebServices, auth: CachedKeyAuth) -> ApiGroup:
         (
             RouteEntry("/v1/rerank", {"POST": routes.first}, body, access=rights.RUN),
             RouteEntry("/v2/rerank", {"POST": routes.second}, body, access=rights.RUN),
+            *more,
         ),
         prefixes=("/v2/",),
+        missing=unsupported.cohere_error,
     )

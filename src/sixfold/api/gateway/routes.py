@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.api.gateway import calls, provider_objects, rerank, service, training, unsupported
+from sixfold.api.gateway import (
+    calls,
+    cohere_embeddings,
+    provider_objects,
+    rerank,
+    service,
+    training,
+    unsupported,
+)
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.anthropic import messages
 from sixfold.api.gateway.batches import routes as batch_routes
@@ -397,7 +405,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
         vector_stores.build_api(services, auth),
         *batch_routes.build_apis(services, auth),
         ollama.build_api(services, OllamaParts(auth, models.visible, runner, embeddings)),
-        rerank.build_api(services, auth),
+        rerank.build_api(services, auth, cohere_embeddings.routes(services, runner, embeddings)),
         calls.build_api(services),
         service.build_api(services),
         training.build_api(services),

@@ -33,10 +33,20 @@ OPENAI: Mapping[str, UnsupportedResource] = {
     "chat/completions": _Row("Stored chat completions", "responses are stored: GET /v1/responses/{id}"),
     "chatkit": _Row("ChatKit"),
     "containers": _Row("The containers API"),
+    "check-api-key": _Row("Cohere's check of keys", "use GET /v1/models"),
+    "classify": _Row("Cohere's classification", "use POST /v1/chat/completions"),
+    "connectors": _Row("The API of connectors"),
     "content_provenance_checks": _Row(
         "The API of provenance checks", "`sixfold inspect FILE` shows how a file was made"
     ),
+    "datasets": _Row("The API of datasets", "use POST /v1/files"),
     "decisions": _Row("The decisions API"),
+    "detokenize": _Row("Cohere's tokenizer"),
+    "embed-jobs": _Row("The API of embed jobs", "use POST /v1/batches"),
+    "finetuning": _Row("Fine-tuning", "POST /api/training trains image models"),
+    "generate": _Row("Cohere's text completion", "use POST /v1/completions"),
+    "summarize": _Row("Cohere's summarization", "use POST /v1/chat/completions"),
+    "tokenize": _Row("Cohere's tokenizer"),
     "edits": _Row("The edits API", "use POST /v1/chat/completions"),
     "evals": _Row("The evals API"),
     "fine_tuning": _Row("Fine-tuning", "POST /api/training trains image models"),
@@ -65,6 +75,7 @@ OPENAI: Mapping[str, UnsupportedResource] = {
 }
 ANTHROPIC: Mapping[str, UnsupportedResource] = {
     "agents": _Row("The agents API"),
+    "compliance": _Row("The compliance API"),
     "complete": _Row("The text completions API", "use POST /v1/messages"),
     "deployment_runs": _Row("The deployments API"),
     "deployments": _Row("The deployments API"),
@@ -78,6 +89,13 @@ ANTHROPIC: Mapping[str, UnsupportedResource] = {
     "tunnels": _Row("The tunnels API"),
     "user_profiles": _Row("The API of user profiles"),
     "vaults": _Row("The vaults API"),
+}
+# Keys are the beginning of the path after `/v2/`.
+COHERE: Mapping[str, UnsupportedResource] = {
+    "audio": _Row("Cohere's transcription", "use POST /v1/audio/transcriptions"),
+    "batches": _Row("Cohere's batches", "use POST /v1/batches"),
+    "chat": _Row("Cohere's chat", "use POST /v1/chat/completions"),
+    "parse": _Row("Cohere's parser of documents", "send the document in POST /v1/chat/completions"),
 }
 # Methods of the libraries, at paths that have other methods here.
 METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
@@ -95,6 +113,14 @@ def error(scope: Scope) -> errors.SixfoldError:
     return errors.NotFound(
         f"The path {scope['path'][:200]} was not found; GET /openapi/gateway.json lists the paths"
     )
+
+
+def cohere_error(scope: Scope) -> errors.SixfoldError:
+    """Return the error for a path of Cohere's API that is not here."""
+    resource = COHERE.get(scope["path"].removeprefix("/v2/").partition("/")[0].partition(":")[0])
+    if resource is not None:
+        return errors.NotSupported(resource.message())
+    return errors.NotFound(f"The path {scope['path'][:200]} was not found")
 
 
 def method_error(scope: Scope) -> errors.SixfoldError:

@@ -14,11 +14,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.api.gateway.ollama import requests as ollama_requests
 from sixfold.api.gateway.ollama import responses as ollama_responses
 from sixfold.api.gateway.ollama.models import OllamaModels
-from sixfold.api.gateway.openai.embeddings.routes import EmbeddingRoutes
+from sixfold.api.gateway.openai.embeddings.routes import EmbeddingRoutes, read_vectors
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
@@ -37,20 +36,6 @@ class _EmbedOne(msgspec.Struct):
     prompt: str
 
 
-class _Vector(msgspec.Struct):
-    embedding: list[float]
-
-
-class _EmbeddingUsage(msgspec.Struct, frozen=True):
-    prompt_tokens: int = 0
-
-
-class _Vectors(msgspec.Struct):
-    data: list[_Vector]
-    usage: _EmbeddingUsage = _EmbeddingUsage()
-
-
-_read_vectors = msgspec.json.Decoder(_Vectors)
 _T = TypeVar("_T")
 # Returns the response of vectors and the number of their tokens.
 _Render = Callable[[Sequence[Sequence[float]], int], dict[str, Any]]
@@ -123,11 +108,4 @@ async def _parse(request: Request, kind: type[_T]) -> _T:
 
 def _convert(raw: bytes, *, render: _Render) -> bytes:
     """Return Ollama's response for one of OpenAI's; raises `EngineFailed`."""
-    try:
-        document = _read_vectors.decode(raw)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise errors.EngineFailed("The model server returned a response that cannot be parsed") from error
-    vectors = [row.embedding for row in document.data]
-    if not vectors:
-        raise errors.EngineFailed("The model server returned no vectors")
-    return responses.encode(render(vectors, document.usage.prompt_tokens))
+    return responses.encode(render(*read_vectors(raw)))

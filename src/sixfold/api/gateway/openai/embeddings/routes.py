@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -131,6 +132,33 @@ class EmbeddingRoutes:
         content = await PARSER.run(_content, body.get("model") or MODEL, vectors, tokens, encoding)
         headers = responses.result_headers(prediction)
         return Response(content, headers=headers, media_type="application/json")
+
+
+class _Vector(msgspec.Struct):
+    embedding: list[float]
+
+
+class _EmbeddingUsage(msgspec.Struct, frozen=True):
+    prompt_tokens: int = 0
+
+
+class _Vectors(msgspec.Struct):
+    data: list[_Vector]
+    usage: _EmbeddingUsage = _EmbeddingUsage()
+
+
+_vectors = msgspec.json.Decoder(_Vectors)
+
+
+def read_vectors(raw: bytes) -> tuple[list[list[float]], int]:
+    """Return the vectors of a response and the number of their tokens; raises `EngineFailed`."""
+    try:
+        document = _vectors.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise errors.EngineFailed("The model server returned a response that cannot be parsed") from error
+    if not document.data:
+        raise errors.EngineFailed("The model server returned no vectors")
+    return [row.embedding for row in document.data], document.usage.prompt_tokens
 
 
 def _dimensions(body: Mapping[str, Any]) -> int | None:
