@@ -10,19 +10,24 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core import ids
+from sixfold.core.accounts import accounts, keys, limits, rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.prices import PriceRow
+from sixfold.core.accounts.prices import FREE, PriceRow
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.custom_models import MAX_VERSIONS
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.models import EngineSpec, Model
 from sixfold.core.database import Transaction, one
+from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction, Webhook
 from sixfold.core.predictions.repository import PredictionDraft
+from sixfold.core.provenance import redaction as manifest_inputs
+
+_MAX_SEED = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +197,55 @@ async def resolve_sources(
     return sources
 
 
-def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
+def draft(
+    request: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
+) -> PredictionDraft:
+    """Return the record of an accepted request; a missing seed is drawn."""
+    values = {**model.for_engine(quote.values), **request.extras}
+    randomize = model.takes("seed") and values.pop("randomize_seed", False)
+    if randomize or (model.takes("seed") and values.get("seed", -1) < 0):
+        # The seed of a child follows from its key, so a repeated run of the parent uses the same one.
+        key = "" if randomize or request.parent is None else request.parent.key
+        values["seed"] = ids.draw(_MAX_SEED, key)
+    for name in (*sources, *(image_list.name for image_list in model.image_lists)):
+        values.pop(name, None)
+    for name in model.projects & values.keys():
+        values[name] = timeline.without_urls(values[name])
+    task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
+    parent = request.parent
+    prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
+    media = [
+        media_files.input_record(source, request.account_id, prediction_id) for source in sources.values()
+    ]
+    return PredictionDraft(
+        id=prediction_id,
+        account_id=request.account_id,
+        job_id=ids.new("job") if request.job else None,
+        request_id=request.request_id,
+        idempotency_id=request.idempotency_id,
+        face=request.face,
+        model=model.name,
+        engine=quote.engine.name,
+        quality=quote.quality,
+        output_kind=model.output_kind,
+        inputs=manifest_inputs.clean(quote.values),
+        task=task,
+        fingerprint=_fingerprint(model.name, quote.engine, task),
+        price=(request.hold or quote.price) if request.charged else FREE,
+        priced_us=0,
+        parent_id=None if parent is None else parent.id,
+        hardware=quote.hardware,
+        payer=limits.payer_of(request.principal),
+        key_id=request.principal.key_id,
+        webhook=request.webhook,
+        upload_path=request.upload_path,
+        media=tuple(media),
+        keyless=request.principal.keyless,
+        credential_id=request.principal.credential_id,
+    )
+
+
+def _fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
     """Return a hash that is equal for tasks with equal results: same model, engine, version and inputs."""
     encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
     return hashlib.blake2b(encoded, digest_size=16).digest()

@@ -12,20 +12,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from typing import Any
 
 from sixfold import errors
-from sixfold.core import ids
-from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.catalog import metering, timeline
+from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.catalog.engine_selection import SelectionPolicy
-from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.models import Catalog, Model
 from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
-from sixfold.core.media import media as media_files
-from sixfold.core.media.media import MediaService, MediaSource
+from sixfold.core.media.media import MediaService
 from sixfold.core.predictions import pricing, queries, refunds, requests, video_backends
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.event_history import AcceptedRuns
@@ -35,10 +30,8 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.repository import PredictionDraft
 from sixfold.core.predictions.requests import AdmissionPolicy, PredictionRequest, PriceQuote
 from sixfold.core.predictions.waiters import RunWaiters
-from sixfold.core.provenance import redaction as manifest_inputs
 
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
-_MAX_SEED = 2**31
 
 
 class PredictionService:
@@ -185,54 +178,8 @@ class PredictionService:
         quote = pricing.quote_project(self._catalog, model, quote, sources)
         pricing.check_max_price(request, quote)
         request = await video_backends.assign(request, model, quote, self._catalog, self._database)
-        draft = self._draft(request, model, quote, sources)
+        draft = requests.draft(request, model, quote, sources)
         return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - started_ns) // 1000)
-
-    def _draft(
-        self, request: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
-    ) -> PredictionDraft:
-        values = {**model.for_engine(quote.values), **request.extras}
-        randomize = model.takes("seed") and values.pop("randomize_seed", False)
-        if randomize or (model.takes("seed") and values.get("seed", -1) < 0):
-            # The seed of a child follows from its key, so a repeated run of the parent uses the same one.
-            key = "" if randomize or request.parent is None else request.parent.key
-            values["seed"] = ids.draw(_MAX_SEED, key)
-        for name in (*sources, *(image_list.name for image_list in model.image_lists)):
-            values.pop(name, None)
-        for name in model.projects & values.keys():
-            values[name] = timeline.without_urls(values[name])
-        task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
-        parent = request.parent
-        prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
-        media = [
-            media_files.input_record(source, request.account_id, prediction_id) for source in sources.values()
-        ]
-        return PredictionDraft(
-            id=prediction_id,
-            account_id=request.account_id,
-            job_id=ids.new("job") if request.job else None,
-            request_id=request.request_id,
-            idempotency_id=request.idempotency_id,
-            face=request.face,
-            model=model.name,
-            engine=quote.engine.name,
-            quality=quote.quality,
-            output_kind=model.output_kind,
-            inputs=manifest_inputs.clean(quote.values),
-            task=task,
-            fingerprint=requests.fingerprint(model.name, quote.engine, task),
-            price=(request.hold or quote.price) if request.charged else FREE,
-            priced_us=0,
-            parent_id=None if parent is None else parent.id,
-            hardware=quote.hardware,
-            payer=limits.payer_of(request.principal),
-            key_id=request.principal.key_id,
-            webhook=request.webhook,
-            upload_path=request.upload_path,
-            media=tuple(media),
-            keyless=request.principal.keyless,
-            credential_id=request.principal.credential_id,
-        )
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""
