@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sixfold.core import pagination
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.models import Prediction
@@ -11,7 +12,7 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.workflows.comfyui import prompt_queue
 from tests.harness.pipeline import Options, PipelineFixture, models, running_pipeline
 
-_MIB = 2**20
+_EIGHTH = pagination.PAGE_BYTES // 8
 
 
 async def _submit(built: PipelineFixture, model: str, sizes: list[int]) -> list[str]:
@@ -24,7 +25,7 @@ async def _submit(built: PipelineFixture, model: str, sizes: list[int]) -> list[
 
 async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
-        sizes = [3 * _MIB, 3 * _MIB, 9 * _MIB, 3 * _MIB, 3 * _MIB, 3 * _MIB]
+        sizes = [3 * _EIGHTH, 3 * _EIGHTH, 9 * _EIGHTH, 3 * _EIGHTH, 3 * _EIGHTH, 3 * _EIGHTH]
         output = await _submit(built, "echo", sizes)
         pages: list[list[str]] = []
         cursor: str | None = None
@@ -41,14 +42,14 @@ async def test_prompts_are_listed_as_far_as_they_fit(tmp_path: Path) -> None:
     named = {**models()}
     named["models"] = {prompt_queue.PROMPT: {**named["models"]["echo"]}, **named["models"]}
     async with running_pipeline(tmp_path, Options(start=False, models=named)) as built:
-        result = await _submit(built, prompt_queue.PROMPT, [3 * _MIB] * 4)
+        result = await _submit(built, prompt_queue.PROMPT, [3 * _EIGHTH] * 4)
         tenant = Tenant(built.payer.id)
         first = await built.database.read(prompt_queue.first(tenant))
-        assert [each.id for each in first] == result[:2]
+        assert [row["id"] for row in first] == result[:2]
         assert await built.database.read(prompt_queue.count_unfinished(tenant)) == 4
         for prediction_id in result:
             await built.service.cancel(prediction_id, Tenant(built.payer.id))
         ended = await built.database.read(prompt_queue.list_ended(tenant, 64))
-        assert [each.id for each in ended] == result[2:]
-        assert await built.database.read(prompt_queue.list_ended(tenant, 0)) == ()
-        assert await built.database.read(prompt_queue.first(tenant)) == ()
+        assert [row["id"] for row in ended] == result[:1:-1]
+        assert not await built.database.read(prompt_queue.list_ended(tenant, 0))
+        assert not await built.database.read(prompt_queue.first(tenant))
