@@ -9,10 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from sixfold import errors
 from sixfold.core.database import Query, Rows, Transaction
 from sixfold.core.memory import pages, timeline
 from sixfold.core.memory.commands import FREELY
+from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.links import LinkPath
+from sixfold.core.memory.models import TimelineEntry
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.pages import PageFilter
 from sixfold.core.memory.ports import SearchRequest
@@ -132,3 +135,32 @@ def test_many_entries_and_old_slugs_of_a_page_take_linear_time() -> None:
         assert len(result_of(pages.old_slugs([page]), rows)["page_1"]) == count
 
     assert loop_time.cpu_seconds(read, 0.2) < 0.4
+
+
+async def test_entries_that_requests_add_to_a_page_are_limited(
+    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "MAX_ADDED", 2)
+    monkeypatch.setattr(timeline, "MAX_ADDED_CHARS", 100)
+    for slug in ("many", "long"):
+        await put(place, slug, "x")
+    for _ in range(2):
+        await place.memory.note(place.ann, "many", TimelineEntry("2026-01-01", "a", "", ""), FREELY)
+    for slug, detail in (("many", ""), ("long", "y" * 100)):
+        with pytest.raises(errors.TooLarge, match="at most 2 timeline entries of 100 characters"):
+            await place.memory.note(place.ann, slug, TimelineEntry("2026-01-02", "a", detail, ""), FREELY)
+
+
+async def test_exported_pages_are_counted_with_their_entries(
+    place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_export_files, "EXPORT_CHARS", 1_000)
+    for slug in ("a", "b", "c"):
+        await put(place, slug, "x")
+    await place.memory.note(place.ann, "a", TimelineEntry("2026-01-01", "a", "y" * 2_000, ""), FREELY)
+    sizes: list[int] = []
+    after = ""
+    while batch := await place.memory.database.read(import_export_files.exported(place.ann, after)):
+        sizes.append(len(batch))
+        after = batch[-1].page.slug
+    assert sizes == [1, 2]

@@ -10,11 +10,13 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, pagination
-from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.database import Query, Row, Transaction, one
 from sixfold.core.memory import limits, markdown
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 
 FOREVER = 2**62
+# Entries of one page that requests add, and their characters.
+MAX_ADDED, MAX_ADDED_CHARS = 10_000, 8_000_000
 # This character sorts after all dates and ids.
 _LAST = "~"
 
@@ -44,6 +46,17 @@ def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: in
 
 
 def add(caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int) -> Transaction[None]:
+    """Add entries of calls; raises `TooLarge` for too many in one page, since exports read them at once."""
+    if not entries:
+        return
+    size = yield from one("timeline_added_size", page_id=page.id)
+    assert size is not None  # noqa: S101 - an aggregate has a row
+    chars = sum(len(entry.summary) + len(entry.detail) + len(entry.source) for entry in entries)
+    if int(size["entries"]) + len(entries) > MAX_ADDED or int(size["chars"]) + chars > MAX_ADDED_CHARS:
+        raise errors.TooLarge(
+            f"Requests may add at most {MAX_ADDED:,} timeline entries of {MAX_ADDED_CHARS:,} characters "
+            "together to a page: add further ones to another page"
+        )
     yield from _put(caller, [_row(page, entry, "api") for entry in entries], moment)
 
 

@@ -376,6 +376,10 @@ WHERE page_id IN (SELECT value FROM json_each(:ids)) AND account_id = :account_i
   AND ended_at IS NULL
 ORDER BY page_id, date, id;
 
+-- name: timeline_added_size | Return the number and the characters of a page's timeline entries that were added by API.
+SELECT COUNT(*) AS entries, COALESCE(SUM(LENGTH(summary) + LENGTH(detail) + LENGTH(source)), 0) AS chars
+FROM timeline_entry WHERE page_id = :page_id AND maker = 'api' AND ended_at IS NULL;
+
 -- name: pages_exported | Return an account's pages with their full text after a slug, ordered by slug.
 SELECT p.*, v.head, v.body, v.path FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
@@ -384,7 +388,10 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
 ORDER BY p.slug LIMIT :limit;
 
 -- name: pages_exported_sizes | Return the sizes in characters of the rows of `pages_exported`.
-SELECT v.chars FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+SELECT v.chars
+       + COALESCE((SELECT SUM(LENGTH(t.summary) + LENGTH(t.detail) + LENGTH(t.source)) FROM timeline_entry t
+                   WHERE t.page_id = p.id AND t.maker = 'api' AND t.ended_at IS NULL), 0) AS chars
+FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
   AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
