@@ -179,7 +179,7 @@ async def _write_tour(chromium: Any, app: AppFixture, url: str) -> None:
             png = await session.page.screenshot()
         tile = Image.open(io.BytesIO(png)).convert("RGB").resize(TILE, Image.Resampling.LANCZOS)
         sheet.paste(tile, (at % 2 * (TILE[0] + GAP), at // 2 * (TILE[1] + GAP)))
-    sheet.save(PICTURES / "pages.webp", "WEBP", quality=78, method=6)
+    sheet.save(PICTURES / "pages.webp", "WEBP", quality=60, method=6)
     print(f"{PICTURES / 'pages.webp'}  {(PICTURES / 'pages.webp').stat().st_size:,} bytes")
 
 
