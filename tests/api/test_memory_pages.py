@@ -331,3 +331,15 @@ async def test_every_page_stands_without_scripts_and_has_the_policy(app: AppFixt
         assert "script-src 'self'" in page.headers["Content-Security-Policy"]
         assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=|javascript:", page.text), path
         assert page.text.count("<h1") == 1, path
+
+
+async def test_a_preview_keeps_the_links_of_a_moved_page(app: AppFixture) -> None:
+    await put(app, "people/ann", "# Ann\n")
+    await put(app, "acme", "# Acme\n\n[[Ann]]\n")
+    moved = {"to": "team/ann-of-acme"}
+    answer = await app.client.post("/memory/people/ann/~move", data=moved, headers=app.bearer)
+    assert answer.status_code == 303, answer.text
+    form = {"slug": "acme", "body": "# Acme\n\n[[Ann]] and [[Nobody]]\n"}
+    page = await app.client.post("/memory/~preview", data=form, headers=app.bearer)
+    assert '<a class="wiki" href="/memory/team/ann-of-acme">Ann</a>' in page.text
+    assert page.text.count("missing-page") == 1

@@ -41,6 +41,15 @@ def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dic
     return (yield from _visible(caller, names, slugs.parent(slug)))
 
 
+def of_draft(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageMention]]:
+    """Resolve the names of a text that is not saved; links that its page has now keep their targets."""
+    resolved = yield from of_names(caller, names, slug)
+    location = yield from pages.locate(caller.account_id, slug)
+    if location is None or not caller.sees(location.page.collections):
+        return resolved
+    return resolved | (yield from of_page(caller, location.page))
+
+
 def _visible(caller: Caller, names: Iterable[str], folder: str) -> Transaction[dict[str, PageMention]]:
     resolved = yield from links.targets(caller.account_id, [(name, folder) for name in names])
     if not resolved:

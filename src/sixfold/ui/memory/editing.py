@@ -182,7 +182,7 @@ class WritePages:
     async def _render(self, user: PageUser, slug: str, title: str, body: str) -> RenderedPage:
         path, caller = slugs.loosely(slug) or "new", user.caller
         names = await asyncio.to_thread(mentions.names_in, body, path)
-        page_mentions = await self._services.database.read(mentions.of_names(caller, names, path))
+        page_mentions = await self._services.database.read(mentions.of_draft(caller, names, path))
         embedded = await asyncio.to_thread(attachments.embedded_slugs, body, path)
         files = await self._services.database.read(attachments.of_names(caller, embedded, path))
         context = RenderContext(
