@@ -40,6 +40,7 @@ async def test_a_merge_stays_open_until_all_are_settled(browser_app: tuple[AppFi
         await page.wait_for_selector("#settled:has-text('0 of 2 settled')")
         await page.click(".conflict >> nth=0 >> [data-take=mine]")
         await page.wait_for_selector("#settled:has-text('1 of 2 settled')")
+        assert await page.evaluate("document.activeElement.closest('.conflict:not(.resolved)') !== null")
         async with page.expect_navigation():
             await page.click("[value=save]")
         assert await page.inner_text("#settled") == "1 of 2 settled"

@@ -144,7 +144,7 @@ function initConflict(conflict, text, changed) {
       counter.dataset.settled = Number(counter.dataset.settled) + 1;
       counter.textContent = `${counter.dataset.settled} of ${counter.dataset.total} settled`;
       for (const other of conflict.querySelectorAll("button")) other.disabled = true;
-      text.focus();
+      (one(".conflict:not(.resolved) button") ?? text).focus();
       changed();
     });
   }
