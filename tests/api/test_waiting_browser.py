@@ -137,7 +137,6 @@ async def test_without_credit_the_next_step_is_to_add_some(dots_app: tuple[AppFi
         await page.fill("#in-prompt", "a fox")
         await page.click("#run .actions .primary")
         await wait_for_text(page, "#fault", "You have 0.00 USD")
-        assert await page.is_visible("#result .example"), "what the page showed stays"
         await page.click("#fault >> text='Add credit'")
         await page.wait_for_url("**/account/billing#credit")
         expect_failures(tab)

@@ -86,9 +86,7 @@ def build_apis(
             *history.routes(services, templates, auth),
             *selection.routes(services, templates, output_view, auth),
             *predictions.routes(services, templates, output_view, auth),
-            *form_runs.routes(
-                runs, auth, services.settings.json_body_bytes, services.settings.inline_body_bytes
-            ),
+            *form_runs.routes(services, runs, auth),
             *provenance.page_routes(services, auth),
             *shares.routes(services, templates, workflow_list),
             *share_forms.routes(services, templates, auth),

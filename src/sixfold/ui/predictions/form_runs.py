@@ -16,9 +16,11 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.ui.auth import PageAuth, PageUser
+from sixfold.ui.predictions.form_uploads import FormUploads
 from sixfold.ui.predictions.run_api import RunForm, RunRoutes
 from sixfold.web import bodies, multipart, requests
 from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _NUMBERS = {"integer": int, "number": float}
 _MODEL, _OPTION, _FILE = "model", "option.", "file."
@@ -29,8 +31,9 @@ Files = Mapping[str, UploadFile]
 class FormRuns:
     """The endpoints of forms without JavaScript."""
 
-    def __init__(self, runs: RunRoutes, auth: PageAuth) -> None:
+    def __init__(self, runs: RunRoutes, uploads: FormUploads, auth: PageAuth) -> None:
         self._runs = runs
+        self._uploads = uploads
         self._auth = auth
 
     async def run(self, request: Request, user: PageUser) -> Response:
@@ -82,7 +85,7 @@ class FormRuns:
         unknown = next((name for name in files if name not in kinds), None)
         if unknown is not None:
             raise errors.BadRequest(f"{form.model.name} takes no file named {unknown[:100]!r}")
-        return {name: await self._runs.store_file(user, file, kinds[name]) for name, file in files.items()}
+        return {name: await self._uploads.store(user, file, kinds[name]) for name, file in files.items()}
 
 
 def _options(fields: Fields) -> dict[str, str]:
@@ -102,9 +105,10 @@ def _value(descriptor: Descriptor, text: str) -> Any:
     return text
 
 
-def routes(runs: RunRoutes, auth: PageAuth, field_bytes: int, file_bytes: int) -> tuple[RouteEntry, ...]:
+def routes(services: WebServices, runs: RunRoutes, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes; their errors are pages."""
-    forms = FormRuns(runs, auth)
+    forms = FormRuns(runs, FormUploads(services), auth)
+    field_bytes, file_bytes = services.settings.json_body_bytes, services.settings.inline_body_bytes
     run, run_of_field = auth.signed_in(forms.run), auth.signed_in(forms.run_of_field)
     return (
         RouteEntry("/pages/forms", {"POST": run_of_field}, field_bytes, access=rights.RUN),

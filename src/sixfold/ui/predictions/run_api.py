@@ -1,19 +1,13 @@
-"""Endpoints for the scripts of run forms: quote, upload, run, events, cancel and live sessions."""
+"""Endpoints for the scripts of run forms: quote, run, events, cancel and live sessions."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-import secrets
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
-from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -23,22 +17,20 @@ from sixfold.core.accounts import rights
 from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.models import Model
-from sixfold.core.media.media import MEDIA_PATH, Upload
 from sixfold.core.predictions.events import Event, LogEvent, NodeStateChanged, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 from sixfold.core.predictions.states import PredictionState
-from sixfold.core.provenance.formats import media_types
 from sixfold.core.sessions.service import SessionRequest
 from sixfold.ui import templating
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.catalog import code_samples
+from sixfold.ui.predictions.form_uploads import FormUploads
 from sixfold.ui.predictions.output_view import OutputView
-from sixfold.web import bodies, requests, responses, uploads
+from sixfold.web import bodies, requests, responses
 from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
-from sixfold.web.uploads import ReceivedUpload
 
 _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _SMALL_BODY_BYTES = 65_536
@@ -66,7 +58,6 @@ class RunRoutes:
         self._services = services
         self._output_view = output_view
         self._serializer = PredictionSerializer(services)
-        self._folder = services.settings.data_dir / "tmp"
 
     async def quote(self, request: Request, user: PageUser) -> Response:
         """Return the price and duration of a run, and code samples of the same request."""
@@ -145,43 +136,6 @@ class RunRoutes:
         action = templating.ADD_CREDIT
         text = f"You have {balance} USD, and {needed}."
         return responses.json({"error": text, "code": error.code, "action": action}, error.status)
-
-    async def upload(self, request: Request, user: PageUser) -> Response:
-        """Store a file of a form and return its URL; `kind` is the type of the input that it is for."""
-        kind = request.query_params.get("kind", "")
-        path = await asyncio.to_thread(self._new_path)
-        try:
-            received = await uploads.receive(request, path)
-            upload = await self._store(user, received, kind)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
-        document = {"url": self._url(upload), "media_type": upload.content_type, "bytes": upload.size}
-        return responses.json(document, 201)
-
-    async def store_file(self, user: PageUser, file: UploadFile, kind: str) -> str:
-        """Store a file of a form without JavaScript for an input of type `kind`; return its URL."""
-        path = await asyncio.to_thread(self._new_path)
-        try:
-            await asyncio.to_thread(_write, path, file)
-            head = await file.read(media_types.HEAD_BYTES)
-            claimed_type = (file.content_type or "").partition(";")[0].strip()
-            received = ReceivedUpload(path, file.size or 0, head, claimed_type)
-            return self._url(await self._store(user, received, kind))
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
-
-    async def _store(self, user: PageUser, received: ReceivedUpload, kind: str) -> Upload:
-        heads = media_types.heads_of(kind)
-        if heads and not re.match(heads.encode(), received.head, re.DOTALL):
-            raise errors.BadRequest(f"This file is not a supported {kind} file ({received.content_type})")
-        return await self._services.media.upload(user.tenant, received.path, received.content_type)
-
-    def _url(self, upload: Upload) -> str:
-        return f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}"
 
     async def events(self, request: Request, user: PageUser) -> Response:
         """Stream the events of a prediction, with the HTML of its result."""
@@ -270,16 +224,6 @@ class RunRoutes:
         extras = {} if variant is None else {"variant": variant}
         return RunForm(model, {}, options, rate.hardware, extras)
 
-    def _new_path(self) -> Path:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._folder / f"upload-{secrets.token_hex(16)}"
-
-
-def _write(path: Path, file: UploadFile) -> None:
-    with path.open("xb") as target:
-        shutil.copyfileobj(file.file, target)
-    file.file.seek(0)
-
 
 def routes(services: WebServices, endpoints: RunRoutes, auth: PageAuth) -> tuple[RouteEntry, ...]:
     """Return the routes below `/pages/`, except that of the start page."""
@@ -290,7 +234,7 @@ def routes(services: WebServices, endpoints: RunRoutes, auth: PageAuth) -> tuple
         RouteEntry("/pages/run", {"POST": script(endpoints.run)}, inputs, access=rights.RUN),
         RouteEntry(
             "/pages/uploads",
-            {"POST": script(endpoints.upload)},
+            {"POST": script(FormUploads(services).upload)},
             services.settings.upload_body_bytes,
             access=rights.RUN,
         ),

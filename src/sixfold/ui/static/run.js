@@ -360,10 +360,9 @@ async function run(event) {
     return;
   }
   endWaiting();
-  byId("result").replaceChildren(...previous);
   button.disabled = false;
   showProblems(data);
-  if (data.errors) return;
+  if (data.errors) { byId("result").replaceChildren(...previous); return; }
   // Whether the run has begun is known only to the server.
   const history = { title: "History", href: "/predictions" };
   showError(status ? data : { ...data, error: "Can't reach the server. If your run has begun, it is in the history.", steps: [history] });
