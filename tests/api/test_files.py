@@ -267,7 +267,7 @@ async def test_content_is_served_in_ranges_and_never_shown(gateway: Gateway) -> 
     path = f"/v1/files/{result.id}/content"
     part = await gateway.app.client.get(path, headers={**gateway.headers, "Range": "bytes=1-6"})
     assert (part.status_code, part.content) == (206, b"script")
-    assert part.headers["content-disposition"] == "attachment"
+    assert part.headers["content-disposition"] == "attachment; filename*=UTF-8''a.html"
     assert part.headers["content-type"] == "application/octet-stream"
     assert part.headers["cache-control"].startswith("private")
     assert (await gateway.app.client.get(path, headers=bearer(gateway.app.other))).status_code == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -55,4 +56,6 @@ async def content(request: Request, services: WebServices, file: AccountFile) ->
     served = ServedFile(
         services.blobs, file.blob, file.size, "application/octet-stream", tag, "private, no-cache"
     )
-    return await served_files.serve(request, served)
+    response = await served_files.serve(request, served)
+    response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file.filename)}"
+    return response
