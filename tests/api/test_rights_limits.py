@@ -137,7 +137,7 @@ async def test_stale_sign_in_is_repeated_and_returns_to_its_page(
     assert answer.status_code == 303
     assert answer.headers["location"] == "/signin?again=1&next=%2Faccount"
     page = await app.client.get(answer.headers["location"])
-    assert "Nothing was changed. Sign in to" in page.text
+    assert "Nothing was changed. Ask the operator" in page.text
     assert 'name="next" value="/account"' in page.text
     script = await app.client.post("/account/passkeys/ask", json={}, headers={"X-CSRF-Token": csrf})
     assert (script.status_code, script.json()["code"]) == (403, "sign_in_again")
