@@ -110,7 +110,7 @@ def test_cluster_runs_finish_and_a_dead_node_loses_its_own(
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=220,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     response = json.loads((tmp_path / "told.json").read_text())
