@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
@@ -184,6 +185,7 @@ async def test_silent_refusals_leave_room_for_a_probe(
 async def test_websocket_over_the_limit_is_refused_before_accept(
     capacity: ConnectionCapacity, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)

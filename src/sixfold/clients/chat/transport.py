@@ -24,11 +24,11 @@ class Transport(Protocol):
         """POST `body`; raises `UpstreamFailure`. With `stream`, wait only for the response headers."""
         ...
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
+    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamStream]:
         """GET; raises `UpstreamFailure`."""
         ...
 
-    async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
+    def delete(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, UpstreamStream]:
         """DELETE; raises `UpstreamFailure`."""
         ...
 
