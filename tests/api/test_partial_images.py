@@ -92,3 +92,22 @@ async def test_without_partial_images_no_preview_is_requested(setup: ComfySetup)
     assert [event.type async for event in stream] == ["image_generation.completed"]
     (entry,) = setup.comfy.history.values()
     assert "preview_method" not in entry["prompt"][3]
+
+
+async def test_an_image_with_partial_images_is_paid_after_a_cancelation(setup: ComfySetup) -> None:
+    hold = setup.comfy.hold("KSampler")
+    body = {"model": "ra2", "prompt": "a lake", "size": SIZE, "stream": True, "partial_images": 1}
+    generation = asyncio.create_task(
+        setup.app.client.post("/v1/images/generations", headers=setup.app.bearer, json=body)
+    )
+    async with asyncio.timeout(60):
+        await hold.reached.wait()
+    page = await setup.app.client.get("/api/containers/predictions", headers=setup.app.bearer)
+    (prediction,) = page.json()["predictions"]
+    canceled = await setup.app.client.post(prediction["urls"]["cancel"], headers=setup.app.bearer)
+    assert canceled.json()["status"] == "running"
+    generation.cancel()
+    await asyncio.gather(generation, return_exceptions=True)
+    hold.go.set()
+    await setup.app.until("4.96", "0.00")
+    assert setup.comfy.called("/interrupt") == 0

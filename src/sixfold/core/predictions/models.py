@@ -125,6 +125,12 @@ class Prediction:
         return self.state in TERMINAL
 
     @property
+    def shows_partial_images(self) -> bool:
+        """Whether the caller receives partial images while it runs."""
+        # A client's own input of this name is in `inputs` too.
+        return bool(self.task.inputs.get("partial_images")) and "partial_images" not in self.inputs
+
+    @property
     def words(self) -> PromptWords:
         """The words of the prompt that its engine understood and ignored."""
         return NO_WORDS if self.output is None else self.output.words

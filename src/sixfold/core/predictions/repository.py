@@ -341,11 +341,17 @@ def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Predicti
 
 
 def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
-    """Cancel a queued prediction, or ask the worker of a running one to stop; ignores an ended one."""
+    """Cancel a queued prediction, or ask the worker of a running one to stop.
+
+    Returns a prediction unchanged that has ended, or that runs and shows partial images: these are paid with
+    the complete image.
+    """
     row = yield from _visible(prediction_id, tenant)
     current = PredictionState(row["state"])
     if current in TERMINAL or current is PredictionState.CANCELING:
         return Prediction.from_row(row)
+    if current is PredictionState.RUNNING and (prediction := Prediction.from_row(row)).shows_partial_images:
+        return prediction
     state = follow(current, PredictionEvent.CANCEL)
     if state is PredictionState.CANCELED:
         return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))

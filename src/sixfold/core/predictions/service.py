@@ -29,6 +29,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.repository import PredictionDraft
 from sixfold.core.predictions.requests import AdmissionPolicy, PredictionRequest, PriceQuote
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.predictions.waiters import RunWaiters
 
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
@@ -234,10 +235,10 @@ class PredictionService:
                     current = event.prediction
 
     async def cancel(self, prediction_id: str, tenant: Tenant) -> Prediction:
-        """Cancel a prediction unless it has ended; raises `NotFound`."""
+        """Cancel a prediction unless it has ended or shows partial images; raises `NotFound`."""
         prediction = await self._database.write(predictions.cancel(prediction_id, tenant))
         self._bus.publish(prediction.id, StateChanged(prediction))
-        if not prediction.is_terminal:
+        if prediction.state is PredictionState.CANCELING:
             self.on_cancel(prediction)
         return prediction
 

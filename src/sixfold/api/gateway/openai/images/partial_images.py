@@ -33,8 +33,8 @@ async def respond(
 ) -> Response:
     """Return the events of a job: `partial` renders a partial image, `complete` runs the job.
 
-    Raises the job's error if it fails before a partial image; a later error is an event. A client that
-    disconnects cancels the job.
+    Raises the job's error if it fails before a partial image; a later error is an event. If the client
+    disconnects, a queued job is canceled, and a running one continues and is charged.
     """
     images: asyncio.Queue[bytes] = asyncio.Queue(MAX_PARTIAL_IMAGES)
 
