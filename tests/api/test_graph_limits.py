@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
+from sixfold.core.concurrency import memory_limit
+from sixfold.core.concurrency.memory_limit import MemoryScope
+from sixfold.core.workflows.limits import DocumentMemory
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import node
 from tests.unit.workflows.test_image_metadata import chunk, png
@@ -95,3 +98,19 @@ async def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
             assert refused.status_code == 400
             assert "valid JSON with finite numbers" in refused.json()["error"]["message"]
         assert (await app.client.get("/history", headers=app.bearer)).json() == {}
+
+
+async def test_large_graphs_share_memory_until_their_responses(tmp_path: Path) -> None:
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        memory = app.server.workflows.document_memory = DocumentMemory(2**20, wait_seconds=0.01)
+        for path in BODIES:
+            other = MemoryScope()
+            memory_limit.scope.set(other)
+            await memory.reserve(2**20)
+            status, _, message = await refusal(app, path, flat(3_000))
+            assert (status, message.partition(":")[0]) == (429, "Too many large workflows at once"), path
+            other.close()
+            assert memory.total == 0
+            response = await app.client.post(path, json=BODIES[path](flat(3_000)), headers=app.bearer)
+            assert response.status_code in (200, 201), response.text[:300]
+            assert memory.total == 0

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.concurrency import fair_threads, memory_limit
+from sixfold.core.concurrency.memory_limit import MemoryScope
 from sixfold.core.workflows import slices
-from sixfold.core.workflows.limits import GraphLimits, GraphTooLarge
+from sixfold.core.workflows.limits import DocumentMemory, GraphLimits, GraphTooLarge
+from sixfold.errors import TooManyRequests
 
 MAX_SECONDS = 0.02  # of CPU for one step
 GRAPHS: dict[str, dict[str, Any]] = {
@@ -38,3 +41,23 @@ def test_a_value_too_many_is_refused_wherever_it_stands() -> None:
     for inputs in ({"a": [1] * 10}, {"a": [[[1]]] * 4}, {f"a{at}": 1 for at in range(11)}):
         with pytest.raises(GraphTooLarge, match="10 values"):
             slices.complete(limits.checking({"1": {"inputs": inputs}}))
+
+
+async def test_large_documents_wait_for_those_of_others() -> None:
+    memory = DocumentMemory(max_bytes=30 * 2**20, wait_seconds=0.01)
+    first, second = MemoryScope(), MemoryScope()
+    memory_limit.scope.set(first)
+    fair_threads.owner.set("ada")
+    await memory.reserve(60_000)
+    assert memory.total == 0
+    await memory.reserve(2**20)
+    assert memory.total == 24 * 2**20
+    memory_limit.scope.set(second)
+    fair_threads.owner.set("bob")
+    with pytest.raises(TooManyRequests, match="Too many large workflows at once"):
+        await memory.reserve(2**20)
+    first.close()
+    await memory.reserve(32 * 2**20)
+    assert memory.total == 48 * 2**20
+    second.close()
+    assert memory.total == 0

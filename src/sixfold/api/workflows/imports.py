@@ -63,6 +63,7 @@ class WorkflowImportRoutes:
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
+            await self._workshop.document_memory.reserve(len(raw))
             imported = await _read_request(request, raw, self._workshop.limits)
             space = await self._import(principal.account_id, imported)
             await asyncio.sleep(0)
@@ -74,12 +75,13 @@ class WorkflowImportRoutes:
 
     async def import_document(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import the workflow in a file as one of the account's own; raises `BadRequest`."""
+        await self._workshop.document_memory.reserve(len(content))
         return await self._import(account_id, await _read_file(content, name, self._workshop.limits))
 
     async def validate(self, request: Request) -> Response:
         """Return every error of a workflow, and its price."""
         account_id = (await self._enter(request)).account_id
-        body = await bodies.parse(_parse_graph, await request.body())
+        body = await self._parse(request)
         if not isinstance(body.get("workflow"), dict):
             raise errors.InvalidInput.of("workflow", "workflow must be a workflow document")
         converted = await self._workshop.convert(body["workflow"], any_nodes=True)
@@ -101,10 +103,15 @@ class WorkflowImportRoutes:
     async def diff(self, request: Request) -> Response:
         """Return the difference between two workflows."""
         await self._enter(request)
-        body = await bodies.parse(_parse_graph, await request.body())
+        body = await self._parse(request)
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
         difference = await self._workshop.slices.run(diff.comparison(a, b))
         return responses.json(difference.record)
+
+    async def _parse(self, request: Request) -> dict[str, Any]:
+        raw = await request.body()
+        await self._workshop.document_memory.reserve(len(raw))
+        return await bodies.parse(_parse_graph, raw)
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)

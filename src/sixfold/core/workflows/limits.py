@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold import errors
+from sixfold.core.concurrency import fair_threads
+from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.input_limits import json_limits
 from sixfold.core.input_limits.budget import InputBudget, Limit
 from sixfold.core.workflows import slices
@@ -16,12 +18,39 @@ from sixfold.core.workflows.slices import Steps
 # Lists and objects between two steps.
 _WALKED = 1_000
 _TOO_MANY = "A graph may have at most {:,} "
+_MAX_MEMORY = 96 * 2**20
+# A byte of JSON takes up to 24 while its document is decoded, validated and encoded again; the limits of JSON
+# documents bound the sum.
+_DECODED_BYTES, _MAX_DECODED = 24, 48 * 2**20
+_SMALL_BYTES = 64 * 1024
 
 
 class GraphTooLarge(errors.BadRequest):
     """Raised if a graph exceeds a limit."""
 
     code = "graph_too_large"
+
+
+class DocumentMemory:
+    """Limits the memory of the workflow documents that all requests decode at a time."""
+
+    def __init__(self, max_bytes: int = _MAX_MEMORY, wait_seconds: float = 30.0) -> None:
+        message = "Too many large workflows at once: retry when earlier requests have ended"
+        self._limit = MemoryLimit(max_bytes, message, wait_seconds)
+
+    @property
+    def total(self) -> int:
+        """The reserved bytes."""
+        return self._limit.total
+
+    async def reserve(self, size: int) -> None:
+        """Reserve memory for a document of `size` bytes until the request ends.
+
+        Waits for earlier requests; raises `TooManyRequests`.
+        """
+        if size > _SMALL_BYTES:
+            async with self._limit.lease(fair_threads.owner.get()) as lease:
+                await lease.resize(min(size * _DECODED_BYTES, _MAX_DECODED))
 
 
 @dataclass(frozen=True, slots=True)

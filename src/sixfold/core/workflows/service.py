@@ -28,7 +28,7 @@ from sixfold.core.workflows.estimate import Estimate, UnknownCost
 from sixfold.core.workflows.execution.execute import unrunnable
 from sixfold.core.workflows.execution.remote import RemoteGraphRunner, merge_specs
 from sixfold.core.workflows.input_inference import ApiInput
-from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits
+from sixfold.core.workflows.limits import DEFAULT_LIMITS, DocumentMemory, GraphLimits
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import ChildRequest, ValuePacker
 from sixfold.core.workflows.slices import Slices, Steps
@@ -108,6 +108,7 @@ class GraphService:
         self._loaded = False
         self._loading = asyncio.Lock()
         self.slices = Slices()
+        self.document_memory = DocumentMemory()
         self.hub = WebSocketHub()
 
     @property

@@ -74,6 +74,7 @@ class ComfyRoutes:
         raw = await request.body()
 
         async def work(idempotency_id: str | None) -> Response:
+            await self._services.workflows.document_memory.reserve(len(raw))
             body = await bodies.parse(_parse_prompt, raw)
             error, response = await self._runs.take(
                 principal, body, requests.request_id(request), idempotency_id
