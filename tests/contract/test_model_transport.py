@@ -13,7 +13,7 @@ import pytest
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.chat.transports.asyncio_http import AsyncioTransport
 from sixfold.clients.chat.transports.pyreqwest import PyreqwestTransport
-from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.core.gateway.ports import UpstreamFailure, read_all
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 _QUIET = 0.2
@@ -87,7 +87,7 @@ async def test_a_body_goes_as_it_is_and_its_answer_comes_whole(transport: Transp
     async with listening(_says(WHOLE)) as server:
         for number in range(3):
             stream = await transport.post(server.url, {"X-Own": "1"}, b"{%d}" % number, stream=False)
-            assert (stream.status, await stream.read_all()) == (200, b'{"a": "b"')
+            assert (stream.status, await read_all(stream)) == (200, b'{"a": "b"')
             await stream.aclose()
         assert server.bodies == [b"{0}", b"{1}", b"{2}"]
         head = server.heads[0].lower()
@@ -132,7 +132,7 @@ async def test_a_refusal_is_an_answer_with_its_status(transport: Transport) -> N
     raw = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nbusy"
     async with listening(_says(raw)) as server:
         stream = await transport.get(server.url, {})
-        assert (stream.status, stream.retry_after, await stream.read_all()) == (429, "7", b"busy")
+        assert (stream.status, stream.retry_after, await read_all(stream)) == (429, "7", b"busy")
         await stream.aclose()
 
 
@@ -140,7 +140,7 @@ async def test_no_redirect_is_followed(transport: Transport) -> None:
     raw = b"HTTP/1.1 302 Found\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n"
     async with listening(_says(raw)) as server:
         stream = await transport.get(server.url, {})
-        assert (stream.status, await stream.read_all(), len(server.heads)) == (302, b"", 1)
+        assert (stream.status, await read_all(stream), len(server.heads)) == (302, b"", 1)
         await stream.aclose()
 
 
@@ -161,7 +161,7 @@ async def test_an_answer_that_breaks_off_is_broken(transport: Transport, *, stre
 async def _ask(transport: Transport, url: str, *, stream: bool) -> bytes:
     opened = await transport.post(url, {}, b"{}", stream=stream)
     try:
-        return await opened.read_all()
+        return await read_all(opened)
     finally:
         await opened.aclose()
 

@@ -326,9 +326,6 @@ class _TracedResponse:
             self._first = False
         return block
 
-    async def read_all(self) -> bytes:
-        return await self._response.read_all()
-
     async def aclose(self) -> None:
         """Release the connection and end the span."""
         await self._response.aclose()

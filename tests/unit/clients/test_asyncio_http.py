@@ -13,7 +13,7 @@ import pytest
 
 from sixfold.clients.chat.transports import asyncio_http
 from sixfold.clients.chat.transports.asyncio_http import AsyncioTransport
-from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.core.gateway.ports import UpstreamFailure, read_all
 
 Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n%03d"
@@ -52,7 +52,7 @@ async def client() -> AsyncIterator[AsyncioTransport]:
 async def _ask(client: AsyncioTransport, url: str, body: bytes = b"{}") -> bytes:
     answer = await client.post(url, {}, body, stream=False)
     try:
-        return await answer.read_all()
+        return await read_all(answer)
     finally:
         await answer.aclose()
 

@@ -46,9 +46,6 @@ class WholeBody:
         body, self.body = self.body, b""
         return body
 
-    async def read_all(self) -> bytes:
-        return self.body
-
     async def aclose(self) -> None:
         pass
 

@@ -62,9 +62,6 @@ class Upstream:
             await asyncio.Event().wait()
         return self._blocks.pop(0)
 
-    async def read_all(self) -> bytes:
-        return b"".join(self._blocks)
-
     async def aclose(self) -> None:
         self.closed += 1
 

@@ -17,7 +17,7 @@ import msgspec
 from sixfold.clients.chat import aws_signing
 from sixfold.clients.chat.aws_signing import SigningScope
 from sixfold.clients.chat.transport import Transport
-from sixfold.core.gateway.ports import UpstreamFailure
+from sixfold.core.gateway.ports import UpstreamFailure, read_all
 from sixfold.providers import ProviderSpec
 
 _REGION = re.compile(r"//bedrock(?:-[a-z]+)*\.([a-z]{2,}(?:-[a-z]+)+-\d)\.")
@@ -100,7 +100,7 @@ class VertexCredentials:
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         response = await self._transport.post(account.token_uri, headers, form, stream=False)
         try:
-            answer = await response.read_all()
+            answer = await read_all(response)
         finally:
             await response.aclose()
         try:

@@ -260,7 +260,6 @@ class _CountedStream:
         self.status = response.status
         self.retry_after = response.retry_after
         self.read = response.read
-        self.read_all = response.read_all
 
     async def aclose(self) -> None:
         server, self._server = self._server, None

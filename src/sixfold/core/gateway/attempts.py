@@ -26,13 +26,13 @@ from sixfold.core.gateway.deadlines import Deadlines
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.gateway.ports import (
-    MAX_RESPONSE_BYTES,
     TEXT_COMPLETIONS,
     GatewayRequest,
     UpstreamFailure,
     UpstreamRejection,
     UpstreamStream,
     WireProtocol,
+    read_all,
 )
 from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.requirements.provider_tools import RequestTools
@@ -54,8 +54,6 @@ EVENT_PROTOCOLS = _CHAT_PROTOCOLS | {TEXT_COMPLETIONS}
 _WITHOUT_URLS = frozenset({"converse", "gemini"})
 # The path of the token count, below the path of the protocol.
 COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
-# The part of each response that counts against no limit of memory.
-_FREE_BYTES = 2**20
 # Others are audio or plain text.
 _JSON = re.compile(rb"\s*[{\[]")
 
@@ -345,7 +343,7 @@ class FailoverClient:
     ) -> CallFailure:
         status, retry_after = stream.status, parse_retry_after(stream.retry_after)
         try:
-            body = await stream.read_all()
+            body = await read_all(stream)
             rejection = await PARSER.run_large(len(body), _rejection, wire, body)
         finally:
             await stream.aclose()
@@ -394,7 +392,7 @@ async def read_full_body(
     Raises `TooManyRequests` if `lease` cannot have the memory for a large body.
     """
     try:
-        body = await _read_all(stream, lease)
+        body = await read_all(stream, lease)
         return body, await PARSER.run_large(len(body), _usage, wire, body)
     except errors.InputTooLarge as error:
         raise UpstreamFailure("returned a response with too many values") from error
@@ -402,19 +400,6 @@ async def read_full_body(
         raise UpstreamFailure("returned a response that cannot be parsed") from error
     finally:
         await stream.aclose()
-
-
-async def _read_all(stream: UpstreamStream, lease: MemoryLease | None) -> bytes:
-    blocks: list[bytes] = []
-    size = 0
-    while block := await stream.read():
-        blocks.append(block)
-        size += len(block)
-        if size > MAX_RESPONSE_BYTES:
-            raise UpstreamFailure("returned a response above the size limit")
-        if lease is not None and size > _FREE_BYTES:
-            await lease.resize(size)
-    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
 def _usage(wire: WireProtocol, body: bytes) -> UsageAndLength:

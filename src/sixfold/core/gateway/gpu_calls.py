@@ -30,7 +30,6 @@ class LeasedStream:
         self.status = response.status
         self.retry_after = response.retry_after
         self.read = response.read
-        self.read_all = response.read_all
 
     async def aclose(self) -> None:
         """Close the response and release the GPU."""

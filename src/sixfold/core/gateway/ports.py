@@ -10,6 +10,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.charges import CostBreakdown
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.concurrency.memory_limit import MemoryLease
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.usage import TokenUsage
@@ -109,8 +110,8 @@ class WireProtocol(Protocol):
     def stream_parser(self, chat: ChatRequest) -> StreamParser: ...
 
 
-# The largest complete response of a model server.
-MAX_RESPONSE_BYTES = 64 * 2**20
+# The largest complete response of a model server, and the part that counts against no limit of memory.
+MAX_RESPONSE_BYTES, _FREE_BYTES = 64 * 2**20, 2**20
 
 
 class UpstreamStream(Protocol):
@@ -123,13 +124,26 @@ class UpstreamStream(Protocol):
         """Return the next bytes, empty at the end; raises `UpstreamFailure`."""
         ...
 
-    async def read_all(self) -> bytes:
-        """Return all remaining bytes; raises `UpstreamFailure`."""
-        ...
-
     async def aclose(self) -> None:
         """Release the connection. Idempotent."""
         ...
+
+
+async def read_all(stream: UpstreamStream, lease: MemoryLease | None = None) -> bytes:
+    """Return all remaining bytes; raises `UpstreamFailure` above the limit.
+
+    Raises `TooManyRequests` if `lease` cannot have the memory for a large body.
+    """
+    blocks: list[bytes] = []
+    size = 0
+    while block := await stream.read():
+        blocks.append(block)
+        size += len(block)
+        if size > MAX_RESPONSE_BYTES:
+            raise UpstreamFailure("returned a response above the size limit")
+        if lease is not None and size > _FREE_BYTES:
+            await lease.resize(size)
+    return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
 class Upstream(Protocol):

@@ -22,6 +22,7 @@ from sixfold.core.gateway.ports import (
     UpstreamRejection,
     UpstreamStream,
     WireProtocol,
+    read_all,
 )
 from sixfold.core.gpu.arbiter import GpuAccess
 
@@ -175,7 +176,7 @@ class GgufServer:
 
 async def _read_and_close(response: UpstreamStream) -> bytes:
     try:
-        return await response.read_all()
+        return await read_all(response)
     finally:
         await response.aclose()
 
@@ -201,9 +202,6 @@ class _ServerReply:
         body, self._body = self._body, b""
         return body
 
-    async def read_all(self) -> bytes:
-        return await self.read()
-
     async def aclose(self) -> None:
         """Do nothing: no connection is open."""
 
@@ -217,7 +215,6 @@ class _HeldSlot:
         self.status = response.status
         self.retry_after = response.retry_after
         self.read = response.read
-        self.read_all = response.read_all
 
     async def aclose(self) -> None:
         """Close the connection and release the process; llama.cpp then stops generating."""

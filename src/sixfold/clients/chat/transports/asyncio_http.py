@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from sixfold.clients.chat.transport import HEADERS, USER_AGENT
-from sixfold.core.gateway.ports import MAX_RESPONSE_BYTES, UpstreamFailure
+from sixfold.core.gateway.ports import UpstreamFailure
 
 # Idle connections to one server, and how long they are kept.
 _MAX_IDLE, _IDLE_SECONDS = 256, 60.0
@@ -367,16 +367,6 @@ class HttpReply:
             self.paused = False
             self._connection.pause(reading=True)
         return b"".join(blocks)
-
-    async def read_all(self) -> bytes:
-        blocks: list[bytes] = []
-        size = 0
-        while block := await self.read():
-            blocks.append(block)
-            size += len(block)
-            if size > MAX_RESPONSE_BYTES:
-                raise UpstreamFailure("returned a response above the size limit")
-        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
     async def aclose(self) -> None:
         """Release the connection; it is reused if the response has ended."""

@@ -13,7 +13,7 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from sixfold.clients.chat.transport import HEADERS, USER_AGENT
-from sixfold.core.gateway.ports import MAX_RESPONSE_BYTES, UpstreamFailure
+from sixfold.core.gateway.ports import UpstreamFailure
 
 
 class PyreqwestTransport:
@@ -96,19 +96,6 @@ class PyreqwestStream:
             raise UpstreamFailure("disconnected before the response was complete") from error
         self._complete = True
         return b""
-
-    async def read_all(self) -> bytes:
-        try:
-            buffer = await self._reader.read(MAX_RESPONSE_BYTES + 1)
-        except RequestTimeoutError as error:
-            raise UpstreamFailure("stopped responding") from error
-        except PyreqwestError as error:
-            raise UpstreamFailure("disconnected before the response was complete") from error
-        body = bytes(buffer or b"")
-        if len(body) > MAX_RESPONSE_BYTES:
-            raise UpstreamFailure("returned a response above the size limit")
-        self._complete = True
-        return body
 
     async def aclose(self) -> None:
         """Release the connection; it is reused if the response was read to its end."""
