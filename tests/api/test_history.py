@@ -136,7 +136,7 @@ async def test_a_deleted_run_is_gone_and_its_charge_stays(dots: AppFixture) -> N
     assert await app.faults() == ()
     ledger = (await app.client.get("/api/account/ledger", headers=app.bearer)).text
     assert one["id"] in ledger
-    assert "prediction.delete" in (await app.client.get("/account/security")).text
+    assert "Deleted runs" in (await app.client.get("/account/security")).text
 
 
 async def test_only_ones_own_whole_ended_runs_can_be_deleted(dots: AppFixture) -> None:

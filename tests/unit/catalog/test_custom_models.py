@@ -105,7 +105,7 @@ async def test_a_document_that_is_too_long_is_not_stored(line: PipelineFixture, 
 async def test_a_page_ends_by_its_number_or_by_its_bytes(line: PipelineFixture) -> None:
     own = line.service.custom_models
     for number in range(5):
-        output = document(description="x" * (3 * 2**20 if number < 3 else 1))
+        output = document(description="x" * (3 * 2**19 if number < 3 else 1))
         output["models"] = {f"mine-{number}": output["models"]["mine"]}
         await own.put(line.payer.id, "model", f"mine-{number}", output)
     pages: list[list[str]] = []
@@ -125,7 +125,7 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: PipelineFixture)
     for number in range(100):
         output = document()
         row = output["models"].pop("mine")
-        fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_500)}}
+        fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_000)}}
         output["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
         await line.service.custom_models.put(line.payer.id, "model", f"mine-{number:02}", output)
     own = CustomModels(line.database, line.service.catalog)

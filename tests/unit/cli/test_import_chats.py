@@ -174,7 +174,7 @@ def test_hostile_files_are_refused(owner: Commands, tmp_path: Path, monkeypatch:
     cut = tmp_path / "cut.zip"
     cut.write_bytes(Path(empty).read_bytes()[:-10])
     for file, words in (
-        (bomb, "more than"),
+        (bomb, "at most 1 MiB"),
         (deep, "not a JSON array"),
         (empty, "no conversations.json"),
         (str(cut), ""),

@@ -74,6 +74,8 @@ SELECT * FROM (
     FROM prediction
     WHERE account_id = :account_id AND id < :before AND parent_id IS NULL
       AND face IN ('openai', 'service', 'training', 'videos')
+      -- A prediction of these engines makes a call that is in the log already.
+      AND engine NOT IN ('relay', 'relay-vision')
       AND (:model = '' OR model = :model)
       AND (:key_id = '' OR key_id = :key_id OR credential_id = :key_id)) AS run
 WHERE (:state = '' OR state = :state)
