@@ -13,12 +13,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class InvalidDatabase(Exception):
-    """The database cannot be read, or is not one of this program; the message is one sentence."""
+    """The database cannot be read, or is not a Sixfold database; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHealth:
-    """Schema version of a database, and the faults of its pages and references."""
+    """The schema version of a database, and the errors found in its pages and references."""
 
     schema: int
     faults: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class DatabaseAdmin(Protocol):
 
     @property
     def place(self) -> str:
-        """Location of the database to show to the operator, without a password."""
+        """The location of the database, without a password, for display to the operator."""
         ...
 
     def schema(self) -> int | None:
@@ -39,15 +39,15 @@ class DatabaseAdmin(Protocol):
         ...
 
     def bytes_used(self) -> int:
-        """Return the bytes of all tables and indexes, with the write-ahead log of a file."""
+        """Return the size in bytes of all tables and indexes, including the write-ahead log of a file."""
         ...
 
     def row_count(self, table: str) -> int:
-        """Return the number of rows of a table, which may be an estimate; 0 if there is no such table."""
+        """Return the number of rows of a table, possibly estimated; 0 if the table does not exist."""
         ...
 
     def migrate(self, target: int) -> tuple[int, int]:
-        """Upgrade or downgrade to a schema version; returns (before, after)."""
+        """Upgrade or downgrade to a schema version; return the versions before and after."""
         ...
 
     def health(self) -> DatabaseHealth:
@@ -56,7 +56,10 @@ class DatabaseAdmin(Protocol):
 
 
 class LoadReport(TableWriter, Protocol):
-    """A database being loaded from a backup; other sessions see it when the loader exits without an error."""
+    """A database that is being loaded from a backup.
+
+    Other sessions see the rows when the loader exits without an error.
+    """
 
     def stored(self, row: Row) -> Row: ...
 
@@ -65,11 +68,11 @@ class LoadReport(TableWriter, Protocol):
         ...
 
     def upgrade(self) -> tuple[int, int]:
-        """Upgrade to the newest schema; returns (before, after)."""
+        """Upgrade to the newest schema; return the versions before and after."""
         ...
 
     def read(self, transaction: Transaction[T_co]) -> T_co:
-        """Run a read-only transaction; to be called after `upgrade`."""
+        """Run a read-only transaction; call this after `upgrade`."""
         ...
 
 

@@ -39,7 +39,7 @@ _PIECE = 1 << 20
 
 
 class ArchiveDamaged(Exception):
-    """The file is not a complete backup; the message says why."""
+    """The file is not a complete backup; the message states the reason."""
 
 
 class ArchiveTable(msgspec.Struct, frozen=True):
@@ -63,7 +63,10 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
 
 
 class BlobLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Entry of one file; `missing` if the database named it and the store did not have it."""
+    """The entry of one file.
+
+    `missing` is set if the database refers to the file but the store does not contain it.
+    """
 
     name: str
     bytes: int = 0
@@ -72,24 +75,24 @@ class BlobLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def without_nul(row: Row) -> Row:
-    """Return a row with U+FFFD in place of NUL, which PostgreSQL does not store in text."""
+    """Return a row with U+FFFD in place of NUL, which PostgreSQL cannot store in text."""
     return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
 
 
 class TableReader(Protocol):
-    """Reader of one snapshot of a database."""
+    """A reader of one snapshot of a database."""
 
     @property
     def schema(self) -> int:
-        """Schema version."""
+        """The schema version."""
         ...
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
-        """Return names and columns; a table comes after those that it refers to."""
+        """Return the names and columns of all tables; each table comes after those that it refers to."""
         ...
 
     def rows(self, table: str) -> Iterator[Row]:
-        """Yield all rows in the order of the primary key, texts compared by code point."""
+        """Yield all rows in the order of the primary key; strings are compared by code point."""
         ...
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
@@ -101,10 +104,10 @@ class TableReader(Protocol):
 
 
 class TableWriter(Protocol):
-    """Writer of a backup's rows into an empty database."""
+    """A writer of a backup's rows into an empty database."""
 
     def begin(self, schema: int) -> Mapping[str, tuple[str, ...]]:
-        """Create the schema of this version without rows; returns its tables and their columns."""
+        """Create the schema of this version without rows; return its tables and their columns."""
         ...
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
@@ -114,7 +117,7 @@ class TableWriter(Protocol):
     def commit(self) -> None: ...
 
 
-# -- rows as text ----------------------------------------------------------------------------------
+# -- encoding of rows ------------------------------------------------------------------------------
 
 
 def encode_row(row: Row) -> bytes:
@@ -131,7 +134,7 @@ def _plain(value: Value) -> Any:
 
 
 def decode_row(line: bytes, columns: int) -> list[Value]:
-    """Return the row of a line; raises `ArchiveDamaged`."""
+    """Parse a line into a row; raises `ArchiveDamaged`."""
     try:
         values = msgspec.json.decode(line, type=list[Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -175,7 +178,7 @@ def blob_line(line: BlobLine) -> bytes:
 
 
 def forget_members(tar: tarfile.TarFile) -> None:
-    """Clear the list of members that a tar file keeps, which would grow with each file."""
+    """Clear the tar file's list of members, which would otherwise grow with each file."""
     cast("Any", tar).members.clear()
 
 
@@ -198,14 +201,14 @@ class ArchivedFile:
 
     @property
     def blake3(self) -> str:
-        """Hash of the bytes read so far: of the whole file after `pieces`."""
+        """The hash of the bytes read so far; after `pieces`, the hash of the whole file."""
         return self._file.digest.hexdigest()
 
 
 class Archive:
     """A backup read from start to end: `tables`, then `files`, then `missing`.
 
-    Names in it are never used as paths. All methods raise `ArchiveDamaged` for an incomplete file.
+    Names in the archive are never used as paths. All methods raise `ArchiveDamaged` for an incomplete file.
     """
 
     def __init__(self, tar: tarfile.TarFile) -> None:
@@ -219,7 +222,7 @@ class Archive:
         self.missing: list[str] = []
 
     def tables(self) -> Iterator[tuple[ArchiveTable, Iterator[list[Value]]]]:
-        """Yield each table with its rows, which must be read to the end."""
+        """Yield each table with its rows, which the caller must read to the end."""
         for table in self.manifest.tables:
             info = self._next()
             if info is None or info.name != f"tables/{table.name}.jsonl" or info.size != table.bytes:
@@ -236,7 +239,7 @@ class Archive:
             raise ArchiveDamaged(f"the rows of {table.name} do not match the hash in the manifest")
 
     def files(self) -> Iterator[ArchivedFile]:
-        """Yield each file, which must be read to the end; `missing` is set afterwards."""
+        """Yield each file, which the caller must read to the end; `missing` is set afterwards."""
         while True:
             info = self._next()
             if info is None:
@@ -288,7 +291,7 @@ class Archive:
 
 
 class _Member:
-    """Content of a member; a truncated file raises `ArchiveDamaged`."""
+    """The content of a member; a truncated file raises `ArchiveDamaged`."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

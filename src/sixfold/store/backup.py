@@ -1,4 +1,4 @@
-"""Writing a backup: one snapshot of every table, then the files that it names."""
+"""Writing a backup: one snapshot of all tables, then the files that the rows refer to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BackupBusy(Exception):
 
 @dataclass(slots=True)
 class BackupReport:
-    """Contents of a backup; `missing` lists files that the store did not have."""
+    """The contents of a backup; `missing` lists the files that the store does not contain."""
 
     schema: int = 0
     tables: dict[str, int] = field(default_factory=dict[str, int])
@@ -48,7 +48,7 @@ class BackupReport:
 
 @dataclass(frozen=True, slots=True)
 class _Spool:
-    """Rows and blob keys of the snapshot, in unnamed temporary files."""
+    """The rows and blob keys of the snapshot, in unnamed temporary files."""
 
     manifest: ArchiveManifest
     tables: tuple[IO[bytes], ...]
@@ -56,7 +56,7 @@ class _Spool:
 
 
 def copy_beside(path: Path) -> Path:
-    """Return the file beside a backup to which the rows of a SQLite database are copied first."""
+    """Return the path, in the folder of the backup, of the temporary copy of a SQLite database."""
     return path.with_name(f"{path.name}.db")
 
 
@@ -102,7 +102,7 @@ async def write(
 
 @contextlib.contextmanager
 def _exclusive(path: Path) -> Generator[IO[bytes]]:
-    """Open the temporary file under a lock; it is deleted on errors."""
+    """Open and lock the temporary file; it is deleted if an error occurs."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w+b") as file:
         try:
@@ -158,7 +158,7 @@ def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Destination of copied files: tar, list of files, temporary folder, totals."""
+    """The destination of copied files: tar file, list of files, temporary folder and totals."""
 
     tar: tarfile.TarFile
     lines: IO[bytes]
@@ -182,7 +182,7 @@ async def _copy_all(files: _Files, uploads: BlobStore) -> None:
 
 
 async def _copy(files: _Files, store: BlobStore, folder: str, key: str) -> bool:
-    """Copy one complete version of a file; returns False if there is none."""
+    """Copy one complete version of a file; return False if the file does not exist."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=str(files.folder)) as spooled:
         file = cast("IO[bytes]", spooled)
         try:

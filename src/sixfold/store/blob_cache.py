@@ -1,7 +1,8 @@
 """Local cache of remote blobs, limited in bytes; the least recently used files are deleted first.
 
-Several processes may share a folder. Files are not synced, so each boot of the machine has a folder of its
-own. A file that was lent recently stays even above the limit, because a worker may be about to open it.
+Several processes may share a folder. Files are not synced, so each boot of the machine uses a separate
+folder. A file that was lent recently is not deleted even above the limit, because a worker may be about to
+open it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _MAX_LENT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """Maximum bytes of the cache, and how long a file that was lent is kept."""
+    """The maximum size of the cache in bytes, and the seconds for which a lent file is not deleted."""
 
     bytes: int
     lent_seconds: float
 
 
 class BlobCache:
-    """A folder of files by name (plain letters and digits); its methods block and raise `OSError`."""
+    """A folder of files whose names are letters and digits; its methods block and raise `OSError`."""
 
     def __init__(self, folder: Path, bounds: CacheLimits) -> None:
         self._folder = folder.absolute()
@@ -45,11 +46,11 @@ class BlobCache:
         self._prepared = False
 
     def takes(self, size: int) -> bool:
-        """Return whether a file of this size may be cached when it is written."""
+        """Return whether a file of this size is cached when it is written."""
         return size <= self._bounds.bytes // 4
 
     def find(self, name: str) -> Path | None:
-        """Return the path of a cached file, to be opened at once, or None."""
+        """Return the path of a cached file, to be opened at once, or None if it is not cached."""
         path = self._root / name
         try:
             os.utime(path)
@@ -58,7 +59,7 @@ class BlobCache:
         return path
 
     def lend(self, name: str) -> Path | None:
-        """Return the path of a cached file, which is kept for `lent_seconds`, or None."""
+        """Return the path of a file that stays cached for `lent_seconds`, or None if it is not cached."""
         self._remember(name)
         return self.find(name)
 
@@ -71,7 +72,7 @@ class BlobCache:
             self._lent[name] = now
 
     def new(self) -> Path:
-        """Return the path for a new file, to be passed to `keep`."""
+        """Return a path for a new file, to be moved into the cache by `keep`."""
         folder = self._root / _NEW
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._prepared:
@@ -80,7 +81,7 @@ class BlobCache:
         return folder / uuid.uuid4().hex
 
     def keep(self, name: str, file: Path) -> Path:
-        """Move a complete file of this filesystem into the cache."""
+        """Move a complete file, which must be on the same filesystem, into the cache."""
         path = self._root / name
         file.chmod(0o600)
         os.utime(file)
@@ -113,7 +114,7 @@ class BlobCache:
                 self._bytes = self._shrink()
 
     def _shrink(self) -> int:
-        """Delete the least recently used files; returns the bytes left."""
+        """Delete the least recently used files; return the total size of the remaining ones."""
         since = time.monotonic() - self._bounds.lent_seconds
         files = sorted(self._files(), key=lambda item: item[1].st_mtime_ns)
         remaining = sum(status.st_size for _, status in files)

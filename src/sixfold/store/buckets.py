@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 Bucket = S3Store | GCSStore | AzureStore
-MAX_PREFIX_CHARACTERS = 400  # a key has up to 600, and the clouds take 1,024 for both
+MAX_PREFIX_CHARACTERS = 400  # with the key's 600 characters at most the providers' limit of 1,024
 _RETRIES = 5
-_LONGEST_SECONDS = 3600  # of a whole response; one without progress ends after `seconds`
+_LONGEST_SECONDS = 3600  # of a whole response; a response without progress ends after `seconds`
 # Not every S3-compatible store supports bulk deletes.
 _OWN = {"s3": {"disable_bulk_delete": "true"}}
 _STORES: Mapping[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
@@ -46,7 +46,7 @@ _CREDENTIALS = re.compile(r"Error getting credentials|metadata|InvalidAccessKeyI
 
 
 class InvalidUrl(ValueError):
-    """The text is not a usable URL of a bucket; the message says what is expected."""
+    """The URL does not name a usable bucket; the message states what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def open_bucket(url: str, access: BucketAccess) -> Bucket:
 
 
 def _patience(seconds: float) -> dict[str, str]:
-    """Return timeouts as options; as client options they would hide `AWS_ALLOW_HTTP` from obstore."""
+    """Return the timeouts as options; as client options, they would hide `AWS_ALLOW_HTTP` from obstore."""
     return {
         "connect_timeout": f"{min(5, seconds) * 1000:.0f}ms",
         "read_timeout": f"{seconds * 1000:.0f}ms",
@@ -109,7 +109,7 @@ def _check_prefix(prefix: str) -> None:
 
 
 def _shown(url: str) -> str:
-    """Return the URL without user name, password and query."""
+    """Return the URL without its user name, password and query."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{re.split(r'[?#]', rest.rpartition('@')[2])[0][:200]}" if rest else repr(url[:80])
 
@@ -127,10 +127,10 @@ class UnconditionalStore(Exception):
 
 @contextlib.contextmanager
 def understood(key: str = "", *, creating: bool = False) -> Generator[None]:
-    """Translate errors of a store to `KeyError` (no such object) and `StoreFailed`.
+    """Translate the errors of a store into `KeyError` (for a missing object) and `StoreFailed`.
 
-    Without a `key` a missing object is a `StoreFailed` as well. With `creating`, `AlreadyExistsError` passes
-    unchanged, and `UnconditionalStore` is raised.
+    Without a `key` a missing object is a `StoreFailed` as well. With `creating`, `AlreadyExistsError` is
+    raised unchanged, and `UnconditionalStore` is raised.
     """
     try:
         yield

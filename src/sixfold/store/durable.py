@@ -1,4 +1,4 @@
-"""Durable renames: the name of a file is stored in its folder, which needs an fsync of its own."""
+"""Durable renames: the folder that contains a file's name needs a separate fsync."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to the disk, so that files created, renamed or removed in it stay so."""
+    """Flush a folder to disk, so that created, renamed and removed files survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Opening the database of a URL: a SQLite file or PostgreSQL."""
+"""Opening of databases by URL: a SQLite file or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def open_database(
 ) -> Database:
     """Open the database at `url`, or in `file`, and upgrade it to the newest schema.
 
-    PostgreSQL is connected at its first use. Raises `InvalidSetting` without the extra `postgres`. `channel`
-    connects the processes that share a file.
+    A PostgreSQL connection is opened at first use. Raises `InvalidSetting` if the extra `postgres` is not
+    installed. `channel` connects the processes that share a file.
     """
     if is_postgres(url):
         return _postgres("database").PostgresDatabase(url, clock=clock)
@@ -38,7 +38,7 @@ def open_database(
 
 
 def open_snapshot(url: str, file: Path, copy: Path | None = None) -> AbstractContextManager[TableReader]:
-    """Open a snapshot of all tables; that of a file is copied to `copy` first, if there is one."""
+    """Open a snapshot of all tables; a SQLite file is first copied to `copy` if that is set."""
     if is_postgres(url):
         snapshot: AbstractContextManager[TableReader] = _postgres("admin").PostgresSnapshot(url)
         return snapshot
@@ -46,12 +46,12 @@ def open_snapshot(url: str, file: Path, copy: Path | None = None) -> AbstractCon
 
 
 def open_loader(url: str, file: Path) -> Loader:
-    """Open a new database to load a backup into."""
+    """Open a new database into which a backup is loaded."""
     return _postgres("admin").PostgresLoader(url) if is_postgres(url) else SqliteLoader(file)
 
 
 def open_keeper(url: str, file: Path) -> DatabaseAdmin:
-    """Open the administration of a database; no server needs to run."""
+    """Return the administration of a database, which does not require a running server."""
     return _postgres("admin").PostgresAdmin(url) if is_postgres(url) else SqliteAdmin(file)
 
 

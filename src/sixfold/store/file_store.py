@@ -1,7 +1,7 @@
 """Blob store in a folder: each object is a file whose path is its key.
 
 The segments of a key are opened one by one, each relative to the one before, and symbolic links are refused,
-so that no path leads out of the folder. New files are written in `~new`, which is not a valid key, synced and
+so a path cannot lead out of the folder. New files are written in `~new`, which is not a valid key, synced and
 renamed.
 
 An object and a folder cannot share a name: with `a/b` stored, `a` is refused with an `OSError`.
@@ -29,7 +29,7 @@ from sixfold.core.media.ports import ObjectInfo
 MAX_KEY_CHARACTERS = 1024
 MAX_SEGMENT_CHARACTERS = 255
 PIECE_BYTES = 256 << 10
-STALE_SECONDS = 24 * 3600  # age of temporary files that a killed server has left
+STALE_SECONDS = 24 * 3600  # age at which temporary files of a killed server are deleted
 _THREADS = 16
 _MAX_KNOWN_FOLDERS = 10_000
 _NEW = "~new"
@@ -44,11 +44,11 @@ T = TypeVar("T")
 
 
 class InvalidBlobKey(ValueError):
-    """The text is not a valid object key."""
+    """The string is not a valid object key."""
 
 
 def segments(key: str) -> tuple[str, ...]:
-    """Return the segments of a key; raises `InvalidBlobKey`."""
+    """Split a key into its segments; raises `InvalidBlobKey`."""
     parts = tuple(key.split("/"))
     if len(key) > MAX_KEY_CHARACTERS or not all(map(is_segment, parts)):
         raise InvalidBlobKey(f"{key[:80]!r} is not a valid object key")
@@ -56,13 +56,13 @@ def segments(key: str) -> tuple[str, ...]:
 
 
 def is_segment(text: str) -> bool:
-    """Return whether a text is a valid segment of a key."""
+    """Return whether a string is a valid segment of a key."""
     fits = 0 < len(text) <= MAX_SEGMENT_CHARACTERS and text not in {".", ".."}
     return fits and _SEGMENT.fullmatch(text) is not None
 
 
 class FileStore:
-    """A `BlobStore` in a folder of this machine; several processes may share it."""
+    """A `BlobStore` in a local folder, which several processes may share."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -74,17 +74,17 @@ class FileStore:
     # -- the port ----------------------------------------------------------------------------------
 
     async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
-        """Store `data` under `key`, replacing earlier data."""
+        """Store `data` under `key`, replacing any earlier data."""
         parts = segments(key)
         return await self._threaded(self._put, parts, data)
 
     async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
-        """Store the file at `path` under `key`: moved when it is on the same filesystem, else copied."""
+        """Move the file at `path` to `key`, or copy it if it is on another filesystem."""
         parts = segments(key)
         return await self._threaded(self._put_file, parts, path)
 
     async def stat(self, key: str) -> ObjectInfo | None:
-        """Return size and time of an object, or None."""
+        """Return the size and time of an object, or None if it does not exist."""
         parts = segments(key)
         return await self._threaded(self._stat, parts)
 
@@ -93,7 +93,7 @@ class FileStore:
         return await self._threaded(self._get, parts)
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Yield the object from `start` in chunks of 256 KiB; raises `KeyError` at the first."""
+        """Yield the object from `start` in chunks of 256 KiB; raises `KeyError` before the first."""
         if start < 0 or (length is not None and length < 0):
             raise ValueError(f"start and length must not be negative (got {start} and {length})")
         parts = segments(key)
@@ -112,19 +112,19 @@ class FileStore:
             os.close(descriptor)
 
     async def local_path(self, key: str) -> Path:
-        """Return the path of the object's file, for reading only; raises `KeyError`."""
+        """Return the path of the object's file, which callers may only read; raises `KeyError`."""
         parts = segments(key)
         if await self._threaded(self._stat, parts) is None:
             raise KeyError(key)
         return self._root.joinpath(*parts)
 
     async def delete(self, key: str) -> bool:
-        """Delete the object; returns False if there was none."""
+        """Delete the object; return False if it did not exist."""
         parts = segments(key)
         return await self._threaded(self._delete, parts)
 
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Yield the objects whose keys start with `prefix`, in the order of keys."""
+        """Yield the objects whose keys start with `prefix`, ordered by key."""
         *within, start = prefix.split("/")
         if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
             raise InvalidBlobKey(f"{prefix[:80]!r} is not a valid prefix of object keys")
@@ -139,7 +139,7 @@ class FileStore:
                 pending.append(await self._threaded(self._scan, entry, ""))
 
     async def link(self, key: str) -> str | None:
-        """Return None: files have no URL of their own."""
+        """Return None, because local files do not have a URL."""
         segments(key)
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class FileStore:
         return _info(parts, status) if stat.S_ISREG(status.st_mode) else None
 
     def _scan(self, parts: tuple[str, ...], start: str) -> Iterator[ObjectInfo | tuple[str, ...]]:
-        """Return objects and folders of one folder in the order of keys; a folder sorts as `name/`."""
+        """Yield the objects and folders of one folder, ordered by key; a folder sorts as `name/`."""
         listed: list[tuple[str, ObjectInfo | tuple[str, ...]]] = []
         try:
             with self._folder(parts) as folder, os.scandir(folder) as entries:
@@ -252,11 +252,11 @@ class FileStore:
         return _info(parts, existing)
 
     def _bring(self, path: Path, name: str, new: int) -> bool:
-        """Move (True) or copy (False) the file into the folder of new files."""
+        """Move the file into the folder of new files, or copy it; return whether it was moved."""
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "only a regular file can be stored", str(path))
-        # A file with another name could still be written to by others.
+        # Another process could still write to a file that has other names.
         if status.st_nlink == 1:
             try:
                 os.rename(path, name, dst_dir_fd=new)
@@ -322,7 +322,7 @@ class FileStore:
 
     @contextlib.contextmanager
     def _ensured_folder(self, parts: tuple[str, ...]) -> Generator[int]:
-        """Open a folder, which is created and synced if it is missing."""
+        """Open a folder, creating and syncing it if it is missing."""
         with contextlib.ExitStack() as stack:
             try:
                 if not self._is_known(parts):
@@ -338,7 +338,7 @@ class FileStore:
             with self._folder(parts[:depth]) as above:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(parts[depth], 0o700, dir_fd=above)
-                self._sync(above)  # another process may have created it without a sync yet
+                self._sync(above)  # another process may have created it without syncing it yet
         with self._lock:
             if len(self._known) >= _MAX_KNOWN_FOLDERS:
                 self._known.clear()
@@ -364,7 +364,7 @@ def _info(parts: tuple[str, ...], status: os.stat_result) -> ObjectInfo:
 def _seen(
     entry: os.DirEntry[str], parts: tuple[str, ...]
 ) -> Iterator[tuple[str, ObjectInfo | tuple[str, ...]]]:
-    """An entry by its name in a listing: nothing where it is neither a folder nor a file, or has gone."""
+    """Yield an entry with its name in a listing, if it still exists and is a folder or file."""
     if entry.is_dir(follow_symlinks=False):
         yield f"{entry.name}/", parts
     elif entry.is_file(follow_symlinks=False):

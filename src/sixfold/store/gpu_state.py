@@ -1,7 +1,7 @@
-"""The state of a GPU in a file that the processes of one data folder share.
+"""A file with the state of a GPU, shared by the processes of one data folder.
 
-The file is replaced under a lock, so that a reader needs none. Each process holds a lock on a file of its
-own, which the kernel releases when the process ends, however it ends.
+The file is replaced under a lock, so readers do not need the lock. Each process also locks a separate file;
+the kernel releases that lock when the process ends for any reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_BYTES = 4 * 2**20
 
 
 class GpuStateFile:
-    """The state of the GPU group `name` in `folder`, as this process `owner` sees and changes it."""
+    """The state file of the GPU group `name` in `folder`, for the process `owner`."""
 
     def __init__(self, folder: Path, name: str, owner: str) -> None:
         self.owner = owner
@@ -68,7 +68,7 @@ class GpuStateFile:
         except OSError:
             return False
         try:
-            # Shared, so that two processes that look at once do not take each other for the owner.
+            # Shared, so that two processes that check at once do not mistake each other for the owner.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

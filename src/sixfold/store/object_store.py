@@ -1,8 +1,8 @@
-"""Blobs in a bucket of S3, Google Cloud Storage or Azure, with a cache of local files before it.
+"""Blobs in a bucket of S3, Google Cloud Storage or Azure, with a local cache of files.
 
-Objects named by their content are written once: a second writer of a key leaves the bytes of the first.
-They are put into the cache when they are stored, and read from it. Keys whose object may be replaced are
-checked at each read, and cached under their version.
+Objects named by their content are written once: a second writer does not replace the bytes of the first. They
+are cached when they are stored, and later read from the cache. Objects that may be replaced are checked at
+each read and cached by version.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _REFRESH_SECONDS = 12 * 3600  # blobs without a name are deleted after 24 hours
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
-    """Use of a store: whether keys are hashes of the content (`by_content`), and the lifetime of links.
+    """Whether keys are hashes of the content (`by_content`), and the lifetimes of links and content.
 
-    Content older than `refresh_seconds` is written again, so that it is not swept before it has a name.
+    Content older than `refresh_seconds` is written again, so that it is not deleted before the database
+    refers to it.
     """
 
     by_content: bool = False
@@ -54,7 +55,10 @@ class RetryOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Location and use of a store; `tables` holds the options of each kind of bucket."""
+    """The URL, timeout in `seconds`, cache and retry options of a store.
+
+    `tables` maps a URL scheme to the bucket options.
+    """
 
     url: str
     tables: Mapping[str, Mapping[str, Any]]
@@ -64,7 +68,7 @@ class StoreOptions:
 
 
 def open_store(place: StoreOptions) -> ObjectStore:
-    """Return the store, without connecting to it; raises `InvalidUrl`."""
+    """Return the store without connecting to it; raises `InvalidUrl`."""
     own_options = place.tables.get(place.url.partition(":")[0], {})
     options = {name: _option(value) for name, value in own_options.items()}
     return ObjectStore(open_bucket(place.url, BucketAccess(options, place.seconds)), place.cache, place.ways)
@@ -75,7 +79,7 @@ def _option(value: Any) -> str:
 
 
 class ObjectStore:
-    """A `BlobStore` in a bucket; any number of servers may share it."""
+    """A `BlobStore` in a bucket, which any number of servers may share."""
 
     def __init__(self, bucket: Bucket, cache: BlobCache, ways: RetryOptions | None = None) -> None:
         self._bucket = bucket
@@ -87,7 +91,7 @@ class ObjectStore:
     # -- writing -----------------------------------------------------------------------------------
 
     async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
-        """Store `data` under `key`, replacing earlier data; raises `StoreFailed`."""
+        """Store `data` under `key`, replacing any earlier data; raises `StoreFailed`."""
         segments(key)
         digest = self._digest(key)
         if digest is None:
@@ -108,7 +112,7 @@ class ObjectStore:
                 await asyncio.to_thread(self._cache.write, digest, data)
 
     async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
-        """Store the file at `path` under `key`; it is moved into the cache, or removed."""
+        """Store the file at `path` under `key`; the file is moved into the cache or removed."""
         segments(key)
         digest = self._digest(key)
         with await asyncio.to_thread(_opened, path) as file:
@@ -120,7 +124,7 @@ class ObjectStore:
         return info
 
     def _put_by(self, path: Path, digest: str | None, size: int) -> None:
-        with contextlib.suppress(OSError):  # on another filesystem it is only deleted
+        with contextlib.suppress(OSError):  # a file on another filesystem is only deleted
             if digest is not None and self._cache.takes(size) and path.stat().st_nlink == 1:
                 cached = self._cache.new()
                 path.rename(cached)
@@ -131,7 +135,7 @@ class ObjectStore:
     async def _send_once(
         self, key: str, body: bytes | IO[bytes], size: int, content_type: str | None
     ) -> ObjectInfo:
-        """Store an object named by its content, unless it exists and is recent enough."""
+        """Store an object whose key is its hash, unless a recent copy exists."""
         # A multipart upload cannot be conditional, and costs more than the check.
         if size > PART_BYTES or not self._creates:
             info = await self._fresh(key, size)
@@ -146,7 +150,7 @@ class ObjectStore:
         return info or await self._send(key, body, size, content_type)
 
     async def _fresh(self, key: str, size: int) -> ObjectInfo | None:
-        """Return the stored object if it is complete and not about to be swept, else None."""
+        """Return the stored object if it is complete and will not be deleted soon, otherwise None."""
         info = await self.stat(key)
         since = time.time_ns() // 1000 - int(self._ways.refresh_seconds * 1_000_000)
         return info if info and info.size == size and info.modified_at > since else None
@@ -170,7 +174,7 @@ class ObjectStore:
         return ObjectInfo(key, size, time.time_ns() // 1000, _tag(result["e_tag"]))
 
     async def delete(self, key: str) -> bool:
-        """Delete the object; returns False if there was none."""
+        """Delete the object; return False if it did not exist."""
         if await self.stat(key) is None:
             return False
         with understood(key), contextlib.suppress(FileNotFoundError):
@@ -183,7 +187,7 @@ class ObjectStore:
     # -- reading -----------------------------------------------------------------------------------
 
     async def stat(self, key: str) -> ObjectInfo | None:
-        """Return size, time and tag of an object, or None."""
+        """Return the size, time and tag of an object, or None if it does not exist."""
         segments(key)
         try:
             with understood(key):
@@ -212,7 +216,7 @@ class ObjectStore:
         return None
 
     async def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Yield the object from `start` in chunks of at most 256 KiB; raises `KeyError` at the first."""
+        """Yield the object from `start` in chunks of at most 256 KiB; raises `KeyError` before the first."""
         if start < 0 or (length is not None and length < 0):
             raise ValueError(f"start and length must not be negative (got {start} and {length})")
         segments(key)
@@ -246,12 +250,15 @@ class ObjectStore:
                 raise
 
     async def _ends_before(self, key: str, start: int) -> bool:
-        """Return whether a range was refused because it begins behind the end; clouds differ in the error."""
+        """Return whether a range was refused because it begins after the end of the object.
+
+        The providers report this with different errors.
+        """
         info = await self.stat(key)
         return info is not None and info.size <= start
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Yield the objects whose keys start with `prefix`, in the order of keys."""
+        """Yield the objects whose keys start with `prefix`, ordered by key."""
         *within, start = prefix.split("/")
         if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
             raise InvalidBlobKey(f"{prefix[:80]!r} is not a valid prefix of object keys")
@@ -278,7 +285,7 @@ class ObjectStore:
     # -- local files -------------------------------------------------------------------------------
 
     async def local_path(self, key: str) -> Path:
-        """Return a local file of the object, kept for the length of a run; raises `KeyError`."""
+        """Return a local copy of the object that stays cached during a run; raises `KeyError`."""
         segments(key)
         digest = self._digest(key)
         name = digest if digest is not None else await self._version(key)
@@ -289,7 +296,7 @@ class ObjectStore:
             download = self._coming.get(name)
             if download is None:
                 break
-            await download.wait()  # another caller fetches it; if that fails, this one does
+            await download.wait()  # another caller downloads it; if that fails, this caller tries
         download = self._coming[name] = asyncio.Event()
         try:
             return await self._fetch(key, name, digest)
@@ -337,7 +344,7 @@ class ObjectStore:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """A regular file, opened without following a link; raises `OSError`."""
+    """Open a regular file without following links; raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Messages between the processes of one server, and which of these processes are alive.
+"""Messages between the processes of one server, and detection of the processes that are alive.
 
 Each process binds a datagram socket in a folder and holds a lock on a file of the same name. The kernel
-releases the lock when the process ends, however it ends.
+releases the lock when the process ends for any reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Handler = Callable[[str, bytes], None]
 
 
 class _Backlog:
-    """The messages for a peer whose queue is full; the oldest are dropped beyond a number and a size."""
+    """The messages for a peer whose queue is full; the oldest are dropped above a number and a size."""
 
     def __init__(self) -> None:
         self.messages: deque[bytes] = deque()
@@ -53,8 +53,8 @@ class _Backlog:
 class ProcessChannel:
     """A process's socket in a folder that it shares with the other processes of its server.
 
-    Use it from one event loop; `is_alive` may be called by any thread. A message is a kind of one byte and a
-    body; it reaches each peer once, or never if the peer's queue stays full.
+    Use it from one event loop; `is_alive` may be called by any thread. A message consists of a kind (one
+    byte) and a body. It reaches each peer once, or never if the peer's queue stays full.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class ProcessChannel:
         self._retry: asyncio.TimerHandle | None = None
 
     def open(self, name: str) -> None:
-        """Join as `name` and receive messages in the running event loop; delete files of ended processes."""
+        """Join as `name`, receive messages in the running event loop, and delete files of ended processes."""
         self.name = name
         self._loop = asyncio.get_running_loop()
         with self._guard():
@@ -104,7 +104,7 @@ class ProcessChannel:
     def peers(self) -> tuple[str, ...]:
         """Return the names of the other processes that are alive."""
         changed_at = os.fstat(self._directory).st_mtime_ns
-        # A second change within the granularity of this time would not be seen.
+        # A second change within this time could have the same modification time.
         if changed_at != self._read_at or time.time_ns() - changed_at < _GRANULARITY_NS:
             try:
                 names = self._names()
@@ -126,7 +126,7 @@ class ProcessChannel:
         except FileNotFoundError:
             return False
         except OSError:
-            # For want of a descriptor, for example: nothing is taken from a process that may be alive.
+            # The lock could not be tested, for example for lack of descriptors: the process may be alive.
             return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -137,7 +137,7 @@ class ProcessChannel:
         return False
 
     def send(self, kind: bytes, body: bytes, to: Iterable[str] | None = None) -> None:
-        """Send a message to some peers (default: all); raises `ValueError` for a body that is too large."""
+        """Send a message to some peers (default: all); raises `ValueError` if the body is too large."""
         if len(body) > MAX_BYTES:
             raise ValueError(f"a message between processes has at most {MAX_BYTES} bytes (got {len(body)})")
         message = kind + self.name.encode() + b"\0" + body
@@ -148,7 +148,7 @@ class ProcessChannel:
                 self._retry_later()
 
     def _deliver(self, peer: str, message: bytes) -> bool:
-        """Send a message; return False if the peer's queue is full. One that has ended gets nothing."""
+        """Send a message; return False if the peer's queue is full. A message to an ended peer is dropped."""
         try:
             self._socket.sendto(message, self._address(peer))
         except BlockingIOError:
@@ -204,7 +204,7 @@ class ProcessChannel:
 
     @contextlib.contextmanager
     def _guard(self) -> Generator[None]:
-        """Hold the lock under which processes come and go, so that none deletes another's new files."""
+        """Hold the lock for joining and leaving, so that one process cannot delete another's new files."""
         descriptor = self._open(_GUARD, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

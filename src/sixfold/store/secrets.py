@@ -1,11 +1,12 @@
-"""Encrypted store of provider keys.
+"""An encrypted store of provider keys.
 
-Each key has a file of its own in `DATA/providers`, readable only by the server's user. It is encrypted by
-ChaCha20-Poly1305 with a key derived by HKDF-SHA256 from `DATA/server.key`, and bound to its name: a copied
-file cannot be decrypted under another name or in another data folder. Backups contain neither.
+Each key is stored in a separate file in `DATA/providers`, readable only by the server's user. The file is
+encrypted with ChaCha20-Poly1305 with a key derived by HKDF-SHA256 from `DATA/server.key`, and bound to its
+name: a copied file cannot be decrypted under another name or in another data folder. Backups contain neither
+these files nor `server.key`.
 
-Servers that share a database have the same `server.key`, so a sealed key of one is valid on the others
-(`adopt`).
+Servers that share a database must use the same `server.key`, so an encrypted key from one is valid on the
+others (`adopt`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _LOG = logging.getLogger("sixfold.secrets")
 
 
 class SecretUnreadable(Exception):
-    """A stored key cannot be decrypted; the message says why."""
+    """A stored key cannot be decrypted; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class StoredSecret:
 
 
 class Secrets:
-    """Provider keys of one data folder, by name."""
+    """The provider keys of one data folder, by name."""
 
     def __init__(self, data_dir: Path, master: bytes) -> None:
         self._folder = data_dir / FOLDER
@@ -60,7 +61,7 @@ class Secrets:
         self._seal, self._marks = ChaCha20Poly1305(derived[:32]), derived[32:]
 
     def put(self, name: str, key: str) -> str:
-        """Store a key, which is on the disk when this returns; return it sealed, for other servers."""
+        """Store a key durably; return it encrypted, for other servers."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + self._seal.encrypt(nonce, key.encode(), name.encode())
         document = {"sealed": _text(sealed), "set_at": _now()}
@@ -68,11 +69,11 @@ class Secrets:
         return json.dumps(document)
 
     def removed(self) -> str:
-        """Return the document that removes a key from other servers."""
+        """Return a document that removes a key on other servers."""
         return json.dumps({"sealed": "", "set_at": _now()})
 
     def adopt(self, name: str, text: str) -> bool:
-        """Apply a key, or its removal, from another server; returns False if the own entry is newer."""
+        """Apply a key, or its removal, from another server; return False if the local entry is newer."""
         if name not in PROVIDER_KEYS:
             return False
         document, saved = json.loads(text), self._read(self._path(name)) or {}
@@ -84,7 +85,7 @@ class Secrets:
         return self.remove(name)
 
     def get(self, name: str) -> str | None:
-        """Return a key or None; raises `SecretUnreadable` if it cannot be decrypted."""
+        """Return a key, or None if it is not stored; raises `SecretUnreadable` if it cannot be decrypted."""
         document = self._read(self._path(name))
         if document is None:
             return None
@@ -97,12 +98,12 @@ class Secrets:
             ) from error
 
     def stored(self, name: str) -> StoredSecret | None:
-        """Return the metadata of a stored key, even of one that cannot be decrypted."""
+        """Return the metadata of a stored key, even an unreadable one, or None if it is not stored."""
         document = self._read(self._path(name))
         return None if document is None else StoredSecret(str(document.get("set_at", "")))
 
     def remove(self, name: str) -> bool:
-        """Delete a key; returns False if there was none."""
+        """Delete a key; return False if it did not exist."""
         try:
             self._path(name).unlink()
         except FileNotFoundError:
@@ -116,7 +117,7 @@ class Secrets:
         self._write(self._checks(name), {"mark": _text(mark), "checked_at": _now()})
 
     def checked_at(self, name: str, key: str) -> str | None:
-        """Return when the provider last accepted this key, or None."""
+        """Return the time at which the provider last accepted this key, or None."""
         document = self._read(self._checks(name)) or {}
         mark = hmac.digest(self._marks, f"{name}\0{key}".encode(), hashlib.sha256)
         same = hmac.compare_digest(_text(mark), str(document.get("mark", "")))
@@ -156,7 +157,7 @@ class Secrets:
 
 
 def provider_key(settings: Settings, name: str) -> str:
-    """Return the operator's key by its setting's name (`fal_key`, …), or an empty string.
+    """Return the operator's key by the name of its setting (`fal_key`, …), or an empty string.
 
     The environment and the configuration file come first, then the key stored by `sixfold provider set`. The
     files are checked at each call, so a running server uses a new key from its next request on.
@@ -191,7 +192,7 @@ def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
 
 
 def is_valid_key(key: str) -> bool:
-    """Return whether a text may be a key: `KEY_FORMAT`."""
+    """Return whether a string has the format of a key (`KEY_FORMAT`)."""
     return MIN_KEY <= len(key) <= MAX_KEY and key.isascii() and key.isprintable() and " " not in key
 
 

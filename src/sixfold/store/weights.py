@@ -1,4 +1,4 @@
-"""Folder of installed weights: `FAMILY/NAME/` with a record; each set is installed atomically."""
+"""The folder of installed weights: `FAMILY/NAME/` with a record; each set is installed atomically."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WeightsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InstalledWeights:
-    """A set of weights with the record written at its installation."""
+    """A set of weights, with the record written when it was installed."""
 
     family: str
     name: str
@@ -41,7 +41,7 @@ class WeightStore:
         self._root = root
 
     def installed(self) -> list[InstalledWeights]:
-        """Return all weights by family and name, without folders whose record is damaged."""
+        """Return all weights ordered by family and name, except folders whose record is damaged."""
         weights: list[InstalledWeights] = []
         for path in sorted(self._root.glob(f"*/*/{RECORD}")):
             if path.parent.name.startswith("."):
@@ -63,14 +63,14 @@ class WeightStore:
         )
 
     def names(self, family: str) -> list[str]:
-        """Return the names of a family's weights, with those of unfinished installations."""
+        """Return the names of a family's weights, including unfinished installations."""
         if not _NAME.fullmatch(family):
             return []
         folders = (path.name for path in (self._root / family).glob("*/"))
         return sorted({name.removeprefix(_UNFINISHED).removeprefix("old-") for name in folders})
 
     def begin(self, family: str, name: str) -> Path:
-        """Return the folder in which to collect files; those of an unfinished installation are kept."""
+        """Return the folder for the files of an installation, including those of an unfinished one."""
         for word in (family, name):
             if not _NAME.fullmatch(word):
                 raise WeightsError(
@@ -81,7 +81,7 @@ class WeightStore:
         return folder
 
     def free_bytes(self) -> int:
-        """Return the free bytes of the disk."""
+        """Return the free disk space in bytes."""
         folder = self._root
         while not folder.exists():
             folder = folder.parent
@@ -92,7 +92,7 @@ class WeightStore:
         _write(self.begin(family, name) / RECORD, json.dumps(record, ensure_ascii=False) + "\n")
 
     def finish(self, family: str, name: str, record: Mapping[str, Any]) -> InstalledWeights:
-        """Install the collected files atomically; replaces an older set of this name."""
+        """Install the collected files atomically, replacing an earlier set of the same name."""
         gathered = self.begin(family, name)
         for stray in gathered.rglob("*.part"):
             stray.unlink()
@@ -108,7 +108,7 @@ class WeightStore:
         return InstalledWeights(family, name, target, record)
 
     def remove(self, family: str, name: str) -> None:
-        """Delete weights and files of an unfinished installation; raises `WeightsError` if there are none."""
+        """Delete weights and the files of an unfinished installation; raises `WeightsError` if none exist."""
         unfinished = self._root / family / f"{_UNFINISHED}{name}"
         target = self._root / family / name
         is_installed = self.get(family, name) is not None

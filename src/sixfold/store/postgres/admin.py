@@ -1,6 +1,6 @@
 """Backup, loading and administration of PostgreSQL databases.
 
-These are used from commands that wait for each answer, so each has a loop in a thread of its own.
+Commands use these classes synchronously, so each connection has an event loop in a separate thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REFERENCES = """
 SELECT c.relname AS tab, f.relname AS needs FROM pg_constraint r
 JOIN pg_class c ON c.oid = r.conrelid JOIN pg_class f ON f.oid = r.confrelid
 WHERE r.contype = 'f' AND c.relnamespace = current_schema()::regnamespace"""
-# A table without statistics has -1; then the rows are counted by its size.
+# A table without statistics has the estimate -1; its rows are estimated from its size.
 _ESTIMATE = """
 SELECT CASE WHEN reltuples >= 0 THEN reltuples ELSE pg_relation_size(oid) / 100 END::bigint AS rows
 FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace AND relkind = 'r'"""
@@ -54,7 +54,7 @@ _SEGMENTS = "SELECT blob, NULL FROM archive_segment WHERE blob IS NOT NULL ORDER
 
 
 class _Session:
-    """Blocking use of an asyncpg connection, in an event loop of its own."""
+    """A blocking interface to an asyncpg connection, whose event loop runs in a separate thread."""
 
     def __init__(self, url: str, **settings: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -84,7 +84,7 @@ class _Session:
 
 
 class _Tables:
-    """A `TableReader` of the rows that a session sees."""
+    """A `TableReader` of the rows that are visible to a session."""
 
     def __init__(self, session: _Session) -> None:
         self._session = session
@@ -98,7 +98,7 @@ class _Tables:
         return self._session.run(link.version(self._session.connection))
 
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """Return all tables with their columns, without generated ones."""
+        """Return all tables with their columns, except generated columns."""
         return {name: tuple(columns) for name, columns in self._columns.items()}
 
     def tables(self) -> Sequence[tuple[str, tuple[str, ...]]]:
@@ -124,7 +124,7 @@ class _Tables:
         return self._stream(f'SELECT {names} FROM "{table}" ORDER BY {order}')  # noqa: S608 - our own names
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
-        """Yield each blob key with the time at which its last name expires."""
+        """Yield each blob key with the time, in epoch µs, at which its last name expires."""
         # Schemas before 56 have no archive.
         queries = (_BLOBS, _SEGMENTS) if "archive_segment" in self._columns else (_BLOBS,)
         for query in queries:
@@ -158,7 +158,7 @@ class PostgresSnapshot:
 
 
 class PostgresLoader:
-    """Loads an empty database in one transaction, which ends with the `with` block."""
+    """A loader for an empty database, in one transaction that ends with the `with` block."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -233,22 +233,22 @@ class PostgresAdmin:
 
     @property
     def place(self) -> str:
-        """Host and name of the database."""
+        """The host and name of the database."""
         return link.place(self._url)
 
     def schema(self) -> int | None:
-        """Return the schema version, or None without a Sixfold schema."""
+        """Return the schema version, or None if the database has no Sixfold schema."""
         with contextlib.closing(_Session(self._url)) as session:
             return session.run(link.version(session.connection)) or None
 
     def bytes_used(self) -> int:
-        """Return the bytes of all tables and indexes."""
+        """Return the size in bytes of all tables and indexes."""
         with contextlib.closing(_Session(self._url)) as session:
             size = session.run(session.connection.fetchval("SELECT pg_database_size(current_database())"))
             return int(size)
 
     def row_count(self, table: str) -> int:
-        """Return an estimate of the number of rows of a table, 0 if there is no such table."""
+        """Return the estimated number of rows of a table; 0 if the table does not exist."""
         with contextlib.closing(_Session(self._url)) as session:
             rows = session.run(session.connection.fetch(_ESTIMATE, table))
             return int(rows[0]["rows"]) if rows else 0
@@ -258,7 +258,10 @@ class PostgresAdmin:
             return session.run(link.migrate(session.connection, target))
 
     def health(self) -> DatabaseHealth:
-        """Return the schema; raises `InvalidDatabase`. PostgreSQL checks references and pages itself."""
+        """Return the schema version; raises `InvalidDatabase`.
+
+        PostgreSQL itself checks references and pages.
+        """
         try:
             return DatabaseHealth(self.schema() or 0)
         except (*GONE, errors.StoreFailed) as error:

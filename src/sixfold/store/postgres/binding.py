@@ -1,4 +1,4 @@
-"""Translation of `:name` parameters to typed `$1` ones, so that one SQL text serves both databases.
+"""Translation of `:name` parameters to typed `$1` ones, so one SQL string works with both databases.
 
 PostgreSQL needs the type of each parameter when it prepares a statement. It follows from the value: text,
 bigint, double precision or bytea; None becomes NULL. So a query is prepared once per combination of types.
@@ -18,7 +18,7 @@ from sixfold.store.postgres.connection import BEGUN
 # Strings, comments and casts may contain a colon that does not begin a parameter.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]\w*)")
 _PLACE = re.compile(r"\$\d+")
-# A parameter that is parsed as JSON, and a NUL as JSON escapes it, after an even number of backslashes.
+# A parameter that is parsed as JSON, and the JSON escape of NUL, which follows an even number of backslashes.
 _JSON = re.compile(r":([a-z_]\w*)::json\b")
 _NUL_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 INSERT = re.compile(r"(INSERT INTO \w+ \([^()]*\))\s+VALUES \((.*)\)", re.DOTALL)
@@ -29,7 +29,7 @@ _TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "
 class PreparedStatement:
     """A statement for PostgreSQL with the names of its arguments.
 
-    It has the indexes of strings, of those that are JSON, and of booleans.
+    It also contains the indexes of the string, JSON and boolean arguments.
     """
 
     text: str
@@ -39,7 +39,7 @@ class PreparedStatement:
     flags: tuple[int, ...] = ()
 
     def arguments(self, params: Mapping[str, Value]) -> list[Any]:
-        """Return the values in order; NUL becomes U+FFFD, since PostgreSQL does not store it in text."""
+        """Return the values in order, with U+FFFD in place of NUL, which PostgreSQL cannot store in text."""
         values: list[Any] = [params[name] for name in self.names]
         for index in self.texts:
             if "\0" in values[index]:
@@ -51,17 +51,17 @@ class PreparedStatement:
         return values
 
     def renumbered(self, names: Sequence[str]) -> str:
-        """Return the text with its arguments in the order of `names`."""
+        """Return the SQL with its arguments numbered in the order of `names`."""
         numbers = {f"${number}": names.index(name) + 1 for number, name in enumerate(self.names, 1)}
         return _PLACE.sub(lambda match: f"${numbers[match[0]]}", self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A statement without RETURNING and the values of each of its arguments, one for each turn.
+    """A statement without RETURNING, with the values of each argument: one for each set of arguments.
 
-    `expected` is the number of rows that all turns have to change, None for any. `sums` are the indexes of
-    the arguments that may be added up for turns that agree in all others.
+    `expected` is the number of rows that all sets together must change, or None for any number. `sums` are
+    the indexes of the arguments whose values are added up across sets that agree in all others.
     """
 
     text: str
@@ -71,13 +71,13 @@ class Changes:
 
     @property
     def known(self) -> int | None:
-        """Return how many rows the turns change unless an error is raised, or None if that is unknown."""
+        """Return how many rows the statement changes if it succeeds, or None if that is unknown."""
         if self.expected is None and INSERT.fullmatch(self.text) and self.columns:
             return len(self.columns[0])
         return self.expected
 
     def added(self) -> Changes:
-        """Return the change with one turn in place of those that differ only in `sums`."""
+        """Return the change with the sets of arguments combined that differ only in `sums`."""
         rows = list(zip(*self.columns, strict=True))
         if not self.sums or self.expected != len(rows):
             return self
@@ -91,7 +91,7 @@ class Changes:
 
 
 def merge(changes: Sequence[Changes]) -> Changes:
-    """Return one change with the turns of several, which have the same statement."""
+    """Combine changes that have the same statement into one."""
     first = changes[0]
     columns = [list(chain.from_iterable(each)) for each in zip(*(c.columns for c in changes), strict=True)]
     numbers = [change.expected for change in changes]
@@ -100,7 +100,7 @@ def merge(changes: Sequence[Changes]) -> Changes:
 
 
 class PostgresBinder:
-    """Translates each statement once per combination of types."""
+    """A binder that translates each statement once per combination of types."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], PreparedStatement] = {}
@@ -114,7 +114,10 @@ class PostgresBinder:
         return bound
 
     def changes(self, sql: str, rows: Sequence[Mapping[str, Value]], of: Query) -> Changes:
-        """Return the statement for several sets of parameters; a parameter has one type, or None, in all."""
+        """Return the statement for several sets of parameters.
+
+        A parameter has the same type in all sets, or is None.
+        """
         values = {name: [row[name] for row in rows] for name in rows[0]}
         sample = {name: next((v for v in column if v is not None), None) for name, column in values.items()}
         prepared = self(sql, sample)
@@ -130,7 +133,7 @@ class PostgresBinder:
 
 
 def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:
-    """Translate a statement; a `:now` without a value is the start of the transaction."""
+    """Translate a statement; a missing `:now` is replaced by the time at which the transaction started."""
     names: list[str] = []
 
     def numbered(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: opening, errors and migrations."""
+"""Connections to PostgreSQL: opening, error handling and migrations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOCK = _EPOCH_US.format("statement_timestamp")
 BEGUN = _EPOCH_US.format("transaction_timestamp")
 
 # Advisory locks. WRITING is exclusive for groups of writes and shared for transactions that run beside those
-# of other servers; of those, one at a time changes rates. Servers' names have the class 6.
+# of other servers; of those, one at a time changes rates. The locks on server names have the class 6.
 WRITING, MIGRATING, RATING = 6_000_001, 6_000_002, 6_000_003
 
 PATIENCE_SECONDS = 120.0  # timeout of a database server that does not respond
@@ -45,7 +45,7 @@ class DatabaseUnreachable(errors.StoreFailed):
 
 
 class PostgresConnection(Protocol):
-    """The part of an asyncpg connection that is used."""
+    """The methods of an asyncpg connection that this package uses."""
 
     async def execute(self, query: str) -> str: ...
     async def fetch(self, query: str, *args: Any) -> list[Row]: ...
@@ -64,7 +64,7 @@ class PostgresConnection(Protocol):
 
 
 async def connect(url: str, **session: str) -> PostgresConnection:
-    """Open a connection with the settings of this store and of `session`; raises `DatabaseUnreachable`."""
+    """Open a connection with this store's settings and those in `session`; raises `DatabaseUnreachable`."""
     open_connection: Any = cast("Any", asyncpg).connect
     settings = "; ".join(f"SET {name} = '{value}'" for name, value in {**_SESSION, **session}.items())
     try:
@@ -72,7 +72,7 @@ async def connect(url: str, **session: str) -> PostgresConnection:
             url, timeout=_CONNECT_SECONDS, statement_cache_size=1000, max_cached_statement_lifetime=0
         )
         try:
-            # Not as parameters of the connection, most of which PgBouncer refuses.
+            # These are not sent as connection parameters, most of which PgBouncer rejects.
             await connection.execute(settings)
         except BaseException:
             connection.terminate()
@@ -92,7 +92,7 @@ async def close(connection: PostgresConnection | None) -> None:
 
 
 def place(url: str) -> str:
-    """Return a URL without user and password, for messages."""
+    """Return a URL without its user and password, for messages."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
@@ -109,17 +109,17 @@ def _reason(error: BaseException) -> str:
 
 
 async def version(connection: PostgresConnection) -> int:
-    """Return the schema version of a database, 0 without a Sixfold schema."""
+    """Return the schema version of a database, or 0 if it has no Sixfold schema."""
     if await connection.fetchval("SELECT to_regclass('schema_version')") is None:
         return 0
     return int(await connection.fetchval("SELECT number FROM schema_version"))
 
 
 async def migrate(connection: PostgresConnection, target: int | None = None) -> tuple[int, int]:
-    """Upgrade or downgrade the schema to `target` (default: the newest); returns (before, after).
+    """Migrate the schema to `target` (default: the newest); return the versions before and after.
 
-    Runs in one transaction; servers that start at the same time wait for the one that migrates.
-    Raises `SchemaMismatch`.
+    Runs in one transaction; servers that start at the same time wait for the one that migrates. Raises
+    `SchemaMismatch`.
     """
     before = await version(connection)
     if not sql.plan("postgres", before, target):

@@ -1,8 +1,8 @@
 """The Database port on PostgreSQL: transactions are committed in groups, one group at a time.
 
 Transactions that arrive during a commit share the next one. Each has a savepoint, so a failing one does not
-affect the others. A group holds an advisory lock of the whole database: writes of all servers are serialized
-as on SQLite. Reads use connections of their own and take no lock.
+affect the others. A group holds an advisory lock on the whole database, so the writes of all servers are
+serialized as on SQLite. Reads use separate connections and do not take the lock.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("sixfold.store")
 _MAX_GROUP = 512
-_TRIES = 3  # of a statement that fails by a deadlock or a serialization error
+_TRIES = 3  # attempts at a statement that fails with a deadlock or a serialization error
 _BEGIN = "BEGIN; SELECT {lock}; SAVEPOINT request"
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
 _LOCK = f"pg_advisory_xact_lock({link.WRITING})"
-# Transactions that begin with these change nothing but rates, and wait only for others that do.
+# Transactions that begin with these queries change only rates, and wait only for others that do.
 _RATES = frozenset({"key_rate_add", "key_rate_return", "key_rate_spend"})
 _RATE_LOCK = f"pg_advisory_xact_lock_shared({link.WRITING}), pg_advisory_xact_lock({link.RATING})"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
 _UNDO = "ROLLBACK TO SAVEPOINT request"
 # Transactions whose first query is one of these run in lockstep, one statement for all of them at each step.
-# Each changes rows that only it names, adds to sums, or has its condition in the statement itself.
+# Each changes only rows that its parameters name, adds to sums, or contains its condition.
 _BATCHED = frozenset(
     {
         "account_below_zero",
@@ -67,10 +67,10 @@ _OURS = ("22", "42")  # SQLSTATE classes of invalid data and invalid statements,
 
 
 class PostgresDatabase:
-    """A PostgreSQL database shared by any number of servers; connects at its first use.
+    """A PostgreSQL database shared by any number of servers; connected at first use.
 
-    Raises `StoreFailed` while the database server cannot be reached, at the first use `DatabaseUnreachable`
-    with the reason. For one event loop.
+    Raises `StoreFailed` while the database server cannot be reached; the first use raises
+    `DatabaseUnreachable` with the reason. Use it from one event loop.
     """
 
     dialect = "postgres"
@@ -93,7 +93,7 @@ class PostgresDatabase:
         self._clock_read_at, self._ahead = (
             -SECOND_US,
             0,
-        )  # when its clock was read, and how far it is ahead of ours
+        )  # when the database's clock was read, and how far it is ahead of this server's clock
 
     # -- the port --------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class PostgresDatabase:
         return await future
 
     async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
-        """Run `transaction` on a connection of its own: on one snapshot, or one statement at a time."""
+        """Run `transaction` on a separate connection: on one snapshot, or one statement at a time."""
         self._refuse_closed()
         runner = ReadRunner(self._queries, self._bind, self._clock)
         try:
@@ -122,9 +122,9 @@ class PostgresDatabase:
             raise self._error_for_caller(error) from error
 
     async def join(self, boot: str, on_event: OnEvent) -> None:
-        """Register as a server of this database under the name `boot`, and subscribe to the others' events.
+        """Register this server under the name `boot`, and subscribe to the other servers' events.
 
-        `on_event` is called with state, id and engine of each prediction that another server changes.
+        `on_event` is called with the state, id and engine of each prediction that another server changes.
         """
         await self._open_writer()
         await self._listener.join(boot, on_event)
@@ -139,11 +139,11 @@ class PostgresDatabase:
             await self._task
         await self._listener.close()
         await self._readers.close()
-        async with self._opening:  # a read that began before may be opening it
+        async with self._opening:  # a read that began earlier may be opening it
             await link.close(self._writer)
 
     def _error_for_caller(self, error: BaseException) -> BaseException:
-        """Return the error for callers, which names the database's address only at the first connection."""
+        """Return the error for the caller; only the first connection's error contains the address."""
         if isinstance(error, link.DatabaseUnreachable) and self._migrated:
             return _failed(error)
         return _translated(error)
@@ -212,7 +212,7 @@ class PostgresDatabase:
         return connection
 
     async def _run_together(self, connection: PostgresConnection, jobs: list[TransactionJob]) -> bool:
-        """Run the jobs in lockstep; returns False if they have to be run one by one."""
+        """Run the jobs in lockstep; return False if they must be run one by one."""
         active = jobs
         try:
             while active:
@@ -233,13 +233,13 @@ class PostgresDatabase:
         return True
 
     def _together(self, prepared: PreparedStatement, query: Query | None) -> str:
-        """Return the statement that runs a query for many transactions at once, if it has one."""
+        """Return the statement that runs a query for many transactions at once, or an empty string."""
         if query is None or (statement := self._queries.get(f"{query.name}_together")) is None:
             return ""
         return self._bind(statement.sql, query.params).renumbered(prepared.names)
 
     async def _change_together(self, connection: PostgresConnection, jobs: list[TransactionJob]) -> None:
-        """Run the changes of jobs whose next query consists of them, equal ones in one round trip."""
+        """Run the changes that are the next query of each job; equal ones share one round trip."""
         groups: dict[tuple[str, ...], list[tuple[TransactionJob, list[Changes]]]] = {}
         for job in jobs:
             if job.query is not None and job.query.is_change:
@@ -254,7 +254,7 @@ class PostgresDatabase:
     async def _groups(
         self, connection: PostgresConnection, jobs: list[TransactionJob]
     ) -> dict[PreparedStatement, Members]:
-        """Group the jobs by their next statement, in their order, without those that change several rows."""
+        """Group the jobs, in order, by their next statement; jobs that change several rows are left out."""
         groups: dict[PreparedStatement, Members] = {}
         for job in jobs:
             query = job.query
@@ -333,7 +333,8 @@ class PostgresDatabase:
     async def _run_alone(self, job: TransactionJob) -> bool:
         """Run a transaction whose first query has `parts` without a group.
 
-        Returns False if it is another transaction, or if it failed and has to run in a group to find out why.
+        Returns False for any other transaction, and for one that failed and must run in a group to find the
+        cause.
         """
         query = job.query
         if query is None or not query.parts:
@@ -343,7 +344,7 @@ class PostgresDatabase:
             changes = await self._changes(connection, job, query)
             numbers = await self._batcher.change(connection, changes, alone=True, durable=job.durable)
         except (asyncpg.InterfaceError, asyncpg.InternalClientError):
-            self._drop_writer()  # the database server was restarted since the last group; nothing was sent
+            self._drop_writer()  # the database server was restarted; the job was not sent
             return False
         except (asyncpg.PostgresError, KeyError):
             if connection.is_closed():
@@ -357,7 +358,7 @@ class PostgresDatabase:
         return True
 
     async def _repeat(self, connection: PostgresConnection, job: TransactionJob) -> None:
-        """Repeat the statements of a job that was rolled back; fails it if their rows have changed."""
+        """Repeat the statements of a job that was rolled back; the job fails if their rows have changed."""
         for step in job.seen:
             if isinstance(step, ChangesResult):
                 numbers = await self._batcher.change(connection, step.changes)
@@ -374,7 +375,7 @@ class PostgresDatabase:
         await self._repeat(connection, job)
 
     async def _rollback(self, connection: PostgresConnection) -> None:
-        """Roll back to the savepoint; batch functions created since then are gone."""
+        """Roll back to the savepoint, which also removes the batch functions created since then."""
         self._batcher.rolled_back()
         await connection.execute(_UNDO)
 
@@ -399,7 +400,7 @@ class PostgresDatabase:
         local_time = _monotonic_us()
         if local_time - self._clock_read_at > SECOND_US:
             clock = int(await connection.fetchval(f"SELECT {link.CLOCK}"))
-            # Read after the reply, so that no moment lies ahead of the clock that readers compare with.
+            # Read after the reply, so that the time is never ahead of the clock of the readers.
             local_time = self._clock_read_at = _monotonic_us()
             self._ahead = clock - local_time
         return self._ahead + local_time
@@ -425,14 +426,14 @@ class PostgresDatabase:
         self._clock_read_at = -SECOND_US
 
     def _is_own(self, pid: int) -> bool:
-        """Return whether a session of the database server is this object's writer."""
+        """Return whether a database session belongs to this object's writer."""
         return (
             self._writer is not None and not self._writer.is_closed() and self._writer.get_server_pid() == pid
         )
 
 
 def _batchable(group: list[TransactionJob]) -> list[TransactionJob]:
-    """Select the jobs that can run in lockstep: of those with one Idempotency-Key only the first."""
+    """Return the jobs that can run in lockstep; of jobs with the same Idempotency-Key, only the first."""
     selected: list[TransactionJob] = []
     claimed: set[Value] = set()
     for job in group:
@@ -451,7 +452,10 @@ def _numbered(numbers: Sequence[int], moment: int | None) -> list[Row]:
 
 
 def _is_same(rows: Sequence[Row], earlier: Sequence[Row]) -> bool:
-    """Compare results by the columns of both: a batch adds a number, and a migration may add columns."""
+    """Compare results by the columns that both contain.
+
+    A batch adds a number, and a migration may add columns.
+    """
     first, second = ([tuple(row.values()) for row in each] for each in (rows, earlier))
     width = min((len(row) for row in (*first[:1], *second[:1])), default=0)
     return [row[:width] for row in first] == [row[:width] for row in second]
@@ -463,7 +467,7 @@ def _constraint(error: asyncpg.PostgresError) -> str:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Return the error for a caller: `StoreFailed` unless statement or data are invalid."""
+    """Return the error for a caller: `StoreFailed`, unless the statement or its data are invalid."""
     state: Any = getattr(error, "sqlstate", None)
     if not isinstance(error, GONE) or isinstance(error, asyncpg.DataError | errors.StoreFailed):
         return error

@@ -1,7 +1,7 @@
 """Membership of a server in a cluster on PostgreSQL, and notifications of the other servers.
 
-A trigger notifies all servers of each step of a prediction, in its transaction (see the migrations).
-Notifications missed while the connection is lost are made up for by polling.
+A trigger notifies all servers of each state change of a prediction, in the same transaction (see the
+migrations). Changes missed while the connection is lost are found by polling.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OnEvent = Callable[[str, str, str], None]
 
 
 class NotificationListener:
-    """A connection that listens, and holds the lock by which others know that this server is alive."""
+    """A connection that receives notifications, and holds the lock that shows that this server is alive."""
 
     def __init__(self, url: str, is_own: Callable[[int], bool]) -> None:
         self._url = url

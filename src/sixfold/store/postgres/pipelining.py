@@ -2,7 +2,7 @@
 
 A round trip costs several times as much as a small statement. A statement that many transactions run at the
 same time becomes a temporary function, which loops over arrays of arguments in the database server. Each
-iteration sees the changes of those before it: a balance that covers some of the requests is spent in their
+iteration sees the changes of those before it: a balance that covers only some of the requests is spent in
 order.
 """
 
@@ -23,8 +23,9 @@ _FUNCTION = """
 CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS TABLE ({columns}) LANGUAGE plpgsql AS $fold$
 #variable_conflict use_column
 BEGIN FOR fold_turn IN 1 .. cardinality($1) LOOP {statement}; END LOOP; END $fold$"""
-# The same, if there is a statement for all arguments at once (`NAME_together` of a query `NAME`). It returns
-# rows for the turns that it has done, each with the number of the turn; the others run one after the other.
+# The same for a query with a statement for all sets of arguments at once (`NAME_together` of a query `NAME`).
+# It returns rows for the sets that it has processed, each with the number of the set; the other sets run one
+# after the other.
 _TOGETHER = """
 CREATE OR REPLACE FUNCTION pg_temp.{name}({types}) RETURNS TABLE ({columns}) LANGUAGE plpgsql AS $fold$
 #variable_conflict use_column
@@ -34,8 +35,8 @@ FOR fold_turn IN 1 .. cardinality($1) LOOP CONTINUE WHEN fold_done[fold_turn]; {
 END $fold$"""
 _TURNS = re.compile(r"\bFROM turns\b")
 _REFUSED = "SX001"  # SQLSTATE
-# The function's first arguments: whether it is a transaction by itself, whether that needs no fsync, and the
-# numbers of rows that the steps have to change, or NULL.
+# The function's first arguments: whether it runs as a separate transaction, whether that transaction needs no
+# fsync, and the numbers of rows that the steps must change, or NULL.
 _CHANGES = f"""
 CREATE OR REPLACE FUNCTION pg_temp.{{name}}(boolean, boolean, bigint[], {{types}})
 RETURNS bigint[] LANGUAGE plpgsql AS $fold$
@@ -59,7 +60,7 @@ _ROWS = "RETURN QUERY WITH done AS ({statement}) SELECT done.*, fold_turn::bigin
 
 
 class StatementBatcher:
-    """Batch functions of one session, by statement."""
+    """The batch functions of one session, by statement."""
 
     def __init__(self) -> None:
         self._calls: dict[str | tuple[str, ...], str] = {}
@@ -72,7 +73,7 @@ class StatementBatcher:
         self._fresh.clear()
 
     def committed(self) -> None:
-        """Note that functions created in this transaction are permanent for the session."""
+        """Record that functions created in this transaction are permanent for the session."""
         self._fresh.clear()
 
     def rolled_back(self) -> None:
@@ -88,7 +89,7 @@ class StatementBatcher:
         arguments: Sequence[Sequence[Any]],
         together: str = "",
     ) -> list[list[Row]]:
-        """Return the rows of each set of arguments; the number of the set follows a row's columns.
+        """Return the rows of each set of arguments; the last column of a row is the number of the set.
 
         `together` is a statement for all sets at once, with the same arguments.
         """
@@ -133,11 +134,12 @@ class StatementBatcher:
         alone: bool = False,
         durable: bool = True,
     ) -> list[int]:
-        """Run the changes in order, in one round trip; return how many rows each of them changed.
+        """Run the changes in order, in one round trip; return the number of rows that each changed.
 
         An `INSERT` inserts all rows at once; other statements run for one set of arguments after the other,
-        so rows are locked in their order. If `alone`, they are a transaction beside those of other servers.
-        Raises `PostgresError` with the state of `refused_part` if a change is not as expected.
+        so rows are locked in their order. If `alone`, the changes are one transaction, which may run beside
+        those of other servers. Raises `PostgresError` with the state of `refused_part` if a change does not
+        affect the expected number of rows.
         """
         texts = tuple(change.text for change in changes)
         call = self._calls.get(texts) or await self._make_changes(connection, texts)
@@ -150,9 +152,9 @@ class StatementBatcher:
     async def change_all(
         self, connection: PostgresConnection, members: Sequence[Sequence[Changes]]
     ) -> list[list[int]]:
-        """Run the same changes for several members; return for each member the rows that its changes changed.
+        """Run the same changes for several members; return the numbers of changed rows for each member.
 
-        They run in one round trip if the numbers follow from what is expected of each change.
+        All run in one round trip if the expected numbers of the changes determine the result.
         """
         counts = [[change.known for change in changes] for changes in members]
         if len(members) == 1 or any(None in numbers for numbers in counts):
@@ -176,24 +178,24 @@ class StatementBatcher:
 
 
 def refused_part(error: asyncpg.PostgresError) -> int | None:
-    """Return the index of the change that affected an unexpected number of rows; None for another error."""
+    """Return the index of the change that affected an unexpected number of rows, or None for other errors."""
     return int(str(error)) - 1 if getattr(error, "sqlstate", None) == _REFUSED else None
 
 
 def _types(text: str) -> dict[int, str]:
-    """Return the types of a statement's arguments by their numbers, in order."""
+    """Return the types of a statement's arguments by number, in order."""
     return dict(sorted((int(number), kind) for number, kind in _ARGUMENT.findall(text)))
 
 
 def _over_turns(text: str, kinds: Mapping[int, str]) -> str:
-    """Return a statement whose `turns` are the rows of the arguments of a function, with a `number`."""
+    """Return the statement with `turns` replaced by the rows of a function's arguments, with a `number`."""
     arrays, names = (", ".join(f"{prefix}{number}" for number in kinds) for prefix in ("$", "v"))
     rows = f"FROM unnest({arrays}) WITH ORDINALITY AS turns ({names}, number)"
     return _TURNS.sub(rows, _ARGUMENT.sub(r"turns.v\1", text))
 
 
 def _step(text: str, before: int) -> str:
-    """Return a step of a function; `before` arguments belong to earlier steps."""
+    """Return a step of a function; the first `before` arguments belong to earlier steps."""
     numbers = _types(text)
     insert = INSERT.fullmatch(text)
     if insert is None or _SEVERAL.search(insert[2]) or not numbers:

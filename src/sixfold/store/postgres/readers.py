@@ -28,7 +28,7 @@ _IDLE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class ReadRunner:
-    """Runs reading transactions by a function that fetches the rows of one statement."""
+    """A runner of read transactions; a given function fetches the rows of one statement."""
 
     queries: Mapping[str, SqlStatement]
     bind: PostgresBinder
@@ -69,7 +69,8 @@ class Snapshot:
         except GONE:
             if self._reopen is None or self._has_read or not self.connection.is_closed():
                 raise
-            # The session ended before the first statement, so another one can still see one moment.
+            # The session ended before the first statement, so another one can still provide a consistent
+            # snapshot.
             self.connection.terminate()
             self.connection = await self._reopen()
             return await self.connection.fetch(text, *arguments)
@@ -85,7 +86,7 @@ class _IdleConnection(NamedTuple):
 class ReaderPool:
     """Read-only connections; the one used last is reused first.
 
-    Of those that nobody used for `_IDLE_SECONDS`, `_KEPT_CONNECTIONS` stay open.
+    Of the connections that were idle for `_IDLE_SECONDS`, `_KEPT_CONNECTIONS` remain open.
     """
 
     def __init__(self, url: str) -> None:
@@ -110,7 +111,7 @@ class ReaderPool:
             await self._release(opened.connection)
 
     async def fetch(self, text: str, arguments: Sequence[Any]) -> Sequence[Row]:
-        """Return the rows of a statement that is a transaction by itself."""
+        """Return the rows of a statement that runs as a separate transaction."""
         async with self._slots:
             while True:
                 is_new = not self._idle

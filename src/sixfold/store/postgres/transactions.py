@@ -1,4 +1,4 @@
-"""State of transactions in a group: next query, executed statements, result."""
+"""The state of transactions in a group: next query, executed statements, result."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class StepResultRow:
 
     @property
     def wrote(self) -> bool:
-        """Return whether it may have written: all but SELECT and statements whose RETURNING gave no row."""
+        """Return whether the statement may have written; a SELECT or an empty RETURNING has not."""
         return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesResult:
-    """Changes that a transaction has executed in one round trip; each row has the count of one of them."""
+    """Changes executed in one round trip; each row contains the number of rows of one change."""
 
     changes: Sequence[Changes]
     rows: Sequence[Row]
 
     @property
     def wrote(self) -> bool:
-        """Return True: changes always write."""
+        """Return True, because changes always write."""
         return True
 
 
 @dataclass(slots=True, eq=False)
 class TransactionJob:
-    """A running transaction; `query` is its next one, None after its end.
+    """A running transaction; `query` is the next one, or None after the end.
 
     `moment` is its `now` in epoch µs, set at first use.
     """
@@ -56,7 +56,7 @@ class TransactionJob:
     error: BaseException | None = None
 
     def advance(self, step: Callable[[], Query]) -> None:
-        """Run the transaction to its next query or to its end."""
+        """Run the transaction up to its next query, or to its end."""
         try:
             self.query = step()
         except StopIteration as end:
@@ -65,7 +65,7 @@ class TransactionJob:
             self.fail(error)
 
     def start(self) -> None:
-        """Run the transaction to its first query."""
+        """Run the transaction up to its first query."""
         self.advance(partial(next, self.transaction))
 
     def receive(self, result: StepResultRow | ChangesResult) -> None:

@@ -1,6 +1,6 @@
 """Growing numeric columns, on which the page index is built.
 
-The *place* of a page is its index position, a number from 0 on.
+The *place* of a page is its position in the index, counted from 0.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NOBODY = -1  # value of an empty entry in a column of places
 
 
 class PackedColumn:
-    """An array that grows on writes; `values` is a view that is valid until the next growth."""
+    """A growing array; `values` is a view that is valid until the next growth."""
 
     def __init__(self, kind: Any) -> None:
         self._buffer: NDArray[Any] = np.zeros(64, kind)
         self._length = 0
 
     def __setitem__(self, place: int, value: float) -> None:
-        """Set one number; skipped entries become 0."""
+        """Set the number of a place; skipped entries become 0."""
         if place >= self._length:
             self._length = place + 1
             if place >= len(self._buffer):
@@ -44,12 +44,12 @@ class PackedColumn:
 
     @property
     def values(self) -> NDArray[Any]:
-        """View of all numbers."""
+        """A view of all numbers."""
         return self._buffer[: self._length]
 
 
 class FreeList:
-    """Allocator of places from 0 on, which reuses released ones first."""
+    """An allocator of places, counted from 0, which reuses released places first."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -69,7 +69,7 @@ class FreeList:
 
 
 class SharedBuffer:
-    """Allocation of rows of a shared array to pages."""
+    """An allocator that assigns rows of a shared array to pages."""
 
     def __init__(self) -> None:
         self._room = FreeList()
@@ -80,7 +80,7 @@ class SharedBuffer:
         return self._of.get(page, ())
 
     def fit(self, page: int, count: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Change the number of rows of a page; returns its rows and the released ones."""
+        """Change the number of rows of a page; return its rows and the released rows."""
         mine = self._of.pop(page, [])
         self.count += count - len(mine)
         spare = mine[count:]

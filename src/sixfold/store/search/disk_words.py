@@ -1,4 +1,4 @@
-"""The words of pages that do not fit into memory, in a temporary file with SQLite's full-text index."""
+"""The words of pages that do not fit in memory, in a temporary file with SQLite's full-text index."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOG = logging.getLogger("sixfold.memory")
 _PAGE_BYTES = 4096
 _MAX_PAGES = 2**33 // _PAGE_BYTES  # 8 GiB
 _CACHE_KIB = 4096
-MAX_PLACES = 5_000  # places that are read for a word, so that a search reads them within milliseconds
+MAX_PLACES = 5_000  # places read for each word, so that a search takes only milliseconds
 # Without positions and counts; `tokens` are hexadecimal, so that no word is split.
 _SCHEMA = "CREATE VIRTUAL TABLE page USING fts5(tokens, detail=none, columnsize=0, tokenize='ascii')"
 _SETTINGS = (
     f"PRAGMA page_size = {_PAGE_BYTES}",
     f"PRAGMA max_page_count = {_MAX_PAGES}",
     f"PRAGMA cache_size = -{_CACHE_KIB}",
-    # Nothing is restored after a crash: the file is unlinked when it is created.
+    # The file does not survive a crash, because it is unlinked when it is created.
     "PRAGMA journal_mode = OFF",
     "PRAGMA synchronous = OFF",
     "PRAGMA locking_mode = EXCLUSIVE",
@@ -34,7 +34,7 @@ _SETTINGS = (
 
 
 class DiskWords:
-    """The places of words of pages on disk; after an error, such as a full disk, none are found."""
+    """The places of words of pages on disk; after an error, such as a full disk, searches find none."""
 
     def __init__(self, folder: Path | None) -> None:
         """Create the file in `folder`, or in the system's folder of temporary files."""
@@ -50,7 +50,7 @@ class DiskWords:
         Path(name).unlink()
 
     def put(self, place: int, words: Iterable[str]) -> None:
-        """Write the words of a page that has none on disk."""
+        """Write the words of a page that has no words on disk yet."""
         tokens = " ".join(map(_token, words))
         self._rows("INSERT INTO page (rowid, tokens) VALUES (?, ?)", place, tokens)
 
@@ -58,7 +58,7 @@ class DiskWords:
         self._rows("DELETE FROM page WHERE rowid = ?", place)
 
     def settle(self) -> None:
-        """Write the batch, which the next search would otherwise do."""
+        """Write the batch, so that the next search does not have to."""
         self._rows("COMMIT")
         self._rows("BEGIN")
 

@@ -1,7 +1,7 @@
-"""Order of the pages of a folder by creation time.
+"""The order of the pages of a folder by creation time.
 
 Pages of one import have the same creation time. They are sorted by the numbers in their names, so that
-`turn-2` comes before `turn-10`, and then by their names.
+`turn-2` comes before `turn-10`, and then by name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NUMBERED = re.compile(r"(\D*)(\d{1,8}(?:[-_.]\d{1,8})*)")
 
 
 class FolderOrder:
-    """Neighbors of every page in its folder, updated as pages are added and removed."""
+    """The neighbors of every page in its folder, updated as pages are added and removed."""
 
     def __init__(self, of: StringColumn, created: PackedColumn) -> None:
-        """`of` and `created` hold the slug and creation time of each index position.
+        """Use `of` and `created` as the slug and creation time of each place.
 
         Both must be set while the page is in the order.
         """
@@ -65,7 +65,7 @@ class FolderOrder:
 
 
 def folder(slug: str) -> str:
-    """Return the folder that a page is part of, for `log/2026-05-08` with the month; "" at the top level."""
+    """Return the folder of a page, which includes the month for `log/2026-05-08`; "" at the top level."""
     head, _, name = slug.rpartition("/")
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:

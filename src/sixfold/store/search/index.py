@@ -22,8 +22,8 @@ class PageIndex(IndexedPages):
         self.position: tuple[int, str] = (0, "")
         self.vectors_position: tuple[int, str] = (0, "")
         self._views: dict[frozenset[str], PageView] = {}
-        # glibc returns free memory to the system beyond twice the largest freed block, which then clears it
-        # on each reuse. Without this block, that is a third of the time of a search.
+        # glibc returns free memory above twice the largest freed block to the system, which then clears it on
+        # each reuse. Without this block, that takes a third of the time of a search.
         np.empty(_LET_GO, np.uint8)
 
     def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
@@ -37,26 +37,26 @@ class PageIndex(IndexedPages):
 
     @property
     def cache_size(self) -> int:
-        """Estimated bytes that searches have cached."""
+        """The estimated number of bytes that searches have cached."""
         return sum(view.size for view in self._views.values())
 
     def settle(self) -> None:
-        """Prepare what searches need of the words that were put."""
+        """Prepare the added words for searches."""
         self.spellings.catch_up()
         if self._disk is not None:
             self._disk.settle()
 
     def view(self, collections: Collection[str]) -> PageView:
-        """Return the view of a caller limited to `collections`, or of all pages if it is empty.
+        """Return a view of the pages in `collections`, or of all pages if it is empty.
 
-        Each call begins a search, with a new limit on the spellings that it compares.
+        Each call begins a search, with a new limit on the spellings that are compared.
         """
         self.spellings.begin()
         key = frozenset(collections)
         view = self._views.get(key)
         if view is None:
             visible = self.having("collection", key) if key else self.alive.values.copy()
-            if len(self._views) >= 16:  # sets of collections that keys of one account are limited to
+            if len(self._views) >= 16:  # sets of collections to which keys of one account are limited
                 self._views.clear()
             view = self._views[key] = PageView(self, visible, whole=not key)
         return view

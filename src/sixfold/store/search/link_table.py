@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from sixfold.store.search.strings import BytesColumn, Numbers
 
-_MANY = 64  # sources from which on they are a set, as packed ones are copied on each change
+_MANY = 64  # number of sources above which they are a set, because packed ones are copied on each change
 _SOURCE_BYTES = 60  # of a set
 
 
 class LinkTable:
-    """The targets and sources of each place, four bytes each."""
+    """The targets and sources of each place, with four bytes for each link."""
 
     def __init__(self) -> None:
         self._targets = BytesColumn()
@@ -20,7 +20,7 @@ class LinkTable:
         self._in_sets = 0
 
     def begin(self, place: int) -> None:
-        """Add an unused place, which is at most one beyond the last."""
+        """Add an unused place, which is at most one after the last."""
         if place == len(self._targets):
             self._targets[place] = self._sources[place] = b""
 
@@ -67,5 +67,5 @@ class LinkTable:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory."""
+        """The estimated size in bytes."""
         return self._targets.size + self._sources.size + self._in_sets * _SOURCE_BYTES

@@ -1,7 +1,7 @@
 """The pages of one account in memory: postings, order, folders, links and vectors.
 
 Every page has a *place*, which stays the same when the page is edited and is reused after its deletion.
-So edits do not make an index larger or slower.
+Therefore edits do not make an index larger or slower.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from sixfold.store.search.strings import StringColumn, StringTable
 DIMENSIONS = 384
 MAX_MICROS = 2**62
 Label = Literal["name", "title", "folder", "tag", "collection"]
-_PAGE_BYTES = 150  # the numbers of a page in all columns, and what they are allocated with
+_PAGE_BYTES = 150  # the numbers of a page in all columns, with the overhead of their allocation
 _INDEX_BYTES = 16_384  # an index without pages
 
 
 class IndexedPages:
     """Indexed data of all pages, written page by page and read by `PageView` column by column.
 
-    An unused place occurs in no posting and has no folder, neighbour or length. The place of a page that is
-    linked but not there has none of them either, and is not `alive`.
+    An unused place does not occur in postings and has no folder, neighbor or length. The same is true of the
+    place of a linked page that does not exist, which is not `alive`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Create the index; the words of pages that do not fit are stored in a file in `folder`."""
+        """Create the index; the words of pages that do not fit in memory are stored in a file in `folder`."""
         self._folder_on_disk = folder
         self._disk: DiskWords | None = None
         self.on_disk = PackedColumn(np.bool_)
@@ -60,7 +60,7 @@ class IndexedPages:
         # counts of times, numbers and names
         self.holds = tuple(PackedColumn(np.int8) for _ in KINDS)
         self.title_words = PackedColumn(np.int8)
-        self.several = PackedColumn(np.bool_)  # whether a page has several passages
+        self.several = PackedColumn(np.bool_)  # whether a page has more than one passage
         self.passage_words = Postings()
         self.passage_page = PackedColumn(np.int64)
         self.passage_length = PackedColumn(np.float32)
@@ -80,7 +80,7 @@ class IndexedPages:
         self._places = FreeList()
         self._numbers = FreeList()  # numbers of folders
         self._folder("")
-        # All columns have as many numbers, also with places of linked pages that are not there.
+        # All columns have the same length, including the places of linked pages that do not exist.
         self._columns = (
             self.length, self.created, self.dated_from, self.dated_to, self.type, self.folder, self.part,
             *self.holds, self.states, self.title_words, self.several, self.on_disk,
@@ -177,7 +177,7 @@ class IndexedPages:
         return place
 
     def _release(self, place: int) -> None:
-        """Free a position without a page and links."""
+        """Release a place that has neither a page nor links."""
         if self.alive[place] or self._links.targets(place) or self._links.sources(place):
             return
         page_id = self.page_ids[place]
@@ -258,7 +258,7 @@ class IndexedPages:
     # -- reading ---------------------------------------------------------------------------------
 
     def hits(self, word: str) -> tuple[Places, Floats] | None:
-        """Return the places that contain a word and its count in each, which is 1 on disk."""
+        """Return the places that contain a word, with its count in each; the count is always 1 on disk."""
         hits = self.words.get(word)
         places = self._on_disk(word)
         if not len(places):
@@ -279,14 +279,14 @@ class IndexedPages:
         return np.zeros(0, np.int64) if self._disk is None else self._disk.places(word)
 
     def having(self, kind: Label, names: Iterable[str]) -> Flags:
-        """Return a flag for each place: whether its page has any of the labels."""
+        """Return a flag for each place: whether its page has at least one of the labels."""
         flags = np.zeros(len(self.alive), np.bool_)
         for name in names:
             flags[self.labelled(kind, name)] = True
         return flags
 
     def passages(self, place: int) -> Sequence[int]:
-        """Return the passages of a page in order; empty for a page of one passage."""
+        """Return the passages of a page in order; empty if the page has only one passage."""
         return self._passages.of(place)
 
     def neighbours(self, place: int) -> Sequence[int]:
@@ -298,12 +298,12 @@ class IndexedPages:
 
     @property
     def vectors(self) -> int:
-        """Number of passages with a vector."""
+        """The number of passages with a vector."""
         return self._rows.count
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory."""
+        """The estimated size in bytes."""
         parts = (
             self.words, self.spellings, self.labels, self.passage_words, self.page_ids, self.slugs,
             self._place, self._links,

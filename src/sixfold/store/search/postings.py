@@ -21,13 +21,14 @@ _WORD_BYTES = 300  # measured size of the Python objects of one word
 class _List(Numbers):
     """The places of a word in ascending order, without the bits of their blocks of 65,536 places.
 
-    `starts` has the position of the first place of each block from the second on, up to the last block with a
-    place. `repeated` has the places that contain the word several times, with the count in the last 8 bits.
+    `starts` contains the position of the first place of each block, from the second block to the last one
+    with a place. `repeated` contains the places in which the word occurs more than once, with the count in
+    the last 8 bits.
     """
 
     __slots__ = ("number", "repeated", "starts", "word")
     number: int
-    word: str  # "" if no page contains it
+    word: str  # empty if no page contains the word
     starts: Numbers | None
     repeated: Numbers | None
 
@@ -112,7 +113,7 @@ class _List(Numbers):
 
 
 class Postings:
-    """Inverted index: two bytes for each word of a place, about 1.5 in the list of the place's words.
+    """An inverted index: two bytes for each word of a place, and about 1.5 in the list of the place's words.
 
     Replacing the words of a place updates only the lists of words that were added, removed or whose count
     changed, so the cost of an edit depends on the size of the change.
@@ -128,7 +129,7 @@ class Postings:
         self._count = 0  # number of postings
 
     def put(self, place: int, words: Mapping[str, int]) -> None:
-        """Replace the words of the page at `place` by `words`, a count for each word."""
+        """Replace the words of the page at `place`; `words` maps each word to its count."""
         self._count += len(words)
         if place > self._last:
             for skipped in range(self._last + 1, place):
@@ -141,7 +142,7 @@ class Postings:
             self._of[place] = _pack(self._rewrite(place, old, words))
 
     def get(self, word: str) -> tuple[Places, Floats] | None:
-        """Return the places that contain a word and its count in each, or None if it is unknown."""
+        """Return the places that contain a word, with its count in each; None for an unknown word."""
         entry = self._lists.get(word)
         if entry is None:
             return None
@@ -154,7 +155,7 @@ class Postings:
         return places, times
 
     def places(self, word: str) -> Places:
-        """Return the index positions of the pages that contain a word, in ascending order."""
+        """Return the places of the pages that contain a word, in ascending order."""
         entry = self._lists.get(word)
         return np.zeros(0, np.int64) if entry is None else entry.places()
 
@@ -166,11 +167,11 @@ class Postings:
         return containing.take(np.searchsorted(containing, places), mode="clip") == places
 
     def word(self, number: int) -> str:
-        """Return the word with a number, or "" if no page contains it."""
+        """Return the word with a number; an empty string if no page contains it."""
         return self._numbered[number].word
 
     def words_from(self, first: int) -> Sequence[str]:
-        """Return the words in the order of their numbers, from number `first` on."""
+        """Return the words with the number `first` and higher numbers, in order."""
         return [entry.word for entry in self._numbered[first:]]
 
     def take_renamed(self) -> Sequence[tuple[int, str]]:
@@ -181,7 +182,7 @@ class Postings:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory."""
+        """The estimated size in bytes."""
         return self._count * 7 // 2 + len(self._numbered) * _WORD_BYTES + self._of.size
 
     def _append(self, place: int, words: Mapping[str, int]) -> list[int]:
@@ -231,7 +232,7 @@ class Postings:
 
 
 def _pack(numbers: list[int]) -> bytes:
-    """Return the differences of the sorted numbers in seven bits to a byte, the last of each below 128."""
+    """Return the differences of the sorted numbers, seven bits per byte; each ends with a byte below 128."""
     numbers.sort()
     packed: list[int] = []
     before = 0

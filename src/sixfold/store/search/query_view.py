@@ -1,4 +1,4 @@
-"""View of a page index for one caller, with the numeric operations that ranking needs."""
+"""A view of a page index for one caller, with the numeric operations that ranking needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POSTING_BYTES = 12
 _ENTRY_BYTES = 400  # measured size of the Python objects of a cached word
 _VIEW_BYTES = 6_000  # measured size of the Python objects of a view
 _BLOCK = 128  # places per block when the best scores are selected
-_SCATTERED = 0.25  # share of pages with distant neighbors from which all are looked up
+_SCATTERED = 0.25  # share of pages with distant neighbors above which all neighbors are looked up
 _NONE = np.zeros(0, np.int64)
 Hits = tuple[Places, Floats]
 
@@ -32,7 +32,7 @@ class PageView:
     """The search port's `IndexView` on numpy, valid until the index changes; a vector is an array."""
 
     def __init__(self, index: IndexedPages, visible: Flags, *, whole: bool) -> None:
-        """`visible` flags the pages that the caller may see; `whole` if these are all pages."""
+        """Create a view of the pages that `visible` flags; `whole` is True if these are all pages."""
         self._of = index
         self._visible = visible
         self._pages = int(np.count_nonzero(visible))
@@ -52,7 +52,7 @@ class PageView:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of the cached data."""
+        """The estimated size of the cached data in bytes."""
         cached = self._postings * _POSTING_BYTES + len(self._known) * _ENTRY_BYTES
         return _VIEW_BYTES + self._zero.nbytes + self._visible.nbytes + self._made_bytes + cached
 
@@ -63,7 +63,7 @@ class PageView:
     # -- words -----------------------------------------------------------------------------------
 
     def text(self, words: Mapping[str, float], saturation: Saturation) -> Floats:
-        """Return BM25 of each page for the weighted words."""
+        """Return the BM25 score of each page for the weighted words."""
         score = self._zero.copy()
         norm = self._norm(saturation)
         for word, weight in words.items():
@@ -75,7 +75,7 @@ class PageView:
         return score
 
     def passages(self, words: Mapping[str, float], saturation: Saturation, text: Any) -> Floats:
-        """Return BM25 of each page's best passage, or its `text` score if it has one passage."""
+        """Return the BM25 score of each page's best passage; `text` is used for pages with one passage."""
         index = self._of
         if not len(index.passage_page):
             return text
@@ -98,7 +98,10 @@ class PageView:
         return best if self._whole else best * self._visible
 
     def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Floats:
-        """Return BM25 of each page's folder as one document, reduced if more than `crowd` pages share it."""
+        """Return the BM25 score of each page's folder as one document.
+
+        It is reduced if more than `crowd` pages share the folder.
+        """
         of = self._of.folder.values
         pages, length = self._folder_sizes
         count = int(np.count_nonzero(pages))
@@ -119,7 +122,7 @@ class PageView:
         return scores if self._whole else scores * self._visible
 
     def rarity(self, word: str) -> float:
-        """Return the inverse document frequency of a word, 0 for an unknown one."""
+        """Return the inverse document frequency of a word; 0 for an unknown word."""
         hits = self._hits(word)
         if hits is not None:
             return _rarity(len(hits[0]), self._pages)
@@ -134,7 +137,7 @@ class PageView:
         return sorted(alike, key=lambda other: (-having[other], other))[:most]
 
     def containing(self, part: str, most: int) -> Sequence[str]:
-        """Return at most `most` indexed words that have a text as a part, the most frequent first."""
+        """Return at most `most` indexed words that contain a string, the most frequent first."""
         words = self._of.spellings.containing(part)
         having = {word: len(hits[0]) for word in words if (hits := self._hits(word)) is not None}
         return sorted(having, key=lambda word: (-having[word], word))[:most]
@@ -149,7 +152,7 @@ class PageView:
         return share
 
     def titled(self, words: Mapping[str, float]) -> Floats:
-        """Return the share of the words' rarity that a page's title has, if they have all of its words."""
+        """Return the share of the words' rarity that each title covers; 0 for titles with other words."""
         total = sum(self.rarity(word) for word in words)
         count, share = self._zero, self._zero
         for word in words:
@@ -208,11 +211,11 @@ class PageView:
         return counts.astype(np.float32) * np.float32(1 / ENOUGH_ANSWERS)
 
     def substance(self, half: int) -> Floats:
-        """Return a measure of content that is 0.5 at `half` significant words and approaches 1."""
+        """Return a measure of the amount of content: 0.5 at `half` significant words, approaching 1."""
         length: Floats = self._of.length.values
         return np.divide(length, length + np.float32(half))
 
-    # -- positions of pages ----------------------------------------------------------------------
+    # -- places of pages -------------------------------------------------------------------------
 
     def previous(self, vector: Any) -> Floats:
         return self._beside(vector, "before")
@@ -235,9 +238,9 @@ class PageView:
         return buffer
 
     def linked(self, vector: Any, linking: int, crowd: int = 0) -> Floats:
-        """Return the best value among the linked pages of each page, of the `linking` best pages only.
+        """Return for each page the best value of its linked pages, among the `linking` best pages only.
 
-        With a `crowd`, a page with more links than that passes less to each.
+        If `crowd` is set, a page with more links than that passes a smaller value to each.
         """
         best = _greatest(vector, linking)
         neighbours = [self._of.neighbours(place) for place in best.tolist()]
@@ -253,7 +256,7 @@ class PageView:
         return passed if self._whole else passed * self._visible
 
     def from_scores(self, numbers: Mapping[str, float]) -> Floats:
-        """Return a vector of values by page id, without unknown and invisible pages."""
+        """Return a vector from values by page id; unknown and invisible pages are left out."""
         scores = self._zero.copy()
         for page_id, number in numbers.items():
             place = self._of.place(page_id)
@@ -270,7 +273,10 @@ class PageView:
         return np.exp2(-np.maximum(age, 0)).astype(np.float32)
 
     def when(self, since: int, until: int) -> Floats:
-        """Return 1 for pages of a period: by the date in the slug, else by creation or last change."""
+        """Return 1 for pages of a period, otherwise 0.
+
+        The date in the slug decides, or else the time of creation or last change.
+        """
         of = self._of
         dated = (of.dated_from.values <= until) & (of.dated_to.values >= since)
         for moment in (of.created.values, of.updated.values):
@@ -313,15 +319,15 @@ class PageView:
         return float(vector[place])
 
     def page_id(self, place: int) -> str:
-        """Return the id of the page at an index position."""
+        """Return the id of the page at a place."""
         return self._of.page_ids[place]
 
     def on_disk(self, place: int) -> bool:
-        """Return whether the words of a page are not in memory."""
+        """Return whether the words of a page are on disk and not in memory."""
         return bool(self._of.on_disk[place])
 
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:
-        """Return the index of the passage that has most of the words."""
+        """Return the index of the passage that contains most of the words."""
         passages = np.array(self._of.passages(place), np.int64)
         if not len(passages):
             return 0
@@ -336,7 +342,9 @@ class PageView:
         return self._kept((word, ""), lambda: self._seen_hits(self._of.hits(word)))
 
     def _kept(self, key: Hashable, make: Callable[[], Hits | None]) -> Hits | None:
-        """Return the cached result of `make`, None if empty; drops the oldest entries above `_MAX_POSTINGS`.
+        """Return the cached result of `make`, or None if it is empty.
+
+        The oldest entries above `_MAX_POSTINGS` are dropped.
 
         An empty result is not cached, as a misspelled word has hundreds of candidates.
         """
@@ -402,7 +410,7 @@ class PageView:
 
     @cached_property
     def _folder_sizes(self) -> tuple[Places, Floats]:
-        """Return the visible pages and words of each folder; number 0 is the top level."""
+        """Return the number of visible pages and words of each folder; number 0 is the top level."""
         index = self._of
         if self._whole:
             pages, length = index.folder_pages.values.copy(), index.folder_words.values.copy()
@@ -416,7 +424,7 @@ class PageView:
 
 
 def _common(lists: Sequence[Places]) -> Places:
-    """Return the places that all ascending lists have, beginning with the shortest."""
+    """Return the places that all ascending lists contain, beginning with the shortest list."""
     ordered = sorted(lists, key=len)
     common = ordered[0] if ordered else _NONE
     for places in ordered[1:]:
@@ -432,7 +440,7 @@ def _norm(length: Floats, mean: float, saturation: Saturation) -> Floats:
 
 
 def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
-    """Return the postings of a word with BM25's term-frequency factor, which does not depend on the query."""
+    """Return the postings of a word with BM25's term-frequency factor, which is independent of the query."""
     if hits is None:
         return None
     places, times = hits
@@ -440,7 +448,7 @@ def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
 
 
 def _steps(places: Places, step: int) -> tuple[Places | slice, Places, Places]:
-    """Split places into those whose neighbor is not one `step` away, these neighbors, and those without."""
+    """Return the indexes of distant neighbors, these neighbors, and the indexes without a neighbor."""
     ends = np.flatnonzero(places < 0)
     places = places.astype(np.int64)
     odd = np.flatnonzero(places != np.arange(step, len(places) + step))
@@ -463,7 +471,7 @@ def _rarity(having: int, of: int) -> float:
 
 
 def _greatest(vector: Floats, count: int) -> Places:
-    """Return the places of the greatest values, at most `count`, none far below the best."""
+    """Return the places of the greatest values, at most `count`, excluding values far below the best."""
     best = float(np.max(vector, initial=0.0))
     least = max(MIN_PASSED_SHARE * best, _reached(vector, count))
     places = np.flatnonzero(vector >= least) if best > 0 else np.zeros(0, np.int64)
@@ -473,6 +481,6 @@ def _greatest(vector: Floats, count: int) -> Places:
 
 
 def _reached(vector: Floats, count: int) -> float:
-    """Return a value near the `count`-th greatest that at least `count` places reach, else 0."""
+    """Return a value near the `count`-th greatest that at least `count` places reach, or 0."""
     tops = np.maximum.reduceat(vector, np.arange(0, len(vector), _BLOCK)) if len(vector) else vector
     return float(np.partition(tops, -count)[-count]) if len(tops) > count else 0.0

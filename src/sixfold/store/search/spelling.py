@@ -1,7 +1,8 @@
 """Indexed words that are spelled similarly to an unknown word.
 
-For each word, its length and a bit mask of its letters are stored, so that one pass of numpy leaves few
-to compare letter by letter. They are computed at the first search, and later for new words only.
+For each word, its length and a bit mask of its letters are stored, so that one pass of numpy excludes all but
+a few words before they are compared letter by letter. These numbers are computed at the first search, and
+later for new words only.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _LONGEST = 24  # letters; longer words are not compared
 _EXCHANGED, _LONG = 7, 8  # minimum letters for a changed letter, and for a changed first letter
 _AT_ONCE = 1 << 14  # words per batch
 _WORD_BYTES = 5  # two numbers
-# The limit on the work of one search, about 30 ms: a unit is one word that is compared letter by letter for a
-# part, and the numbers of 64 words.
+# The limit on the work of one search, about 30 ms: a unit is one word that is compared letter by letter, or
+# the numbers of 64 words.
 _MAX_UNITS = 50_000
 _NEAR_UNITS, _YIELDED_UNITS, _WORDS_PER_UNIT = 8, 8, 64
 
 
 class Spellings:
-    """The words of postings with the sets of their letters."""
+    """The words of postings, with the set of letters of each."""
 
     def __init__(self, words: Postings) -> None:
         self._of = words
@@ -33,13 +34,13 @@ class Spellings:
         self.units = _MAX_UNITS
 
     def begin(self) -> None:
-        """Begin a search: allow its full amount of work, after which no more words are yielded."""
+        """Begin a search with a new limit on its work, after which no more words are yielded."""
         self.units = _MAX_UNITS
 
     def near(self, word: str, edits: int) -> Iterator[str]:
-        """Return the words that are exactly `edits` edits away from a word.
+        """Yield the words that are exactly `edits` edits away from a word.
 
-        An edit adds or removes a letter, swaps two, or replaces one. A replaced letter turns most short words
+        An edit adds, removes or replaces a letter, or swaps two. A replaced letter turns most short words
         into other words, so it counts from seven letters on. Only one edit, of a long word, may be at its
         first letter.
         """
@@ -57,11 +58,11 @@ class Spellings:
                 yield candidate
 
     def containing(self, part: str) -> Iterator[str]:
-        """Return the words that have a text as a part."""
+        """Yield the words that contain a string."""
         if not self._may_scan():
             return
         needed = _letters([part])[0]
-        # Only the letters at the beginning of long words are known.
+        # Only the letters at the beginning of long words are stored.
         may = (self._letters & needed == needed) | (self._length > _LONGEST)
         for at in self._limited(may & (self._length > len(part)), 1):
             if part in (candidate := self._of.word(at)):
@@ -70,17 +71,17 @@ class Spellings:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory."""
+        """The estimated size in bytes."""
         return len(self._length) * _WORD_BYTES
 
     def _may_scan(self) -> bool:
-        """Return whether the numbers of all words may be compared, and count that."""
+        """Return whether the numbers of all words may be compared, and count that work."""
         self.catch_up()
         self.units -= len(self._length) // _WORDS_PER_UNIT
         return self.units > 0
 
     def _limited(self, flags: NDArray[np.bool_], units: int) -> Iterator[int]:
-        """Yield the numbers of the flagged words until no work is left."""
+        """Yield the numbers of the flagged words until the limit on the work is reached."""
         for at in np.flatnonzero(flags)[: max(0, self.units) // units].tolist():
             if self.units <= 0:
                 return
@@ -122,7 +123,7 @@ def _lengths(words: Iterable[str]) -> NDArray[np.uint8]:
 
 
 def _letters(words: Iterable[str]) -> NDArray[np.uint32]:
-    """Return the letters of each word as 32-bit sets."""
+    """Return the set of letters of each word as 32 bits."""
     spread = np.array(list(words), f"<U{_LONGEST}")
     codes = spread.view(np.uint32).reshape(len(spread), _LONGEST)
     bits = np.where(codes > 0, np.uint32(1) << (codes & 31), np.uint32(0))

@@ -1,4 +1,4 @@
-"""Byte strings and texts by place, packed into few buffers, and the place of each text."""
+"""Columns of byte strings and strings, packed into a few buffers, and a hash table of the strings' places."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 else:
     Numbers = array  # not generic at run time
 
-_PART_BITS = 12  # 4,096 places to a part
+_PART_BITS = 12  # 4,096 places per part
 _PART_MASK = (1 << _PART_BITS) - 1
-_LOAD = 6  # texts to a bucket
+_LOAD = 6  # strings per bucket
 _PLACE_BYTES = 8  # start and length
 _BUCKET_BYTES = 136
 
 
 class _Part:
-    """The byte strings of 4,096 places one after the other."""
+    """The byte strings of 4,096 places, one after the other."""
 
     __slots__ = ("data", "lengths", "starts", "unused")
 
@@ -51,9 +51,10 @@ class _Part:
 
 
 class BytesColumn:
-    """A byte string for each place.
+    """A column with a byte string for each place.
 
-    A longer string than the one before is appended to its part, which is rewritten once half of it is unused.
+    A string that is longer than the previous one is appended to its part, which is rewritten once half of it
+    is unused.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class BytesColumn:
         return self._parts[place >> _PART_BITS].get(place & _PART_MASK)
 
     def __setitem__(self, place: int, value: bytes) -> None:
-        """Set the string of a place, which is at most one beyond the last."""
+        """Set the string of a place, which is at most one after the last."""
         number, at = place >> _PART_BITS, place & _PART_MASK
         if place == self._length:
             if not at:
@@ -84,17 +85,17 @@ class BytesColumn:
             packed = _Part()
             for other in range(len(part.starts)):
                 packed.append(part.get(other))
-            # Another thread reads either the part before or this one.
+            # Another thread reads either the part before this change or the new one.
             self._parts[number] = packed
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory."""
+        """The estimated size in bytes."""
         return self._used + self._length * _PLACE_BYTES
 
 
 class StringColumn:
-    """A text for each place."""
+    """A column with a string for each place."""
 
     def __init__(self) -> None:
         self._bytes = BytesColumn()
@@ -110,12 +111,12 @@ class StringColumn:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory."""
+        """The estimated size in bytes."""
         return self._bytes.size
 
 
 class StringTable:
-    """The place of each text of a column: a hash table that grows by one bucket at a time."""
+    """A hash table from the strings of a column to their places; it grows by one bucket at a time."""
 
     def __init__(self, texts: StringColumn) -> None:
         self._texts = texts
@@ -133,7 +134,7 @@ class StringTable:
         return None
 
     def add(self, text: str, place: int) -> None:
-        """Add a text, which must not be in the table, after it was written to the column."""
+        """Add a string that was written to the column and is not in the table yet."""
         self._bucket(text).append(place)
         self._count += 1
         if self._count > _LOAD * len(self._buckets):
@@ -159,5 +160,5 @@ class StringTable:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of memory."""
+        """The estimated size in bytes."""
         return len(self._buckets) * _BUCKET_BYTES

@@ -1,4 +1,4 @@
-"""Named queries and numbered migrations, read from the SQL files beside this module."""
+"""Named queries and numbered migrations, read from the SQL files in this package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _USE = re.compile(r"\{(\w+) (\w+)\}")
 
 
 class SchemaMismatch(Exception):
-    """The database has a newer schema than this program."""
+    """The database has a newer schema than this version of Sixfold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SqlStatement:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A numbered step of the schema, with its reverse."""
+    """A numbered step of the schema, with the script that reverts it."""
 
     number: int
     name: str
@@ -47,7 +47,7 @@ class Migration:
 
     @property
     def description(self) -> str:
-        """Return the first line of the script: one sentence for operators."""
+        """Return the first line of the script, one sentence for operators."""
         first = self.up.partition("\n")[0]
         return first.removeprefix("-- ") if first.startswith("-- ") else self.name
 
@@ -73,13 +73,13 @@ def queries(dialect: str) -> dict[str, SqlStatement]:
 
 
 def _fragments(path: Path) -> dict[str, str]:
-    """Return conditions that several statements share, by name; `row` stands for their table."""
+    """Return the conditions that several statements share, by name; `row` stands for their table."""
     pieces = _FRAGMENT.split(path.read_text("utf-8"))[1:]
     return {name: sql.strip() for name, sql in zip(pieces[::2], pieces[1::2], strict=True)}
 
 
 def turns(query: Query) -> Sequence[Mapping[str, Value]]:
-    """Return the sets of parameters to run a query with."""
+    """Return the sets of parameters with which a query runs."""
     return (query.params,) if query.each is None else query.each
 
 
@@ -97,13 +97,13 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
 
 
 def latest(dialect: str) -> int:
-    """Return the newest schema version of this program."""
+    """Return the newest schema version that this version of Sixfold supports."""
     steps = migrations(dialect)
     return steps[-1].number if steps else 0
 
 
 def check_known(dialect: str, schema: int) -> None:
-    """Raise `SchemaMismatch` for a schema that is newer than this program."""
+    """Raise `SchemaMismatch` for a schema that is newer than this version of Sixfold supports."""
     newest = latest(dialect)
     if schema > newest:
         raise SchemaMismatch(
@@ -114,7 +114,7 @@ def check_known(dialect: str, schema: int) -> None:
 def plan(dialect: str, before: int, target: int | None = None) -> list[tuple[str, int]]:
     """Return the scripts from schema `before` to `target` (default: the newest), each with its version.
 
-    Raises `SchemaMismatch` for a schema that is newer than this program.
+    Raises `SchemaMismatch` for a schema that is newer than this version of Sixfold supports.
     """
     check_known(dialect, before)
     goal = latest(dialect) if target is None else target

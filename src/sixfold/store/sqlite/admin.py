@@ -64,7 +64,7 @@ class SqliteSnapshot:
             yield from batch
 
     def blobs(self) -> Iterator[tuple[str, int | None]]:
-        """Yield each blob key with the time at which its last name expires."""
+        """Yield each blob key with the time, in epoch µs, at which its last name expires."""
         # Schemas before 56 have no archive.
         has_archive = "archive_segment" in columns(self._connection)
         for query in (_BLOBS, _SEGMENTS) if has_archive else (_BLOBS,):
@@ -76,7 +76,7 @@ class SqliteSnapshot:
 class SqliteCopy(SqliteSnapshot):
     """A snapshot that is copied to a file first, so that the write-ahead log can shrink while rows are read.
 
-    The copy is made in one step: between several steps, each write of a server would restart it.
+    The copy is made in one step, because a write between two steps would restart it.
     """
 
     def __init__(self, path: Path, copy: Path) -> None:
@@ -84,7 +84,7 @@ class SqliteCopy(SqliteSnapshot):
         self._copy = copy
 
     def __enter__(self) -> SqliteSnapshot:
-        # A backup that was killed leaves its copy.
+        # A killed backup leaves its copy behind.
         self._remove()
         try:
             with contextlib.closing(sqlite3.connect(str(self._copy))) as target:
@@ -112,7 +112,7 @@ class SqliteCopy(SqliteSnapshot):
 
 
 class SqliteLoader:
-    """A `TableWriter` on a new file."""
+    """A `TableWriter` that writes a new file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -183,23 +183,23 @@ class SqliteAdmin:
 
     @property
     def place(self) -> str:
-        """Folder of the file."""
+        """The folder of the file."""
         return str(self._path.parent)
 
     def schema(self) -> int | None:
-        """Return the schema version, or None without a file."""
+        """Return the schema version, or None if the file does not exist."""
         if not self._path.exists():
             return None
         with self._open() as connection:
             return sqlite.version(connection)
 
     def bytes_used(self) -> int:
-        """Return the bytes of the file and its write-ahead log."""
+        """Return the size of the file and its write-ahead log in bytes."""
         log = self._path.with_name(f"{self._path.name}-wal")
         return sum(path.stat().st_size for path in (self._path, log) if path.exists())
 
     def row_count(self, table: str) -> int:
-        """Return the number of rows of a table, 0 if there is no such table."""
+        """Return the number of rows of a table; 0 if the table does not exist."""
         with self._open() as connection:
             if table not in columns(connection):
                 return 0
@@ -236,7 +236,7 @@ def _translated_errors() -> Generator[None]:
 
 
 def columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    """Return all tables with their columns, without internal tables of indexes and search."""
+    """Return all tables with their columns, except the internal tables of indexes and search."""
     tables = connection.execute("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
     names = sorted(str(row[0]) for row in tables if not str(row[0]).startswith("sqlite_"))
     return {

@@ -1,4 +1,4 @@
-"""Translation of `:name` parameters to numbered ones, which SQLite binds faster than named ones."""
+"""Translation of `:name` parameters to numbered ones, which SQLite binds faster."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from sixfold.core.database import Value
 
-# Texts and comments, in which a colon does not begin a parameter.
+# String literals and comments, in which a colon does not begin a parameter.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|:([a-z_]\w*)")
 Arguments = Callable[[Mapping[str, Value]], tuple[Any, ...]]
 
 
 class BoundStatement:
-    """A statement for SQLite with the names of its arguments; `:now` is the last one."""
+    """A statement for SQLite with the names of its arguments; `:now` is the last argument."""
 
     __slots__ = ("_named", "_needs_now", "text")
 
@@ -33,13 +33,13 @@ class BoundStatement:
         return (*values, now) if self._needs_now else values
 
     def rows(self, each: Iterable[Mapping[str, Value]], now: int) -> list[tuple[Any, ...]]:
-        """Return the values of several sets of parameters."""
+        """Return the values of each set of parameters."""
         values = map(self._named, each)
         return [(*row, now) for row in values] if self._needs_now else list(values)
 
 
 class SqliteBinder:
-    """Translates each statement once."""
+    """A binder that translates each statement once."""
 
     def __init__(self) -> None:
         self._known: dict[str, BoundStatement] = {}

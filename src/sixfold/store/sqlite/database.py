@@ -1,7 +1,7 @@
 """The Database port on SQLite: WAL, one writer thread, many transactions per durable commit.
 
-Each write has a savepoint, so a failing one does not affect the others, and one fsync serves all writes that
-arrived during the last one. Reads are short and run in the caller's thread.
+Each write has a savepoint, so a failed write does not affect the others, and one fsync covers all writes that
+arrived during the previous one. Reads are short and run in the caller's thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ IsAlive = Callable[[str], bool]
 
 
 def _is_nobody_alive(_server: str) -> bool:
-    """Return False: one server at a time opens the file, so every other one has ended."""
+    """Return False: only one server at a time opens the file, so all others have ended."""
     return False
 
 
@@ -81,7 +81,7 @@ class SqliteDatabase:
         self._writer = self._connect()
         migrate(self._writer)
         self._reader = self._connect()
-        self._durable = True  # as `connect` leaves it
+        self._durable = True  # the value that `connect` sets
         self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._queries = sql.queries(self.dialect)
         self._bind = SqliteBinder()
@@ -95,7 +95,7 @@ class SqliteDatabase:
     # -- the port --------------------------------------------------------------------------------
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
-        """Queue `transaction` for the writer; returns after its commit."""
+        """Queue `transaction` for the writer; return its result after the commit."""
         if self._closed:
             raise sqlite3.ProgrammingError("the database is closed")
         loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ class SqliteDatabase:
         return await future
 
     async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
-        """Run `transaction` in the caller's thread, on one snapshot if need be."""
+        """Run `transaction` in the caller's thread, on one snapshot unless `snapshot` is False."""
         reader = self._reader
         if not snapshot:
             return self._drive(reader, transaction)
@@ -131,13 +131,13 @@ class SqliteDatabase:
             job = self._jobs.get()
             group, stop = list[WriteJob](), False
             try:
-                # Jobs that arrive during the wait for a turn join the group.
+                # Jobs that arrive during the wait for the lock join the group.
                 with self.turn():
                     group, stop = self._next_group(job)
                     if group:
                         self.commit_group(group)
-            except OSError as error:  # the file of the turns cannot be locked, or not in time
-                # Otherwise each job would wait as long as all before it together.
+            except OSError as error:  # the lock file cannot be locked, or not in time
+                # Otherwise each job would wait as long as all earlier jobs together.
                 if not group:
                     group, stop = self._next_group(job)
                 for transaction in group:
@@ -183,7 +183,7 @@ class SqliteDatabase:
                 job.error = job.error or _store_failed(error)
 
     def run_job(self, writer: sqlite3.Connection, job: WriteJob, *, alone: bool) -> None:
-        """Run one transaction of a group; a failing one leaves its error in `job`."""
+        """Run one transaction of a group; a failed transaction stores its error in `job`."""
         if not alone:
             writer.execute("SAVEPOINT request")
         try:
@@ -222,7 +222,7 @@ class SqliteDatabase:
         return [{"changed": connection.executemany(bound.text, rows).rowcount}]
 
     def _run_parts(self, connection: sqlite3.Connection, parts: Sequence[Query], moment: int) -> list[Row]:
-        """Run all parts or, if one fails or is refused, none."""
+        """Run all parts, or none if one fails or affects an unexpected number of rows."""
         rows: list[Row] = []
         connection.execute("SAVEPOINT parts")
         try:
@@ -239,7 +239,7 @@ class SqliteDatabase:
 
 
 def _is_store_error(error: BaseException) -> bool:
-    """Return whether an error is one of the disk or the file, not of a statement."""
+    """Return whether an error was caused by the disk or the file, rather than by a statement."""
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _STORE_ERRORS
 
 
@@ -250,9 +250,9 @@ def _store_failed(error: BaseException) -> errors.StoreFailed:
 
 
 def connect(path: str, *, uri: bool = False, is_alive: IsAlive = _is_nobody_alive) -> sqlite3.Connection:
-    """Open a connection with this store's settings, in autocommit mode.
+    """Open a connection in autocommit mode, with the settings of this store.
 
-    `server_lives(boot)` in its statements is `is_alive`.
+    In SQL, the function `server_lives(boot)` calls `is_alive`.
     """
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, uri=uri, cached_statements=_STATEMENTS
@@ -273,11 +273,11 @@ def connect(path: str, *, uri: bool = False, is_alive: IsAlive = _is_nobody_aliv
 
 
 def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[int, int]:
-    """Upgrade or downgrade the schema to `target` (default: the newest); returns (before, after)."""
+    """Migrate the schema to `target` (default: the newest); return the versions before and after."""
     before = version(connection)
     if not sql.plan("sqlite", before, target):
         return before, before
-    connection.execute("BEGIN IMMEDIATE")  # processes that start at once wait for one of them
+    connection.execute("BEGIN IMMEDIATE")  # processes that start at the same time wait for the first
     try:
         before = after = version(connection)
         for script, number in sql.plan("sqlite", before, target):
@@ -293,7 +293,7 @@ def migrate(connection: sqlite3.Connection, target: int | None = None) -> tuple[
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """Return the schema version of a database file, 0 for an empty one."""
+    """Return the schema version of a database file; 0 for an empty file."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 

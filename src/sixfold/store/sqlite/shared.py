@@ -1,8 +1,8 @@
-"""A SQLite file that several processes of one server write, each with a writer thread of its own.
+"""A SQLite file that several processes of one server write, each in a separate writer thread.
 
-SQLite admits one writer at a time, and one that finds it busy sleeps and tries again. A file lock around each
-commit makes the processes take turns instead. Changed states of predictions are sent to the other processes
-after the commit.
+SQLite admits one writer at a time; a second writer sleeps and tries again. A file lock around each commit
+makes the processes take turns instead. Changed states of predictions are sent to the other processes after
+the commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sixfold.store.process_channel import MAX_BYTES, ProcessChannel
 from sixfold.store.sqlite.database import BUSY_MS, SqliteDatabase, WriteJob
 
 STATE_CHANGED = b"s"
-# A temporary trigger belongs to a connection: a server with one process does not pay for it.
+# A temporary trigger exists only on its connection, so it does not slow down a server with one process.
 _TRIGGERS = """
 CREATE TEMP TRIGGER prediction_queued AFTER INSERT ON main.prediction WHEN NEW.state = 'queued'
 BEGIN SELECT prediction_changed(NEW.state, NEW.id, NEW.engine); END;
@@ -34,7 +34,7 @@ OnEvent = Callable[[str, str, str], None]
 
 
 class _TurnLock:
-    """The lock of a file, with a limit on the wait. One thread uses it."""
+    """A file lock with a timeout, for use by one thread."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -44,7 +44,7 @@ class _TurnLock:
         self._is_waiting = False
 
     def acquire(self, seconds: float) -> None:
-        """Take the lock; raises `TimeoutError`, or the `OSError` of the system."""
+        """Acquire the lock; raises `TimeoutError`, or the `OSError` of the system."""
         if not self._is_waiting:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,7 +55,7 @@ class _TurnLock:
         try:
             error = self._results.get(timeout=seconds)
         except queue.Empty:
-            # The helper still waits. If it gets the lock, the next caller has it.
+            # The helper thread still waits. If it gets the lock, the next caller holds it.
             raise TimeoutError(
                 errno.ETIMEDOUT, f"another process has been writing for {seconds:g} s"
             ) from None
@@ -75,7 +75,7 @@ class _TurnLock:
     def _start_waiting(self) -> None:
         self._is_waiting = True
         if self._helper is None:
-            # The wait for a lock of a file has no limit and cannot be interrupted, so another thread waits.
+            # Waiting for a file lock has no timeout and cannot be interrupted, so another thread waits.
             self._helper = threading.Thread(target=self._wait_forever, name="sqlite-turn", daemon=True)
             self._helper.start()
         self._requests.put(self._descriptor)
@@ -92,7 +92,7 @@ class _TurnLock:
 
 
 class SharedSqliteDatabase(SqliteDatabase):
-    """A database file opened by all processes of a server, which `channel` connects."""
+    """A database file opened by all processes of a server, which communicate over `channel`."""
 
     def __init__(self, path: Path, channel: ProcessChannel, *, clock: Clock | None = None) -> None:
         self._channel = channel
@@ -102,7 +102,7 @@ class SharedSqliteDatabase(SqliteDatabase):
         self._watch(self._writer)
 
     async def join(self, boot: str, on_event: OnEvent) -> None:
-        """Call `on_event` with state, id and engine of each prediction that another process changes."""
+        """Call `on_event` with the state, id and engine of each prediction that another process changes."""
         if not self._channel.is_alive(boot):
             raise RuntimeError("the channel must be open under the name of this server")
 
@@ -126,7 +126,7 @@ class SharedSqliteDatabase(SqliteDatabase):
             self._notify(group[0], "\n".join(self._changes).encode())
 
     def run_job(self, writer: sqlite3.Connection, job: WriteJob, *, alone: bool) -> None:
-        """Run one transaction; the changes of a failing one are not announced."""
+        """Run one transaction; the changes of a failed transaction are not announced."""
         before = len(self._changes)
         super().run_job(writer, job, alone=alone)
         if job.error is not None:
@@ -148,7 +148,7 @@ class SharedSqliteDatabase(SqliteDatabase):
 
     @contextlib.contextmanager
     def turn(self) -> Generator[None]:
-        """Wait until no other process writes, as long as SQLite waits for another program."""
+        """Wait until no other process is writing, for at most as long as SQLite waits for a lock."""
         self._turn.acquire(BUSY_MS / 1000)
         try:
             yield
