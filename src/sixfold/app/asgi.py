@@ -51,8 +51,7 @@ from sixfold.web.trusted_hosts import TrustedHosts
 
 
 def create_app(application: Application, local_token: str | None = None) -> ASGIApp:
-    """Return the ASGI application of a running `Application` (`bootstrap.running`); it starts and stops
-    nothing.
+    """Return the ASGI application of a running `Application`, which is neither started nor stopped.
 
     `local_token` is the credential of the local socket.
     """

@@ -1,4 +1,4 @@
-"""Builds the application from its settings, and runs its background tasks."""
+"""Building of the application from its settings, and its background tasks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _REFRESH_SECONDS, _SWEEP_SECONDS = 10, 60
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The components of a running server, on which the APIs are built."""
+    """The components of a running server, which the APIs use."""
 
     settings: Settings
     database: Database
@@ -143,7 +143,7 @@ class Application:
 
 
 def build(settings: Settings, model_rows: _Rows = None, source: WatchedFile | None = None) -> Application:
-    """Build the application; `model_rows` replaces `data/models`, and the file `source` is watched."""
+    """Build the application; `model_rows` replaces `data/models`, and `source` is watched for changes."""
     failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
     processes, reader = _processes(settings, bus), app_media.document_reader(settings)
     blobs, address = storage.open_blobs(settings), app_graphs.comfyui_address(settings)
@@ -228,9 +228,9 @@ def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_request
 
 
 def _outbox(settings: Settings, clients: HttpClients, secrets: WebhookSecrets) -> WebhookOutbox:
-    """Return the outbox with a fetcher of its own, so that slow receivers take no slots of other fetches.
+    """Return the outbox, whose separate fetcher keeps slow receivers from delaying other fetches.
 
-    Cost alerts use it as well; it has slots for all that both send at once.
+    Cost alerts use it as well; the fetcher has enough slots for both.
     """
     limits = FetchLimits(concurrent=MAX_SENDING + MAX_SENDING_ALERTS)
     sender = clients.own(app_media.open_fetcher(settings, limits))
@@ -323,8 +323,11 @@ def _shares_queue(settings: Settings, database: Database) -> bool:
 def _connect(
     predictions: PredictionService, scheduler: Scheduler, availability: EngineAvailability, *, is_shared: bool
 ) -> None:
-    """Connect the service with the scheduler; with a shared queue, claim for this server's engines only."""
-    # The machines of a Ray cluster have engines of their own, so this does not apply to them.
+    """Connect the service with the scheduler.
+
+    If the queue is shared, the scheduler claims only runs for this server's engines.
+    """
+    # The machines of a Ray cluster have other engines than this server, so this does not apply to them.
     if is_shared:
         scheduler.can_run = lambda engine: availability(engine).ready
 
@@ -355,7 +358,7 @@ def _signer_and_secrets(settings: Settings, database: Database) -> tuple[Signer,
 
 @asynccontextmanager
 async def running(application: Application) -> AsyncIterator[Application]:
-    """Run the application within the block; drains and closes it at the end."""
+    """Run the application within the block, then drain and close it."""
     fair_threads.use_for_loop()
     if application.processes is not None:
         application.processes.channel.open(application.scheduler.boot)
@@ -399,7 +402,7 @@ async def running(application: Application) -> AsyncIterator[Application]:
 
 
 def _background_tasks(application: Application) -> dict[str, Coroutine[Any, Any, None]]:
-    """Return the background tasks of a process; those of the whole server run in process 0."""
+    """Return the background tasks of a process; tasks for the whole server run only in process 0."""
     tasks: dict[str, Coroutine[Any, Any, None]] = {
         "availability": _refresh_status(application),
         "connections": application.connections.run(),
@@ -440,7 +443,7 @@ async def _refresh_status(application: Application) -> None:
 async def _sweep(application: Application) -> None:
     """Delete expired data every minute; failed deletions are retried in the next round."""
     deletion = account_deletion(application)
-    # Only an older version leaves such rows, so once after a restart is enough.
+    # Only an older version leaves such rows, so one run after a restart is enough.
     with contextlib.suppress(errors.StoreFailed):
         await application.database.write(refunds.sweep_children())
     while True:
@@ -472,7 +475,7 @@ def account_deletion(application: Application) -> AccountDeletion:
 
 
 async def drain(application: Application) -> None:
-    """Wait for runs and callers within the drain time, then stop all workers."""
+    """Wait for runs and callers until the drain time ends, then stop all workers."""
     seconds = application.settings.drain_seconds
     await asyncio.gather(
         application.scheduler.drain(seconds), application.predictions.waiters.wait_patient(seconds)

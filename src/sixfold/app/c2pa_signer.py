@@ -1,6 +1,6 @@
-"""Signing and checking of C2PA manifests with c2pa-python, imported only where it is needed.
+"""Signing and checking of C2PA manifests with c2pa-python, which is imported only when needed.
 
-Nothing is fetched: no time stamp authority, no revocation list and no remote manifest.
+Time stamps, revocation lists and remote manifests are not fetched.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _TEST = {
 
 
 def check(file: BinaryIO, media_type: str) -> Literal["none", "valid", "expired", "invalid"]:
-    """Return whether a file has a C2PA manifest and is unchanged since anyone signed it.
+    """Return whether a file has a C2PA manifest, and whether the file is unchanged since it was signed.
 
-    Without a time stamp, nothing shows that it was signed before an `expired` certificate ended.
+    Without a time stamp, it is unknown whether the file was signed before an `expired` certificate expired.
     """
     try:
         with c2pa.Context(c2pa.Settings.from_dict(_SETTINGS)) as context:
@@ -59,7 +59,7 @@ def verdict(report: dict[str, Any]) -> Literal["valid", "expired", "invalid"]:
 
 
 class C2paSigner:
-    """Signs files with a certificate chain and its key, both as PEM; raises `InvalidCertificate`."""
+    """A signer with a certificate chain and its key, both as PEM; raises `InvalidCertificate`."""
 
     def __init__(self, chain: bytes, key: bytes) -> None:
         self._algorithm = certificates.algorithm(chain, key)

@@ -1,4 +1,4 @@
-"""Builds the catalog from the settings and the bundled models, prices and templates."""
+"""Building of the catalog from the settings and the bundled models, prices and templates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 
 _DATA = Path(__file__).parents[1] / "data"
-# Engines of providers: `max_tasks` are the requests that wait there at once.
+# Engines of providers: `max_tasks` limits the requests that wait for the provider at the same time.
 _PROVIDER_ENGINE: Mapping[str, Any] = {
     "kind": "provider",
     "version": "1",
@@ -76,13 +76,13 @@ def models_document() -> dict[str, Any]:
 
 @functools.cache
 def examples() -> Mapping[str, Mapping[str, Any]]:
-    """Return the inputs of the example on each model's card, by model."""
+    """Return the inputs of the example on each model's card, by model name."""
     rows = {**_model_files()["models"], **app_graphs.workflow_rows()}
     return {name: row["example"] for name, row in rows.items() if "example" in row}
 
 
 def _expand(entry: str, hosted: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
-    """Return the engines that an entry of `engines` names; `*-image` is the one of each provider."""
+    """Return the engines that an entry of `engines` names; `*-image` stands for the one of each provider."""
     if not entry.startswith("*-"):
         return (entry,)
     route = entry.removeprefix("*-")
@@ -93,7 +93,7 @@ def _expand(entry: str, hosted: Mapping[str, Mapping[str, Any]]) -> Sequence[str
 
 
 def _with_provider(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of an engine, completed by its provider if it has one."""
+    """Return the row of an engine, completed with the row of its provider if the engine has one."""
     if "provider" not in row:
         return row
     spec = PROVIDERS[row["provider"]]
@@ -128,7 +128,7 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
             if row["kind"] == "graph":
                 row["free_runs"] = settings.graph_free_runs
             if row["kind"] == "comfyui":
-                # Each server runs one task at a time.
+                # Each model server runs one task at a time.
                 row["max_tasks"] = row.get("max_tasks", 1) * max(
                     1, len(settings.comfyui_servers or settings.probe_hosts)
                 )
@@ -150,9 +150,9 @@ def availability(
     comfyui: ComfyAddress | None = None,
     seconds: float | None = None,
 ) -> EngineAvailability:
-    """Return the availability of all engines; its `refresh` queries servers, each for at most `seconds`.
+    """Return the availability of all engines; `refresh` queries each server for at most `seconds`.
 
-    It sets the address `comfyui` when it finds a ComfyUI server.
+    `refresh` sets the address `comfyui` when it finds a ComfyUI server.
     """
     address = comfyui or app_graphs.comfyui_address(settings)
     comfy = ComfyAvailability(clients.upstream, address, seconds=seconds)
@@ -167,7 +167,7 @@ def availability(
 
 
 class _FoundModels:
-    """Updates the catalog's models of ComfyUI checkpoints and folders of weights if they have changed."""
+    """Updates the catalog's models of ComfyUI checkpoints and weight folders if these have changed."""
 
     def __init__(
         self, models: Catalog, comfy: ComfyAvailability, known: EngineAvailability, weights: Path
@@ -206,7 +206,7 @@ def resources(
 
 
 def _shared_options(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that an engine shares from others, if those have them."""
+    """Return the options that an engine shares with other engines, if the others set these options."""
     return {
         option: rows[name]["options"][option]
         for name, options in row.get("shares", {}).items()

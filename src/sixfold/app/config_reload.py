@@ -1,8 +1,9 @@
-"""Reloads the configuration when it changes while the server runs: aliases, model servers, policy, prices.
+"""Reloading of a changed configuration while the server runs: aliases, model servers, policy, prices.
 
-It is `sixfold.toml` and the entries that operators set, which are in the database. The new configuration is
-read and checked completely before any of it is applied. An invalid file changes nothing, and the log says
-why; an entry that has become invalid is left out. Changes that require a restart are logged as well.
+The configuration consists of `sixfold.toml` and the entries that operators set, which are in the database.
+The new configuration is read and checked completely before any of it is applied. An invalid file is not
+applied, and the reason is logged; an entry that has become invalid is left out. Changes that require a
+restart are logged as well.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ _Stamp = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """The source of the settings: a function that loads them, and those loaded at startup.
+    """The source of the settings: a function that loads them, and the settings loaded at startup.
 
-    Without a file, the settings are fixed.
+    If there is no file, the settings do not change.
     """
 
     load: Callable[[], Settings]
@@ -56,7 +57,7 @@ class WatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class _ParsedConfig:
-    """A valid configuration; `restart` names the changes that require a restart."""
+    """A valid configuration; `restart` lists the changes that require a restart."""
 
     settings: Settings
     prices: PriceTable
@@ -68,7 +69,8 @@ class _ParsedConfig:
 class ConfigReloader:
     """Watches the configuration file and the entries of a running server.
 
-    Without a source no file is watched. `on_entries` is called with all entries when one has changed.
+    If there is no source, a file is not watched. `on_entries` is called with all entries when one has
+    changed.
     """
 
     def __init__(
@@ -99,15 +101,16 @@ class ConfigReloader:
         self._requested.set()
 
     async def start(self) -> None:
-        """Apply the entries, before the server accepts requests."""
+        """Apply the entries before the server accepts requests."""
         await self.refresh()
 
     async def run(self) -> None:
-        """Reload when the file has changed and is no longer being written, when an entry has changed, and
-        when requested.
+        """Reload the configuration after each change and on request.
+
+        A changed file is read once it is no longer being written.
         """
         path = self._source.loaded.config_file if self._source.is_file else None
-        # Not a stamp, so that a change between startup and here is not missed.
+        # Not a stamp, so that a change between startup and this point is also applied.
         read: _Stamp | str = "never"
         before = await asyncio.to_thread(_stamp, path)
         turn = 0
@@ -126,8 +129,8 @@ class ConfigReloader:
                     await self._requested.wait()
 
     async def refresh(self) -> None:
-        """Apply the entries if one has changed."""
-        # The next turn reads them again.
+        """Apply the entries if any of them has changed."""
+        # The next iteration reads them again.
         with contextlib.suppress(errors.StoreFailed):
             rows = await self._database.read(entries.all_entries(), snapshot=False)
             if rows == self._rows:
@@ -138,7 +141,7 @@ class ConfigReloader:
             await self.reload(quiet=True, by_entries=True)
 
     async def reload(self, *, quiet: bool = False, by_entries: bool = False) -> bool:
-        """Read, check and apply the configuration; returns False if the file is invalid.
+        """Read, check and apply the configuration; return False if the file is invalid.
 
         With `quiet`, an unchanged file is not logged.
         """
@@ -148,7 +151,7 @@ class ConfigReloader:
     async def _reload(self, *, quiet: bool, by_entries: bool) -> bool:
         path = "the configuration of the operator's pages" if by_entries else self._source.loaded.config_file
         try:
-            # An entry can be changed although the file has an error.
+            # An entry can be changed even while the file is invalid.
             settings = self.file_settings if by_entries else await asyncio.to_thread(self._source.load)
             parsed = await asyncio.to_thread(self._parse, settings)
         except FILE_ERRORS as error:
@@ -179,7 +182,7 @@ class ConfigReloader:
             parsed = self._parsed(self.values.merge(settings, rows))
             faults: dict[tuple[str, str], str] = {}
         except FILE_ERRORS:
-            # Either the file is invalid by itself, which this raises, or some entries are.
+            # Either the file itself is invalid, which raises an error here, or some entries are.
             self._parsed(settings)
             faults = {(row.section, row.name): fault for row in rows if (fault := self._fault(settings, row))}
             valid = [row for row in rows if (row.section, row.name) not in faults]

@@ -1,4 +1,4 @@
-"""The configuration that operators change on pages or over HTTP: checked, stored, and shown by its source."""
+"""The configuration that operators change on pages or over HTTP, and the source of each value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates
 from sixfold.providers import CHAT_PROVIDERS
 
-# How long a change waits for slow model servers; it is applied when they have responded.
+# Seconds that a change waits for slow model servers; it is applied once they have responded.
 _APPLY_SECONDS = 3.0
 _MAX_MODELS = 500
 _RATE_FIELDS: Mapping[str, str] = {
@@ -85,7 +85,7 @@ class OperatorConfiguration:
         await self._apply()
 
     async def probe_comfyui(self, url: str) -> ServerProbe:
-        """Ask a ComfyUI for its node classes."""
+        """Query a ComfyUI server for its node classes."""
         if self.comfyui_prober is None:
             raise errors.NotFound("This server does not use ComfyUI")
         return await self.comfyui_prober(url)
@@ -105,7 +105,7 @@ class OperatorConfiguration:
         return ServerProbe(models[:_MAX_MODELS], problem)
 
     def _default(self, new: ConfigEntry) -> Any:
-        """Return the bundled price that a first own price replaces."""
+        """Return the bundled price that is replaced when an operator first sets a price."""
         if new.section != PRICES:
             return None
         amounts = _usd(PriceTable(app_catalog.read_toml("prices.toml")), new.name)
@@ -121,7 +121,7 @@ class OperatorConfiguration:
             raise errors.InvalidInput.of("value", _sentence(error)) from None
 
     def _check_targets(self, new: ConfigEntry, added: Collection[str]) -> None:
-        """Raise `InvalidInput` for a target whose server is not known, or a model that no server lists."""
+        """Raise `InvalidInput` if the server of a target is unknown, or if no server lists its model."""
         server_names = {server.name.partition("@")[0] for server in self._gateway.model_servers()}
         servers = server_names.union(added)
         models = {name for name, _owner in self._gateway.gateway.router.models()}
@@ -136,7 +136,7 @@ class OperatorConfiguration:
                 raise errors.InvalidInput.of("value", f"No model server has {name[:80]!r}: {hint}")
 
     async def _apply(self) -> None:
-        """Apply the change here; the other servers see it within a second."""
+        """Apply the change to this server; the other servers apply it within a second."""
         applying = asyncio.ensure_future(self._reloader.refresh())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(applying), _APPLY_SECONDS)
@@ -208,7 +208,7 @@ class OperatorConfiguration:
         return (*views, *broken)
 
     def _token_prices(self, tables: Mapping[str, Any]) -> tuple[TokenPriceView, ...]:
-        """Return the operator's prices, and those of the models that servers list now."""
+        """Return the operator's prices, and the prices of the models that servers list now."""
         own_prices = merging.table(tables, TOKEN_PRICES)
         views = [
             TokenPriceView(
@@ -254,7 +254,7 @@ def _usd(table: PriceTable, name: str) -> Mapping[str, str]:
 
 
 def _rates_shown(rates: TokenRates | None) -> tuple[Mapping[str, str], Source, str]:
-    """Return the fields of bundled rates, or a note instead."""
+    """Return the fields of bundled rates, or a note if there are none."""
     if rates is None:
         return {}, "bundled", "no price: calls are refused"
     amounts = {field: getattr(rates, name) for field, name in _RATE_FIELDS.items()}

@@ -1,4 +1,4 @@
-"""Merges the entries that operators set with `sixfold.toml`, whose values take precedence."""
+"""Merging of the entries that operators set with `sixfold.toml`, whose values take precedence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INFO = b"sixfold model servers' keys, version 1"
 
 
 def table(tables: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """Return the table of a section such as `gateway.aliases`; an empty one if there is none."""
+    """Return the table of a section such as `gateway.aliases`, or an empty table if it is missing."""
     value: Any = tables
     for part in section.split("."):
         value = value.get(part, {}) if isinstance(value, Mapping) else {}
@@ -28,13 +28,13 @@ def table(tables: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 class EntryValues:
-    """Seals the keys of model servers in entries, and merges entries into settings."""
+    """Encrypts the keys of model servers in entries, and merges entries into settings."""
 
     def __init__(self, master: bytes) -> None:
         self._seal = Seal(master, _INFO)
 
     def sealed(self, section: str, name: str, value: Any, old: ConfigEntry | None) -> Any:
-        """Return a value to store: `api_key` is sealed, and an omitted one stays that of the old entry."""
+        """Return the value to store: `api_key` is encrypted, or retained from `old` if it is omitted."""
         if section != SERVERS:
             return value
         if not isinstance(value, dict):
@@ -46,7 +46,7 @@ class EntryValues:
         if isinstance(key, str) and key:
             return {**stored, SEALED: self._seal.close(name, key)}
         before: Any = {} if old is None else old.document
-        # A key is for the address at which it was entered, and without one for that of the kind.
+        # A key belongs to the address at which it was entered, or to the default address of the kind.
         keeps = key is None and SEALED in before and _place(before) == _place(stored)
         return {**stored, SEALED: before[SEALED]} if keeps else stored
 
@@ -62,7 +62,7 @@ class EntryValues:
         return {**{field: each for field, each in value.items() if field != SEALED}, "api_key": key}
 
     def merge(self, settings: Settings, rows: Iterable[ConfigEntry]) -> Settings:
-        """Return the settings with the entries that `sixfold.toml` does not set."""
+        """Return the settings, completed with the entries that `sixfold.toml` does not set."""
         tables: dict[str, Any] = copy.deepcopy(dict(settings.tables))
         for row in rows:
             if row.section in entries.SECTIONS:
@@ -75,7 +75,7 @@ class EntryValues:
 
 
 def shown_address(url: str) -> str:
-    """Return an address without what may be a secret: a user, a password and a query."""
+    """Return an address without the parts that may be secret: user, password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -88,7 +88,7 @@ def _place(document: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _require_no_secret(url: Any) -> None:
-    """Raise `InvalidInput` for an address that may contain a secret: addresses are shown and recorded."""
+    """Raise `InvalidInput` for an address that may contain a secret, as addresses are shown and logged."""
     if isinstance(url, str) and shown_address(url) != url:
         raise errors.InvalidInput.of(
             "base_url", "base_url must have no user, password or query: enter the key as api_key"

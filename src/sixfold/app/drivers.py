@@ -1,4 +1,4 @@
-"""Builds the worker drivers from the settings: local processes, containers, Ray, and remote engines."""
+"""Building of the worker drivers from the settings: local processes, containers, Ray, and remote engines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from sixfold.settings import InvalidSetting, Settings
 
 
 class ContainerInspector:
-    """The implementation of `ImageInspector` with this machine's containers."""
+    """Implements `ImageInspector` with containers on this machine."""
 
     def __init__(self, containers_here: ContainerDriver, scratch: Path) -> None:
         self._containers = containers_here
@@ -56,7 +56,7 @@ class ContainerInspector:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDrivers:
-    """The drivers of a server's workers, the worker policy, and the GPUs that others use as well."""
+    """The drivers of a server's workers, the worker policy, and the GPUs shared with other programs."""
 
     images: ContainerDriver
     driver: Driver
@@ -115,7 +115,7 @@ def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDr
 
 
 def _container_probe(containers_here: ContainerDriver) -> Probe:
-    """Return a probe of whether an engine's image can be started here."""
+    """Return a function that tells whether an engine's image can be started on this machine."""
 
     async def probe(spec: EngineSpec) -> EngineStatus:
         return await containers_here.standing(str(spec.options.get("image", "")))
@@ -152,7 +152,7 @@ def _ray_driver(settings: Settings, failpoints: Failpoints, templates: Templates
 
 
 def _namespace(settings: Settings) -> str:
-    """Return a namespace for all servers of a database, which may stop each other's leftover workers."""
+    """Return the namespace shared by all servers of a database, which may stop each other's stale workers."""
     where = urlsplit(settings.database_url or settings.data_dir.as_uri())
     place = f"{where.hostname or ''}:{where.port or ''}{where.path}"
     return f"sixfold-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
@@ -183,6 +183,6 @@ def _memory_budget(settings: Settings) -> MemoryBudget:
 
 
 def _weights_bytes(spec: EngineSpec) -> int:
-    """Return the size of an engine's weight files as its minimum memory, or 0 if a GPU holds them."""
+    """Return the size in bytes of an engine's weight files, its minimum memory; 0 if a GPU holds them."""
     place = spec.options.get("weights") if spec.kind == "weights" else None
     return 0 if place is None or nvml.list_gpus() else process_memory.folder(Path(place))

@@ -1,7 +1,8 @@
-"""Installs weights from the operator's page: `sixfold engines add` in a process of its own.
+"""Installation of weights from the operator's page, by `sixfold engines add` in a separate process.
 
-The process outlives requests and the server. It holds a lock on `DATA/installs/FAMILY.NAME.lock` while it
-runs, and writes its output to the `.log` beside it, so every process of the server sees the same state.
+The process continues after the request and after the server ends. It holds a lock on
+`DATA/installs/FAMILY.NAME.lock` while it runs, and writes its output to the `.log` file next to it, so every
+process of the server sees the same state.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ from sixfold.store.weights import InstalledWeights, WeightsError, WeightStore
 
 _MAX_RUNNING = 2
 _LOG_BYTES, _LOG_LINES = 32_768, 40
-# Alternatives to the suggested weights that cut subjects out.
+# Alternatives to the suggested weights that remove backgrounds.
 _SPECIAL = frozenset(
     {"matting-isnet-general-use", "matting-u2net", "matting-isnet-anime", "matting-birefnet-general"}
 )
-# A line of `engines add --progress`: bytes done, and bytes in all.
+# A line of `engines add --progress`: the bytes downloaded so far, and the total bytes.
 PROGRESS = "@ "
 
 
 class EngineInstalls:
-    """Implements `core.configuration.ports.EngineInstallService`; `changed` looks for weights again."""
+    """Implements `core.configuration.ports.EngineInstallService`.
+
+    `changed` makes the server look for installed weights again.
+    """
 
     def __init__(
         self, settings: Settings, database: Database, changed: Callable[[], Awaitable[None]]
@@ -52,7 +56,7 @@ class EngineInstalls:
         self._rows: Mapping[str, Mapping[str, Mapping[str, Any]]] = app_catalog.read_toml("weights.toml")
 
     async def view(self) -> tuple[InstallView, ...]:
-        """Return the weights of the bundled table, and others that are installed."""
+        """Return the weights of the bundled table, and other weights that are installed."""
         views = await asyncio.to_thread(lambda: tuple(self._views()))
         running = frozenset(f"{view.family}.{view.name}" for view in views if view.state == "running")
         ended, self._running = self._running - running, running
@@ -72,7 +76,10 @@ class EngineInstalls:
         await self._database.write(_noted(actor, "engine.install", family, name))
 
     async def stop(self, actor: Principal, family: str, name: str) -> None:
-        """Stop an installation; what was downloaded is kept for the next one. Raises `NotFound`."""
+        """Stop an installation; raises `NotFound`.
+
+        The downloaded files are reused by the next installation.
+        """
         if name not in self._rows.get(family, {}) or not await asyncio.to_thread(self._kill, family, name):
             raise errors.NotFound("These weights are not being installed")
         await self._database.write(_noted(actor, "engine.stop", family, name))
@@ -153,7 +160,7 @@ class EngineInstalls:
         except BlockingIOError:
             raise errors.Conflict(f"{name} is being installed: wait until it ends, or stop it") from None
         finally:
-            # The process has its own copy, and with it the lock.
+            # The process has its own copy of the descriptor, and with it the lock.
             os.close(lock)
         threading.Thread(target=process.wait, name=f"install-{name}", daemon=True).start()
 
@@ -174,7 +181,7 @@ def _is_downloadable(row: Mapping[str, Any]) -> bool:
 
 
 def _read_log(path: Path) -> tuple[int | None, tuple[str, ...]]:
-    """Return the percentage of the last progress line, None without one, and the other last lines."""
+    """Return the percentage of the last progress line, or None, and the last other lines."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _LOG_BYTES))
         lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()

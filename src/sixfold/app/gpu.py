@@ -1,4 +1,4 @@
-"""Finds the programs that share a GPU, and gives each of them its access to the arbiter."""
+"""Discovery of the programs that share a GPU, and their access to its arbiter."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.gpu_state import GpuStateFile
 
 _REFRESH_SECONDS = 15.0
-# A server that does not state its models in this time is no member yet.
+# A server that does not list its models within this time is not a member yet.
 _ANSWER_SECONDS = 3.0
-# The library of the driver takes tens of milliseconds to answer.
+# Loading the driver's library takes tens of milliseconds.
 _CARDS_SECONDS = 1.0
 _LIMITS = ComfyLimits(connect_seconds=2.0, answer_seconds=5.0)
-# The kinds of model servers that may state and unload their models.
+# The kinds of model servers that can list and unload their models.
 _HOLDERS = frozenset({"ollama", "llamacpp", "llamaswap"})
 _SEVERAL = "this machine has several GPUs: name the programs of each in SIXFOLD_GPU_GROUPS"
 _SEVERAL_COMFYUI = (
@@ -49,33 +49,36 @@ _UNKNOWN = "nothing states the memory of a GPU here"
 
 
 class ServerSource(Protocol):
-    """The port for the gateway's model servers."""
+    """A port for the gateway's model servers."""
 
     def model_servers(self) -> Sequence[Upstream]:
-        """Return every server, including those that are absent."""
+        """Return all model servers, including unreachable ones."""
         ...
 
     async def wait_refreshed(self) -> None:
-        """Wait until the first refresh is done."""
+        """Wait until the first refresh is complete."""
         ...
 
 
 @dataclass(slots=True)
 class _SharedGpu:
-    """A group with its arbiter and its programs. `note` is the reason why they do not take turns, or ""."""
+    """A group with its arbiter and programs.
+
+    `note` is the reason why the programs do not take turns, or an empty string.
+    """
 
     group: GpuGroup
     file: GpuStateFile
     arbiter: GpuArbiter
     note: str = _UNKNOWN
-    # Keys are names of programs.
+    # The keys are the names of programs.
     holders: dict[str, GpuHolder] = field(default_factory=dict[str, GpuHolder])
     watching: asyncio.Task[None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A program with GPU memory that is here now, and the function that sets its access."""
+    """A program that currently uses GPU memory, and the function that sets its access."""
 
     holder: GpuHolder
     attach: Callable[[GpuAccess | None], None]
@@ -84,7 +87,8 @@ class _Program:
 class GpuSharing:
     """The GPUs that several programs share, as configured or found.
 
-    `has_weights` returns whether own weights are installed; `list_cards` the GPUs of this machine.
+    `has_weights` returns whether weights are installed on this server, and `list_cards` returns the GPUs of
+    this machine.
     """
 
     def __init__(
@@ -120,7 +124,7 @@ class GpuSharing:
         return gpu
 
     def weights_access(self) -> GpuAccess | None:
-        """Return the GPU that own weights share with other programs, or None."""
+        """Return the GPU that this server's weights share with other programs, or None."""
         return self._weights_access
 
     def switch_seconds(self, engine: EngineSpec) -> float:
@@ -133,7 +137,7 @@ class GpuSharing:
         return 0.0
 
     def reports(self) -> tuple[GpuSchema, ...]:
-        """Return who holds the memory of each GPU, if two programs share it."""
+        """Return the memory that each program uses on each GPU that at least two programs share."""
         now = time.monotonic()
         return tuple(
             report.report(
@@ -151,7 +155,7 @@ class GpuSharing:
         return {gpu.group.name: gpu.arbiter.figures for gpu in self._gpus}
 
     async def run(self) -> None:
-        """Look for programs periodically, until canceled."""
+        """Look for programs periodically until canceled."""
         if self.servers is not None:
             await self.servers.wait_refreshed()
         while self._gpus:
@@ -160,7 +164,7 @@ class GpuSharing:
         await asyncio.Event().wait()
 
     async def refresh(self) -> None:
-        """Look for the programs of each GPU, and for what they have in its memory."""
+        """Find the programs of each GPU and the models that they have loaded."""
         async with self._refreshing:
             await self._refresh()
 
@@ -187,7 +191,7 @@ class GpuSharing:
         self._attached = attached
 
     async def aclose(self) -> None:
-        """End the uses of this process and release its locks."""
+        """Stop this process's use of the GPUs and release its locks."""
         for gpu in self._gpus:
             if gpu.watching is not None:
                 gpu.watching.cancel()
@@ -208,7 +212,7 @@ class GpuSharing:
     # -- programs ----------------------------------------------------------------------------------
 
     def _candidates(self, group: GpuGroup) -> int:
-        """Return how many programs may be members, as far as is known without asking them."""
+        """Return how many programs may be members, as far as is known without querying them."""
         servers = self.servers.model_servers() if self.servers is not None else ()
         has_own_engines = "weights" in group.members and self.has_weights()
         return (
@@ -269,7 +273,7 @@ class GpuSharing:
         return self._known_cards
 
     async def _memory(self, gpu: _SharedGpu) -> tuple[int, int | None]:
-        """Return the total and free bytes of a GPU; sets its note if they are not known."""
+        """Return the total and free bytes of a GPU; set its note if they are unknown."""
         group = gpu.group
         cards = await self._cards() if group.is_local else ()
         if len(cards) == 1:
@@ -316,6 +320,6 @@ def _holder(server: ModelServer, name: str) -> GpuHolder | None:
 
 
 def _place(name: str, url: str) -> str:
-    """Return a program's name with its port, as processes with other configurations name it too."""
+    """Return a program's name with its port, which processes with other configurations use as well."""
     parts = urlsplit(url)
     return f"{name} ({parts.hostname}:{parts.port})"

@@ -1,4 +1,4 @@
-"""Builds the workflow service: bundled workflows, node classes, and the connection to ComfyUI."""
+"""Building of the workflow service: bundled workflows, node classes, and the connection to ComfyUI."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def built_in_workflows() -> Mapping[str, Workflow]:
 
 
 def workflow_rows() -> Mapping[str, Mapping[str, Any]]:
-    """Return the rows of `bundled.toml` by the model's name."""
+    """Return the rows of `bundled.toml` by model name."""
     return {f"space:{slug}": row for slug, row in _read("bundled")["spaces"].items()}
 
 
@@ -58,7 +58,7 @@ def node_classes() -> Registry:
 
 
 def comfyui_address(settings: Settings) -> ComfyAddress:
-    """Return the address of the operator's ComfyUI server: as configured, or as found on a probed host."""
+    """Return the address of the operator's ComfyUI server, either configured or found on a probed host."""
     hosts = ProbeHosts(settings.probe_hosts, probe=settings.probe)
     return ComfyAddress(settings.comfyui_servers, hosts, frozenset({settings.port, settings.comfyui_port}))
 
@@ -79,12 +79,12 @@ def comfyui_urls(settings: Settings) -> tuple[str, ...]:
 
 
 async def probe_comfyui(client: httpx.AsyncClient, url: str) -> ServerProbe:
-    """Return the node classes of a ComfyUI, or the problem in one sentence."""
+    """Return the node classes of a ComfyUI server, or the problem in one sentence."""
     if not _ORIGIN.fullmatch(url):
         return ServerProbe(problem="The address is an origin such as http://gpu-box:8188")
     server = ComfyServer(client, url, _PROBE_LIMITS)
     try:
-        await server.stats()  # fails for another program
+        await server.stats()  # fails if another kind of server responds
         registry = await asyncio.to_thread(object_info.read, await server.object_info())
     except ComfyError as error:
         return ServerProbe(problem=str(error))
@@ -99,7 +99,7 @@ def build(
     predictions: PredictionService,
     comfyui: ComfyWorkflows | None,
 ) -> GraphService:
-    """Build the workflow service; ComfyUI runs workflows with classes that only it has."""
+    """Build the workflow service; ComfyUI runs the workflows with classes that only it provides."""
     examples = {path.name: path for path in _FOLDER.iterdir() if path.suffix in _EXAMPLES}
     runtime = GraphRuntime(
         node_classes,

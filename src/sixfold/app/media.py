@@ -1,4 +1,4 @@
-"""Builds the media service and its guarded fetcher from the settings."""
+"""Building of the media service and its guarded fetcher from the settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _still = import_string.deferred("sixfold.engines.thumbnails.video:render")
 def open_media(
     settings: Settings, database: Database, blobs: BlobStore, uploads: BlobStore, fetcher: Fetcher
 ) -> MediaService:
-    """Return the media service, which does not fetch URLs of this server over the network."""
+    """Return the media service, which reads this server's URLs without a network request."""
     media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_duration)
     media.uploaded_files = UploadedFiles(database, uploads)
     media.own_origins.add(settings.base_url)
@@ -98,7 +98,7 @@ def open_files(settings: Settings, database: Database, blobs: BlobStore) -> Acco
 
 
 def document_reader(settings: Settings) -> DocumentReader:
-    """Return the reader of documents, which runs in a process of its own."""
+    """Return the reader of documents, which runs in a separate process."""
     return ProcessReader(
         DocumentLimits(
             file_bytes=settings.document_bytes,
@@ -120,7 +120,7 @@ def document_fetcher(settings: Settings, fetcher: Fetcher) -> Callable[[str], Aw
 
 
 def probe_image(path: Path) -> tuple[str, int, int]:
-    """Return content type, width and height in an image's header; raises `BadRequest`, also if truncated."""
+    """Return the content type, width and height from an image's header; raises `BadRequest`."""
     try:
         name, width, height = headers.probe(path, whole=True)
     except headers.UnreadableImage as error:
@@ -149,9 +149,9 @@ def shrink_video(path: Path, width: int) -> bytes:
 
 
 async def check_glyphs(project: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` if a text of a project has characters that no font of this machine has.
+    """Raise `InvalidInput` if a project's text has a character that the installed fonts do not contain.
 
-    The fonts are read on the first text beyond ASCII, in a thread.
+    The fonts are read in a thread, at the first text that is not ASCII.
     """
     await asyncio.to_thread(timeline.check_glyphs, project, _missing)
 
@@ -161,7 +161,7 @@ def _missing(text: str) -> tuple[str, ...]:
 
 
 def measure_duration(path: Path, kind: str) -> float | None:
-    """Return the seconds of a video or audio file; raises `BadRequest` if it is invalid or truncated."""
+    """Return the seconds of a video or audio file, or None; raises `BadRequest` for a damaged file."""
     try:
         return video_headers.seconds(path, kind, whole=True)
     except UnusableInput as error:

@@ -1,4 +1,4 @@
-"""Builds the memory: its pages, its search, and the chat model that reads facts and answers questions."""
+"""Building of the memory: pages, search, and the chat model that extracts facts and answers questions."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from sixfold.settings import Settings
 
 
 class GatewayChat:
-    """A chat model of the gateway, which holds and charges for each request."""
+    """A chat model of the gateway, which reserves an amount and charges for each request."""
 
     def __init__(self, gateway: Gateway, model: str) -> None:
         self._gateway = gateway
         self._model = model
 
     def max_cost(self, prompt: ModelPrompt) -> int:
-        """Return the amount that the gateway would hold, in micro-dollars."""
+        """Return the amount that the gateway would reserve, in micro-dollars."""
         return self._gateway.max_cost(_request(prompt), self._model)
 
     async def ask(self, principal: Principal, prompt: ModelPrompt) -> ModelReply:
-        """Return the reply; raise what `Gateway.complete_chat` raises."""
+        """Return the model's reply; raises the errors of `Gateway.complete_chat`."""
         reply = await self._gateway.complete_chat(
             principal, ids.new("req"), _request(prompt), self._model, "memory"
         )
@@ -49,7 +49,7 @@ def _request(prompt: ModelPrompt) -> ChatRequest:
 
 
 def facts(settings: Settings, database: Database, memory: MemoryService, gateway: Gateway) -> FactService:
-    """Return the service of `remember` and `answer`, without a model unless one is set."""
+    """Return the service for `remember` and `answer`, without a model unless one is configured."""
     model = GatewayChat(gateway, settings.memory_model) if settings.memory_model else None
     amounts = (settings.memory_call_usd, settings.memory_day_usd)
     limits = SpendingLimits(*(round(amount * money.MICROS_PER_USD) for amount in amounts))

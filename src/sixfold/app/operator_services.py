@@ -1,4 +1,4 @@
-"""The services behind the operator's pages: the reloaded configuration, its entries, and provider keys."""
+"""The services behind the operator's pages: reloads, configuration entries, and provider keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class OperatorServices:
     installs: EngineInstalls
 
     def connect(self, address: ComfyAddress, clients: HttpClients) -> OperatorServices:
-        """Let operators connect ComfyUI servers: entries set their addresses, which can be tried first."""
+        """Return the services with ComfyUI connections enabled.
+
+        Entries set the addresses of ComfyUI servers, which operators can test first.
+        """
         self.configuration.comfyui_prober = partial(app_graphs.probe_comfyui, clients.upstream)
         self.reloader.on_settings = lambda settings: address.configure(app_graphs.comfyui_urls(settings))
         return self
@@ -45,7 +48,7 @@ def build(
     gateway: GatewayRuntime,
     resources: InstalledResources,
 ) -> OperatorServices:
-    """Return the services; `resources` asks providers and model servers again."""
+    """Return the services; `resources` queries providers and model servers again."""
     values = EntryValues(storage.server_secret(settings.data_dir, "server.key"))
     watched = source or WatchedFile(lambda: settings, settings, is_file=False)
     reloader = ConfigReloader(watched, models, gateway, database, values)

@@ -1,7 +1,8 @@
 """Cooperation of the processes of one server (`serve --processes N`).
 
 Process 0 runs the predictions. It forwards their progress, log lines and node states to the others, whose
-clients may be waiting for them. The process that is asked for the metrics adds up those of all processes.
+clients may be waiting for them. The process that receives a request for metrics adds up the metrics of all
+processes.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from sixfold.web.metrics import merge
 
 _LOG = logging.getLogger("sixfold.processes")
 _EVENT, _METRICS_REQUEST, _METRICS_RESPONSE = b"e", b"m", b"r"
-# State changes are not among them: the database announces those.
+# State changes are not included, because the database announces them.
 _FORWARDED: tuple[type[Any], ...] = (ProgressEvent, LogEvent, NodeStateChanged)
 _METRICS_SECONDS = 2.0
-# Seconds between two checks whether a process that does not respond has ended.
+# Seconds between two checks for the end of a process that does not respond.
 _LOOK_SECONDS = 0.1
 
 
 class ServerProcesses:
-    """The other processes of this server, connected by `channel`; `folder` keeps their metrics."""
+    """The other processes of this server, connected by `channel`; `folder` stores their metrics."""
 
     def __init__(self, channel: ProcessChannel, bus: EventBus, folder: Path) -> None:
         self.channel = channel
@@ -75,9 +76,10 @@ class ServerProcesses:
     # -- metrics ---------------------------------------------------------------------------------
 
     async def metrics(self, own: bytes) -> list[bytes]:
-        """Return the metrics of the other processes, and the last counters of those that have ended.
+        """Return the metrics of all processes, with the last counters of ended processes.
 
-        `own` are those of this process. Raises `StoreFailed` if a process that runs does not respond.
+        `own` contains the metrics of this process. Raises `StoreFailed` if a running process does not
+        respond.
         """
         number, loop = next(self._numbers), asyncio.get_running_loop()
         self._responses[number] = pending = _Responses(set(self.channel.peers()))
@@ -101,8 +103,8 @@ class ServerProcesses:
         return self.metrics_folder.with_ended(texts, self.channel.is_alive)
 
     async def keep_metrics(self) -> bytes:
-        """Keep the counters of this process for the time after its end, and return its metrics."""
-        # A process that is starting has none yet.
+        """Save the counters of this process for use after its end, and return its metrics."""
+        # A process that is still starting does not have metrics yet.
         text = b"" if self.own_metrics is None else await self.own_metrics()
         await asyncio.to_thread(self.metrics_folder.write, self.channel.name, text)
         return text
@@ -142,9 +144,9 @@ class _Responses:
 
 
 class MetricsFolder:
-    """The last metrics of each process in a folder; those of ended processes are added up in one file.
+    """A folder with the last metrics of each process; one file has the sum for all ended processes.
 
-    Without them, the sums of all processes would fall when a process ends.
+    Without this sum, the totals of the server would fall when a process ends.
     """
 
     _SUM, _GUARD = "ended", "guard"
@@ -158,7 +160,7 @@ class MetricsFolder:
         self._folder.mkdir(mode=0o700, parents=True)
 
     def write(self, name: str, text: bytes) -> bool:
-        """Replace the metrics of a process; returns False, and changes nothing, if the disk is full."""
+        """Replace the metrics of a process; return False, without a change, if the disk is full."""
         new = self._folder / f".{name}.{threading.get_ident()}"
         try:
             new.write_bytes(text)
@@ -169,10 +171,10 @@ class MetricsFolder:
         return True
 
     def with_ended(self, texts: Mapping[str, bytes], is_alive: Callable[[str], bool]) -> list[bytes]:
-        """Return the metrics of living processes, and the sum of the counters of all that have ended."""
+        """Return the metrics of living processes, and the sum of the counters of all ended processes."""
         with (self._folder / self._GUARD).open("wb") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
-            # The metrics of a process that ended after its response are in the sum already.
+            # The metrics of a process that ended after its response are already in the sum.
             living = [text for name, text in texts.items() if is_alive(name)]
             return [*living, *self._sum(is_alive)]
 

@@ -1,4 +1,4 @@
-"""Provider keys on the pages and over HTTP: the encrypted files of `store.secrets`, on every server."""
+"""Management of provider keys on the pages and over HTTP: the encrypted files of `store.secrets`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.store.secrets import Secrets, SecretUnreadable
 
-# A person waits for the result.
+# A user waits for the result.
 _LIMITS = ProviderLimits(connect_seconds=3, call_seconds=6, attempts=1, waiting_seconds=0)
 _MAX_CHATS = 200
 
 
 class ProviderKeys:
-    """The provider keys of a server; `changed` makes it ask providers and model servers again."""
+    """The provider keys of a server; `changed` makes it query providers and model servers again."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ProviderKeys:
         self._stored = Secrets(settings.data_dir, storage.server_secret(settings.data_dir, secrets.MASTER))
 
     async def view(self) -> tuple[ProviderView, ...]:
-        """Return all providers, those with a key first."""
+        """Return all providers, starting with those that have a key."""
         models = _models_by_setting(self._catalog)
         chats = {status.name: status.models[:_MAX_CHATS] for status in self._servers()}
         rows = await asyncio.to_thread(
@@ -92,7 +92,7 @@ class ProviderKeys:
         await self._changed()
 
     async def adopt(self, rows: Iterable[ConfigEntry]) -> None:
-        """Take over the keys that another server or `sixfold provider` has set or removed."""
+        """Apply the keys that another server or `sixfold provider` has set or removed."""
         documents = {row.name: row.value for row in rows if row.section == entries.KEYS}
         changes = await asyncio.to_thread(
             lambda: [self._stored.adopt(name, document) for name, document in documents.items()]
@@ -157,7 +157,7 @@ class ProviderKeys:
 def _record(
     actor: Principal, action: str, spec: ProviderSpec, document: str, change: tuple[Any, Any]
 ) -> Transaction[None]:
-    """Store a sealed key, or its removal, for the other servers, with a record of the change."""
+    """Return a transaction that stores an encrypted key or its removal for the other servers, and logs it."""
     yield from entries.store(ConfigEntry(entries.KEYS, spec.key, document))
     yield actions.note(actor, action, f"{entries.KEYS}.{spec.name}", *change)
 
@@ -173,7 +173,7 @@ def _missing(spec: ProviderSpec, settings: Settings) -> tuple[str, ...]:
 
 
 def _models_by_setting(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:
-    """Return the models that engines enabled by a setting serve, by the setting's name."""
+    """Return the models served by the engines that a setting enables, by the setting's name."""
     names: dict[str, dict[str, None]] = {}
     for model in catalog.models():
         for engine in model.engines:

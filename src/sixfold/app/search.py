@@ -1,4 +1,4 @@
-"""Builds the web search from the table `[search]` of the configuration."""
+"""Building of the web search from the table `[search]` of the configuration."""
 
 from __future__ import annotations
 

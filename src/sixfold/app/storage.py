@@ -1,4 +1,4 @@
-"""Opens the stores from the settings: database, backups, blob stores and server secrets."""
+"""Opening of the stores from the settings: database, backups, blob stores and server secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CACHE_MARGIN_SECONDS = 60
 def open_database(settings: Settings, channel: ProcessChannel | None = None) -> Database:
     """Return the server's database, migrated to the current schema.
 
-    `channel` connects the processes of a server that has several.
+    `channel` connects the processes of a server with more than one.
     """
     file = settings.data_dir / DATABASE
     clock = None if channel is None or settings.on_postgres else _shared_clock(settings)
@@ -41,7 +41,7 @@ def open_database(settings: Settings, channel: ProcessChannel | None = None) -> 
 
 
 def _shared_clock(settings: Settings) -> Clock:
-    """Return the clock of all processes of this server; process 0 starts first and sets it."""
+    """Return the clock of all processes of this server; process 0 starts first and sets the clock."""
     path = settings.data_dir / "processes" / "clock"
     if settings.process == 0:
         temporary = path.with_suffix(".new")
@@ -51,10 +51,11 @@ def _shared_clock(settings: Settings) -> Clock:
 
 
 def open_channel(settings: Settings) -> ProcessChannel | None:
-    """Return the channel between the processes of this server, or None if it has only one."""
+    """Return the channel between the processes of this server, or None if it has only one process."""
     if settings.processes == 1:
         return None
-    # Deferred, because only Linux has such sockets and locks, and commands that need neither import this.
+    # Deferred, because such sockets and locks exist only on Linux, and commands that do not need them import
+    # this.
     channel: ProcessChannel = importlib.import_module("sixfold.store.process_channel").ProcessChannel(
         settings.data_dir / "processes"
     )
@@ -62,12 +63,12 @@ def open_channel(settings: Settings) -> ProcessChannel | None:
 
 
 def open_snapshot(settings: Settings, copy: Path | None = None) -> AbstractContextManager[TableReader]:
-    """Return a snapshot of all tables; with `copy`, that of a SQLite file is copied there first."""
+    """Return a snapshot of all tables; a SQLite file is first copied to `copy` if that is set."""
     return factory.open_snapshot(settings.database_url, settings.data_dir / DATABASE, copy)
 
 
 def open_loader(settings: Settings) -> Loader:
-    """Return a new database to restore a backup into."""
+    """Return a new database into which a backup is restored."""
     return factory.open_loader(settings.database_url, settings.data_dir / DATABASE)
 
 
@@ -77,12 +78,12 @@ def open_keeper(settings: Settings) -> DatabaseAdmin:
 
 
 def open_blobs(settings: Settings) -> BlobStore:
-    """Return the store of content-addressed blobs: a folder of the data folder, or `SIXFOLD_BLOB_URL`."""
+    """Return the store of content-addressed blobs: a folder in the data folder, or `SIXFOLD_BLOB_URL`."""
     return _open_store(settings, settings.blob_url, "store", by_content=True)
 
 
 def open_uploads(settings: Settings) -> BlobStore:
-    """Return the store of images saved by path: a folder of the data folder, or `SIXFOLD_UPLOAD_URL`."""
+    """Return the store of images saved by path: a folder in the data folder, or `SIXFOLD_UPLOAD_URL`."""
     return _open_store(settings, settings.upload_url, "uploads", by_content=False)
 
 

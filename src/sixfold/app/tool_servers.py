@@ -1,4 +1,4 @@
-"""Builds the tool servers from the tables `[mcp.NAME]` of the configuration."""
+"""Building of the tool servers from the tables `[mcp.NAME]` of the configuration."""
 
 from __future__ import annotations
 
