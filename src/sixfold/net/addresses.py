@@ -1,8 +1,8 @@
 """Addresses that a URL from a request may reach: the public internet and the operator's allowlist.
 
 `ipaddress.is_global` is not sufficient: on Python 3.11 it accepts NAT64, 6to4, site-local and multicast
-addresses, and the host agent of one cloud. The tables below are complete: IPv4 is public unless listed, IPv6
-is public only inside 2000::/3 and unless listed.
+addresses, and the host agent of one cloud. The tables below are complete: an IPv4 address is public unless
+listed, and an IPv6 address is public only inside 2000::/3 and unless listed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _DENIED_V4 = tuple(
     )
 )
 
-# Everything outside is excluded: loopback, mapped and compatible IPv4, NAT64, ULA
-# (with the metadata services fd00:ec2::254 and fd20:ce::254), link-local, site-local, multicast.
+# All addresses outside this network are excluded: loopback, mapped and compatible IPv4, NAT64, ULA (with the
+# metadata services fd00:ec2::254 and fd20:ce::254), link-local, site-local, multicast.
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 
 _DENIED_V6 = tuple(
@@ -84,7 +84,7 @@ def embedded_ipv4(address: Address) -> ipaddress.IPv4Address | None:
     if address.teredo is not None:
         return address.teredo[1]
     value = int(address)
-    compatible = address in _COMPATIBLE and value > 1  # :: and ::1 hold no IPv4 address
+    compatible = address in _COMPATIBLE and value > 1  # :: and ::1 do not contain an IPv4 address
     isatap = (value >> 32) & 0xFFFFFFFF in _ISATAP
     if compatible or isatap or address in _TRANSLATED or address in _NAT64:
         return ipaddress.IPv4Address(value & 0xFFFFFFFF)
@@ -93,7 +93,7 @@ def embedded_ipv4(address: Address) -> ipaddress.IPv4Address | None:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """Networks that the operator allows beyond the public internet, with any port."""
+    """The networks that the operator allows in addition to the public internet, on any port."""
 
     networks: tuple[Network, ...] = ()
 
@@ -106,7 +106,8 @@ class AllowList:
         """Return whether an address is in an allowed network.
 
         An IPv6 address in an allowed network that embeds an IPv4 address (for example in 64:ff9b::/96) is
-        permitted only if that address is public or permitted itself. One with a zone is never permitted.
+        permitted only if that address is public or permitted itself. An address with a zone is never
+        permitted.
         """
         if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
             return False
@@ -116,7 +117,7 @@ class AllowList:
         return inner is None or is_public(inner) or self.permits(inner)
 
     def admits(self, addresses: Iterable[Address], port: int) -> bool:
-        """Return whether all addresses of a host may be reached on a port; False for none."""
+        """Return whether all addresses of a host may be reached on a port; False if there are none."""
         all_addresses = tuple(addresses)
         return bool(all_addresses) and all(
             self.permits(address) or (port in PUBLIC_PORTS and is_public(address))

@@ -1,8 +1,8 @@
-"""The HTTP clients of a server, opened and closed with it.
+"""The HTTP clients of a server, which are opened and closed with the server.
 
-`fetcher` is for every URL that a request can set. `guarded` is the same guard under httpx, for a library that
-takes an httpx client. `upstream` is unguarded and only for URLs that the operator has configured.
-`configured` is for such URLs too, and limits the size and the duration of responses.
+`fetcher` is for every URL that a request can set. `guarded` uses the same guard in an httpx client, for
+libraries that require one. `upstream` is unguarded and only for URLs that the operator has configured.
+`configured` is also for such URLs, and limits the size and the duration of responses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sixfold.net.guard import GuardedBackend
 
 @dataclass(frozen=True, slots=True)
 class UpstreamOptions:
-    """Options for trusted servers; a proxy is set here and never taken from the environment."""
+    """The options for trusted servers; a proxy is set here and never taken from the environment."""
 
     connect_seconds: float = 10.0
     timeout_seconds: float = 600.0
@@ -33,7 +33,7 @@ class UpstreamOptions:
 
 
 class HttpClients:
-    """The clients; each is created at its first use, and all are closed together."""
+    """The HTTP clients; each is created at first use, and all are closed together."""
 
     def __init__(self, fetcher: Fetcher, upstream: UpstreamOptions | None = None) -> None:
         self.fetcher = fetcher
@@ -41,7 +41,7 @@ class HttpClients:
         self._opened: list[httpx.AsyncClient | Fetcher] = []
 
     def own(self, fetcher: Fetcher) -> Fetcher:
-        """Close another fetcher together with these clients; return it."""
+        """Close another fetcher together with these clients; return that fetcher."""
         self._opened.append(fetcher)
         return fetcher
 
@@ -63,7 +63,7 @@ class HttpClients:
 
     @cached_property
     def configured(self) -> Fetcher:
-        """The fetcher for URLs that the operator has configured, which may be on any address."""
+        """The fetcher for URLs that the operator has configured; they may point to any address."""
         return Fetcher(AllowList.parse("0.0.0.0/0 ::/0"))
 
     @cached_property
@@ -88,14 +88,14 @@ class HttpClients:
 
 @cache
 def _authorities() -> ssl.SSLContext:
-    """Return the certificate authorities, which take long to load, once per process."""
+    """Return the certificate authorities, which load slowly and are therefore loaded once per process."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class GuardedTransport(httpx.AsyncBaseTransport):
     """An httpx transport that checks every connection with the guard.
 
-    Only addresses and ports are guarded; the caller limits sizes, times and compressed bodies.
+    Only addresses and ports are checked; the caller must limit sizes, times and compressed bodies.
     """
 
     def __init__(self, backend: GuardedBackend) -> None:

@@ -1,4 +1,4 @@
-"""`data:` URIs, which contain their content."""
+"""Parsing of `data:` URIs, which contain their content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_data_uri(text: str) -> bool:
 
 
 def parse_data_uri(text: str, max_bytes: int) -> InlineData:
-    """Decode a data: URI; raises `FetchFailed` if invalid, `TooLarge` before decoding large content."""
+    """Decode a data: URI; raises `FetchFailed` if it is invalid, and `TooLarge` before decoding."""
     comma = text.find(",", 0, _MAX_HEADER)
     match = _HEADER.fullmatch(text, 0, comma) if comma >= 0 else None
     if match is None:
@@ -37,7 +37,7 @@ def parse_data_uri(text: str, max_bytes: int) -> InlineData:
     content_type = match["type"].strip().lower() or "text/plain"
     if not _MEDIA_TYPE.fullmatch(content_type):
         raise FetchFailed("This data: URI is not valid: its media type must be type/subtype.")
-    # A byte takes at most three characters (%41), in base64 the more so when those are escaped too.
+    # A byte is encoded in at most three characters (%41), or more in base64 if those are escaped too.
     if len(text) - comma - 1 > max_bytes * (6 if match["base64"] else 3) + 1024:
         raise _too_large(max_bytes)
     content = text[comma + 1 :]

@@ -1,7 +1,7 @@
 """The guarded fetcher for every URL that a request can set.
 
-It uses httpcore directly. A higher-level client would add unwanted features (proxies and passwords from the
-environment, cookies, decompression), and take several times as long to import.
+The fetcher uses httpcore directly. A higher-level client would add unwanted features (proxies and passwords
+from the environment, cookies, decompression), and its import would take several times as long.
 
 Each exchange has its own connection, so that a slow server of one account does not delay others, and a
 webhook never uses a connection that the other side has just closed.
@@ -50,7 +50,7 @@ _TURN_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Limits for foreign servers; each call sets its own size and total time."""
+    """The limits for requests to other servers; each call sets its own size and total time."""
 
     redirects: int = 5
     resolve_seconds: float = 5.0
@@ -59,7 +59,7 @@ class FetchLimits:
     head_seconds: float = 30.0
     # Between two chunks of a body.
     idle_seconds: float = 15.0
-    # After this time of waiting for chunks, the minimum rate applies.
+    # After this much time waiting for chunks, the minimum rate applies.
     grace_seconds: float = 10.0
     floor_bytes_per_second: int = 1024
     # Concurrent exchanges; others wait within their time limit.
@@ -82,7 +82,7 @@ class FetchResult:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """The response to `send`: any status, header names in lower case."""
+    """The response to `send`, with any status; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -108,7 +108,7 @@ class _FetchRequest:
 
 
 class Fetcher:
-    """Fetches from, and sends to, public addresses and those that the operator allows."""
+    """Sends requests to public addresses and to those that the operator allows."""
 
     def __init__(
         self,
@@ -128,11 +128,11 @@ class Fetcher:
 
     @property
     def backend(self) -> GuardedBackend:
-        """The guard, for a client that is built on it."""
+        """The guard, for a client that is built on top of it."""
         return self._backend
 
     def check_url(self, url: str) -> None:
-        """Raise FetchRefused for a URL that is forbidden without a name lookup."""
+        """Raise `FetchRefused` for a URL that is forbidden regardless of the addresses of its host."""
         target = urls.parse(url)
         self._resolver.check_literal(target.host, target.port)
 
@@ -145,10 +145,10 @@ class Fetcher:
         timeout_seconds: float,
         accept: str = "*/*",
     ) -> FetchResult:
-        """GET a URL, into memory or into a file, which is removed if the fetch fails.
+        """Send a GET request and store the body in memory or in a file.
 
-        `timeout_seconds` includes the wait for a slot, redirects and the whole body. Raises FetchRefused,
-        FetchFailed or TooLarge.
+        A file is removed if the fetch fails. `timeout_seconds` includes the wait for a slot, redirects and
+        the whole body. Raises FetchRefused, FetchFailed or TooLarge.
         """
         target = urls.parse(url)
         request = _FetchRequest(
@@ -167,7 +167,7 @@ class Fetcher:
     async def fetch_bytes(
         self, url: str, *, max_bytes: int, timeout_seconds: float
     ) -> media_ports.FetchedFile:
-        """GET a URL into memory, or decode a `data:` URI, as core's port requires."""
+        """Fetch a URL, or decode a `data:` URI, into memory, as the port in core requires."""
         if data_uris.is_data_uri(url):
             inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
             return media_ports.FetchedFile(inline.body, inline.content_type, "")
@@ -175,7 +175,7 @@ class Fetcher:
         return media_ports.FetchedFile(result.body, result.content_type, result.final_url)
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """GET a URL, or decode a `data:` URI, into a file; return the stated content type."""
+        """Fetch a URL, or decode a `data:` URI, into a file; return the content type that the server sent."""
         if data_uris.is_data_uri(url):
             inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
             await asyncio.to_thread(into.write_bytes, inline.body)
@@ -194,7 +194,7 @@ class Fetcher:
         timeout_seconds: float,
         max_bytes: int,
     ) -> FetchResponse:
-        """Send one request and return the response, whatever its status; redirects are not followed.
+        """Send one request and return the response, with any status; redirects are not followed.
 
         With `max_bytes=0` the body is not read.
         """
@@ -216,9 +216,9 @@ class Fetcher:
         content: bytes = b"",
         timeout_seconds: float,
     ) -> AsyncGenerator[FetchStream, None]:
-        """Send one request and stream the response, as for server-sent events.
+        """Send one request and stream the response, for example server-sent events.
 
-        `timeout_seconds` is for the whole exchange; the caller limits the size.
+        `timeout_seconds` limits the whole exchange; the caller must limit the size.
         """
         if method not in _METHODS:
             raise ValueError(f"{method!r} is not a supported method")
@@ -231,7 +231,7 @@ class Fetcher:
                 yield FetchStream(response.status, _headers(response), chunks)
 
     async def aclose(self) -> None:
-        """Stop the resolver's threads; connections end with their exchanges."""
+        """Stop the resolver's threads; each connection closes at the end of its exchange."""
         self._resolver.close()
 
     @asynccontextmanager
@@ -315,7 +315,7 @@ class Fetcher:
 
 
 def _default_tls() -> ssl.SSLContext:
-    """Return the system's certificate authorities and certifi's, as slim containers have none."""
+    """Return the system's certificate authorities, and certifi's for slim containers that have none."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
@@ -356,10 +356,12 @@ def _fetch_errors() -> Generator[None, None, None]:
 async def in_turns(
     chunks: AsyncGenerator[bytes, None], turns: asyncio.Lock | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Yield chunks, and let other tasks run after 5 ms of processor time; one task of `turns` in each turn.
+    """Yield chunks, and let other tasks run after each 5 ms of processor time.
 
-    One read of 64 KiB can have ten thousand chunks of one byte, which take a quarter of a second, and the
-    HTTP parser does not wait between them.
+    Of the tasks that share the lock `turns`, one continues in each turn of the event loop.
+
+    One read of 64 KiB can have ten thousand chunks of one byte, whose processing takes a quarter of a second,
+    and the HTTP parser does not wait between them.
     """
     end = time.thread_time() + _TURN_SECONDS
     async with aclosing(chunks):
@@ -373,7 +375,7 @@ async def in_turns(
 async def _chunks(
     response: httpcore.Response, turns: asyncio.Lock, limits: FetchLimits | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the body as it arrives. With limits, a server that sends too slowly is cut off.
+    """Yield the body as it arrives; if `limits` is set, a server that sends too slowly is disconnected.
 
     Only the time spent waiting for the server counts.
     """
@@ -413,7 +415,7 @@ async def _gather(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
-    """Write a body to a file in large blocks, off the event loop; a failed body leaves no file."""
+    """Write a body to a file in large blocks, outside the event loop; remove the file on errors."""
     file = _open(path)
     size, block = 0, bytearray()
     try:
@@ -431,7 +433,7 @@ async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open the file without a thread; if a fetch were canceled meanwhile, nothing would close the file."""
+    """Open the file without a thread, because nothing would close it if the fetch were canceled."""
     return path.open("wb")
 
 

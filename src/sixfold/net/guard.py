@@ -1,6 +1,6 @@
 """The guard: a network backend that connects only to addresses that it has checked.
 
-It is below HTTP, so that no client, redirect, retry or setting can bypass it.
+The guard works below HTTP, so that no client, redirect, retry or setting can bypass it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_ATTEMPTS = 4
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Resolves a host once, checks every address, and connects to one of them by its number.
+    """Resolves a host once, checks every address, and connects to one of these addresses.
 
     TLS still verifies the name: httpcore passes it to `start_tls` from the URL.
     """
@@ -29,7 +29,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     def __init__(self, resolver: Resolver, *, connect_seconds: float = 10.0) -> None:
         self._resolver = resolver
         self._connect_seconds = connect_seconds
-        # Of all connections, one is parsed in each turn of the event loop.
+        # Of all connections with received data, one is parsed in each turn of the event loop.
         self.turns = asyncio.Lock()
         self._sockets = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 

@@ -1,7 +1,7 @@
-"""Responses of servers that the operator has configured, read within limits of bytes, time and values.
+"""Responses of configured servers, read within limits on bytes, time and values.
 
-httpx alone reads a body without end, unpacks a compressed one however large it becomes, and counts its
-timeouts anew with every byte.
+httpx alone does not limit the size of a body, decompresses it to any size, and restarts its timeouts with
+every byte.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _PLAIN = frozenset({"", "identity"})
 
 
 class UnreadableResponse(httpx.ReadError):
-    """A response is compressed, exceeds a limit or is not a JSON object."""
+    """The response is compressed, exceeds a limit or is not a JSON object."""
 
 
 class LimitedResponse(NamedTuple):
-    """A response that was read to its end."""
+    """A response that was read completely."""
 
     status: int
     body: bytes
@@ -73,7 +73,7 @@ async def chunks(response: httpx.Response) -> AsyncGenerator[bytes]:
 
 
 async def json_object(body: bytes) -> dict[str, Any]:
-    """Return a JSON object; raises `UnreadableResponse` for anything else, and for too many values."""
+    """Parse a JSON object; raises `UnreadableResponse` for any other value, and for too many values."""
     return await PARSER.run_large(len(body), _object, body)
 
 

@@ -1,4 +1,4 @@
-"""Resolves names to addresses once per connection, in dedicated threads."""
+"""Resolution of names to addresses, once per connection and in dedicated threads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sixfold.net.addresses import Address, AllowList
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a name and port, [] if there are none; raises OSError if the lookup failed."""
 
-# The same message for unknown names and for names of our own network: two messages would tell a caller which
-# internal names exist.
+# The same message for unknown names and for names of the internal network: different messages would reveal to
+# a caller which internal names exist.
 _NOT_PUBLIC = "This URL may not be fetched: its host has no public address, or its port is not 80 or 443."
 
 _LOOPBACK = ipaddress.IPv4Address("127.0.0.1")
@@ -24,7 +24,7 @@ _ABSENT = frozenset((socket.EAI_NONAME, socket.EAI_NODATA))
 
 
 class SystemLookup:
-    """The C library's getaddrinfo, in its own threads.
+    """The C library's getaddrinfo, in separate threads.
 
     Slow foreign name servers must not occupy the thread pool of the rest of the server.
     """
@@ -53,7 +53,7 @@ class Resolver:
         self._timeout_seconds = timeout_seconds
 
     async def resolve(self, host: str, port: int) -> tuple[Address, ...]:
-        """Return every address of a host; raises FetchRefused unless all are allowed on this port."""
+        """Return every address of a host; raises `FetchRefused` unless all are allowed on this port."""
         literal_address = urls.literal(host)
         addresses = (literal_address,) if literal_address is not None else await self._look_up(host, port)
         if not self._allow.admits(addresses, port):
@@ -63,7 +63,7 @@ class Resolver:
     def check_literal(self, host: str, port: int) -> None:
         """Raise FetchRefused for a host that is a forbidden address itself; names are not looked up.
 
-        The result of a lookup would tell which internal names exist.
+        The result of a lookup would reveal which internal names exist.
         """
         is_localhost = host.rstrip(".").lower().rpartition(".")[2] == "localhost"
         literal_address = _LOOPBACK if is_localhost else urls.literal(host)

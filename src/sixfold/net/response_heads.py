@@ -1,6 +1,6 @@
 """Limits the status lines and headers of HTTP/1.1 responses before a client parses them.
 
-The clients parse everything that one read returns in one turn of the event loop, and follow interim responses
+The clients parse all data that one read returns in one turn of the event loop, and follow interim responses
 (status 1xx) without a limit. Of many connections that have data, one is parsed in each turn.
 """
 
@@ -18,13 +18,13 @@ _INTERIM = b"1"
 
 
 async def next_turn(turns: asyncio.Lock) -> None:
-    """Wait for a turn of the event loop in which no other task with the same lock continues."""
+    """Wait for a turn of the event loop in which tasks with the same lock do not continue."""
     async with turns:
         await asyncio.sleep(0)
 
 
 class HeadLimits:
-    """Counts the bytes and lines of the head of one response, with those of its interim responses."""
+    """Counts the bytes and lines of a response's head, including the heads of interim responses."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -61,7 +61,7 @@ class HeadLimits:
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
-    """A connection for one request; until the head of its response is complete, it is read in small parts."""
+    """A connection for one request, which is read in small parts until the response's head is complete."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream, turns: asyncio.Lock) -> None:
         self._stream = stream

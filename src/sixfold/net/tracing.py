@@ -1,7 +1,7 @@
 """OpenTelemetry spans of requests, of each attempt at a model server, and of each run.
 
-Imported only if an endpoint is configured (`sixfold[otel]`); otherwise it costs nothing. Names follow
-OpenTelemetry's conventions for HTTP and generative AI; our own begin with `sixfold.`.
+The module is imported only if an endpoint is configured (`sixfold[otel]`). Names follow OpenTelemetry's
+conventions for HTTP and generative AI; other names begin with `sixfold.`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPERATIONS = {
     "/audio/speech": "speech",
     "/audio/transcriptions": "transcription",
 }
-# Ended requests whose runs may end later.
+# Ended requests whose runs may still be in progress.
 _RECENT = 4096
 _ID = "sixfold.request_id"
 Scope = MutableMapping[str, Any]
@@ -63,7 +63,7 @@ class TracedTransport(Protocol):
 
 
 class _RequestHead(msgspec.Struct):
-    """The parameters of a request that its span has; a value of another type is left out."""
+    """The parameters of a request that are added to its span; values of other types are left out."""
 
     model: Any = ""
     stream: Any = None
@@ -79,7 +79,7 @@ class _RequestHead(msgspec.Struct):
     n: Any = None
 
 
-# The attributes of a request's parameters; the last name of an attribute takes precedence.
+# The span attributes of request parameters; the last name of an attribute takes precedence.
 _PARAMETERS = {
     "max_tokens": "gen_ai.request.max_tokens",
     "max_completion_tokens": "gen_ai.request.max_tokens",
@@ -92,7 +92,7 @@ _PARAMETERS = {
     "seed": "gen_ai.request.seed",
     "n": "gen_ai.request.choice.count",
 }
-# The conventions' names of providers that have another name here.
+# The names of providers in the conventions, where they differ from the names here.
 _PROVIDER_NAMES = {
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
@@ -107,7 +107,7 @@ _decode_head = msgspec.json.Decoder(_RequestHead).decode
 
 @dataclass(slots=True)
 class _Attempt:
-    """An attempt at a model server, whose span waits for the usage; `ended` in epoch ns."""
+    """An attempt at a model server, whose span waits for the usage; `ended` is in epoch ns."""
 
     span: Span
     ended: int | None = None
@@ -123,7 +123,7 @@ class Tracing:
         self._open_requests: dict[int, tuple[Scope, SpanContext]] = {}
         self._recent: OrderedDict[str, SpanContext] = OrderedDict()
         self._attempts: dict[int, _Attempt] = {}
-        # The kinds of the configured model servers by their names.
+        # The kinds of the configured model servers, by name.
         self.kinds: Mapping[str, str] = {}
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class Tracing:
         self._provider.shutdown()
 
     def serve(self, app: App) -> App:
-        """Wrap the application with a span for each request, below the caller's `traceparent`."""
+        """Wrap the application so that each request has a span below the caller's `traceparent`."""
 
         async def traced_app(scope: Scope, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
             if scope["type"] != "http":
@@ -173,7 +173,7 @@ class Tracing:
         span.end()
 
     def wrap_transport(self, inner: TracedTransport) -> TracedTransport:
-        """Wrap a transport with a span for each attempt, and send its `traceparent`."""
+        """Wrap a transport so that each attempt has a span, and send its `traceparent`."""
         return _TracedRequest(self, inner)
 
     def begin(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[_Attempt, dict[str, str]]:
@@ -208,7 +208,7 @@ class Tracing:
             attempt.span.end(attempt.ended)
 
     def record_call(self, call: CallRecord, outcome: CallOutcome) -> None:
-        """Add usage and cost to the span of a call's last attempt."""
+        """Add the usage and cost of a call to the span of its last attempt."""
         attempt = self._attempts.get(trace.get_current_span().get_span_context().span_id)
         if attempt is None:
             return
@@ -229,7 +229,7 @@ class Tracing:
                 "gen_ai.response.model": model,
                 "gen_ai.usage.input_tokens": usage.input,
                 "gen_ai.usage.output_tokens": usage.output,
-                # Not of the conventions, but what Langfuse and others read.
+                # These attributes are not in the conventions, but Langfuse and other tools read them.
                 "gen_ai.usage.cost": outcome.cost / 1e6,
                 "sixfold.server": server,
                 "sixfold.account_id": call.account_id,
@@ -249,7 +249,7 @@ class Tracing:
             attempt.span.end(attempt.ended)
 
     def record_run(self, _prediction_id: str, event: Event) -> None:
-        """Export a span for a run that has ended, below its request if that is known."""
+        """Export a span for a run that has ended, below the span of its request if that is known."""
         if not isinstance(event, StateChanged) or not event.prediction.is_terminal:
             return
         run = event.prediction
@@ -271,7 +271,7 @@ class Tracing:
 
 
 class _TracedRequest:
-    """A transport with spans."""
+    """A transport that records each POST request in a span."""
 
     def __init__(self, tracing: Tracing, inner: TracedTransport) -> None:
         self._tracing = tracing
@@ -280,7 +280,7 @@ class _TracedRequest:
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
     ) -> UpstreamStream:
-        """POST in a span that ends with its response."""
+        """Send a POST request in a span that ends with the response."""
         attempt, trace_headers = self._tracing.begin(url, headers, body)
         try:
             response = await self._inner.post(url, trace_headers, body, stream=stream)
@@ -297,11 +297,11 @@ class _TracedRequest:
         return _TracedResponse(self._tracing, attempt, response)
 
     async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """GET without a span: only model lists are fetched."""
+        """Send a GET request without a span, because only model lists are fetched."""
         return await self._inner.get(url, headers)
 
     async def delete(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
-        """DELETE without a span: it runs no model."""
+        """Send a DELETE request without a span, because it does not run a model."""
         return await self._inner.delete(url, headers)
 
     async def aclose(self) -> None:

@@ -1,7 +1,7 @@
-"""A strict URL parser; the address that is checked and the one connected to come from the same result.
+"""A strict URL parser, whose result is used for both the check and the connection.
 
-Guards are bypassed where two parsers disagree. This one repairs nothing and rejects what it does not
-understand; its parts are used for the connection.
+A guard can be bypassed if two parsers disagree. This parser does not repair URLs and rejects those that it
+does not understand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNQUOTED = "%/:?@!$&'()*+,;=~-._[]"
 
 @dataclass(frozen=True, slots=True)
 class UrlTarget:
-    """A parsed URL: `host` is an address or an ASCII name, `path` is sent on the request line."""
+    """A parsed URL: `host` is an address or an ASCII name, and `path` is sent in the request line."""
 
     scheme: str
     host: str
@@ -37,7 +37,7 @@ class UrlTarget:
 
     @property
     def netloc(self) -> str:
-        """The Host header: brackets around IPv6, no default port."""
+        """The Host header: an IPv6 address is in brackets, and the default port is omitted."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -64,7 +64,7 @@ def parse(text: str) -> UrlTarget:
 
 
 def follow(origin: UrlTarget, location: str) -> UrlTarget:
-    """Return the target of a redirect; only a fallback from https to http is rejected."""
+    """Return the target of a redirect; raises `FetchRefused`, also for a redirect from https to http."""
     if not _is_plain(location) or "\\" in location:
         raise FetchRefused("This URL may not be fetched: its redirect is not to a valid URL.")
     try:
@@ -78,10 +78,10 @@ def follow(origin: UrlTarget, location: str) -> UrlTarget:
 
 
 def literal(host: str) -> Address | None:
-    """Return the address if the host is one, None for a name; raises FetchRefused for ambiguous forms.
+    """Return the address if the host is one, or None for a name; raises `FetchRefused` if unclear.
 
-    `127.1`, `0x7f.0.0.1`, `017700000001` and `2130706433` are addresses for the C library and names for
-    others.
+    `127.1`, `0x7f.0.0.1`, `017700000001` and `2130706433` are addresses to the C library but names to other
+    parsers.
     """
     if ":" in host:
         return _address_v6(host)
@@ -95,7 +95,7 @@ def literal(host: str) -> Address | None:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text has no whitespace, control, invisible or unpaired characters."""
+    """Return whether a string has no whitespace, control, invisible or unpaired characters."""
     return text.isprintable() and not any(character.isspace() for character in text)
 
 
