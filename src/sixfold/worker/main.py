@@ -30,12 +30,12 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # The worker's socket, after standard input, output and error.
 _SOCKET = 3
 _READ_BYTES = 1 << 18
-# Opened before the fork, so that a child need not.
+# Opened before the fork, so that child processes do not have to open it.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def serve(link: int, output: int, order: protocol.SpawnWorker, zygote: int) -> NoReturn:
-    """Run the worker described by `order`; `link` and `output` are open descriptors; never returns."""
+    """Run the worker described by `order`; `link` and `output` are open descriptors. Never returns."""
     _settle(link, output, zygote)
     work(_SOCKET, order)
 
@@ -74,18 +74,18 @@ def _prepare(order: protocol.SpawnWorker) -> None:
 
 
 def _settle(link: int, output: int, zygote: int) -> None:
-    """Detach from the zygote: session, signals, descriptors, umask."""
+    """Detach from the zygote: session, signals, descriptors and umask."""
     os.setsid()
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # The zygote ended before the line above.
     if os.getppid() != zygote:
         os._exit(0)
-    # Orphans stay until this process ends and then pass to the zygote.
+    # Orphans remain until this process ends and are then adopted by the zygote.
     adopt_orphans()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    # Move both above descriptor 3, whatever their numbers were.
+    # Move both descriptors above 3, whatever their numbers were.
     keep = os.dup(link), os.dup(output)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (keep[1], 1), (keep[1], 2)):
@@ -96,7 +96,7 @@ def _settle(link: int, output: int, zygote: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, in whichever session they run."""
+    """Become the parent of orphaned descendants in all sessions."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -146,7 +146,7 @@ class _ReportWriter:
 
 
 class _Worker:
-    """Runs tasks in the main thread, and receives messages in a second thread."""
+    """Runs tasks in the main thread and receives messages in a second thread."""
 
     def __init__(self, link: socket.socket, order: protocol.SpawnWorker) -> None:
         self._link = link
@@ -217,7 +217,7 @@ class _Worker:
             while data := self._link.recv(_READ_BYTES):
                 for body in frames.feed(data):
                     self._handle(protocol.to_worker.decode(body))
-        # The server is gone, so nothing has a reason to continue, including child processes.
+        # The server has ended, so this process and its child processes end as well.
         os.killpg(0, signal.SIGKILL)
 
     def _handle(self, message: protocol.ToWorker) -> None:
@@ -257,7 +257,7 @@ def _flush() -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Delete the files that a run left in the worker's temporary folder."""
+    """Delete the files that a run has left in the worker's temporary folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

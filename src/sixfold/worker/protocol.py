@@ -1,4 +1,4 @@
-"""The protocol between the server and its workers: small msgpack frames; file contents travel as files.
+"""The protocol between the server and its workers: small msgpack frames, and files for contents.
 
     server → worker   run · cancel · leave · steps
     worker → server   ready | unready, then for each run: (progress | preview | log)* and one of done, fail,
@@ -58,7 +58,7 @@ class LeaveMessage(WorkerMessage, frozen=True, array_like=True, tag="leave"):
 
 
 class StepMessage(msgspec.Struct, frozen=True, array_like=True):
-    """One step of a session (`core.sessions.engine`); `state` is separate msgpack data."""
+    """One step of a session (`core.sessions.engine`); `state` is encoded with msgpack."""
 
     model: str
     inputs: dict[str, Any]
@@ -73,7 +73,7 @@ class StepMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepsMessage(WorkerMessage, frozen=True, array_like=True, tag="steps"):
-    """Run one step for each of several sessions; `number` is counted together with the runs."""
+    """Run one step for each session; `number` is counted together with the runs."""
 
     number: int
     steps: list[StepMessage]
@@ -90,7 +90,7 @@ class WorkerReady(WorkerMessage, frozen=True, array_like=True, tag="ready"):
 
 
 class StartFailed(WorkerMessage, frozen=True, array_like=True, tag="unready"):
-    """The engine could not be loaded, for this reason."""
+    """The engine could not be loaded, with the reason."""
 
     reason: str
 
@@ -125,7 +125,7 @@ class StagedMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RunDone(WorkerMessage, frozen=True, array_like=True, tag="done"):
-    """The result of an engine that returned."""
+    """The result of an engine that has returned."""
 
     number: int
     files: list[StagedMessage]
@@ -141,7 +141,7 @@ class RunDone(WorkerMessage, frozen=True, array_like=True, tag="done"):
 
 
 class RunFailedMessage(WorkerMessage, frozen=True, array_like=True, tag="fail"):
-    """The error of an engine that raised.
+    """The error that an engine raised.
 
     `public` marks a message that the user may read, `unusable` an error caused by the input.
     """
@@ -160,7 +160,7 @@ class RunHalted(WorkerMessage, frozen=True, array_like=True, tag="halted"):
 
 
 class StepDone(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
-    """The result of one step: the packed state, its poses as JSON, and its encoded frame, if any."""
+    """The result of one step: the encoded state, its poses as JSON, and its encoded frame, if any."""
 
     state: bytes
     poses: list[bytes]
@@ -172,9 +172,9 @@ class StepDone(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
 
 
 class StepsDone(WorkerMessage, frozen=True, array_like=True, tag="took"):
-    """The results of the steps of a `StepsMessage`, in its order.
+    """The results of the steps of a `StepsMessage`, in the same order.
 
-    A `RunFailedMessage` ends one session; its number is the index of the step.
+    A `RunFailedMessage` ends one session; the number of the message is the index of the step.
     """
 
     number: int
@@ -185,10 +185,11 @@ class StepsDone(WorkerMessage, frozen=True, array_like=True, tag="took"):
 
 
 class SpawnWorker(WorkerMessage, frozen=True, array_like=True, tag="spawn"):
-    """Fork a worker; its socket and the write end of its output pipe are sent along.
+    """Fork a worker; its socket and the write end of its output pipe are sent with the message.
 
-    `environment` is added to the parent's. With `resident`, the parent first imports the engine's module,
-    once for all workers. With `serves`, the factory is called with the socket and uses a protocol of its own.
+    `environment` is added to the parent's environment. If `resident` is set, the parent first imports the
+    engine's module, once for all workers. If `serves` is set, the factory is called with the socket and uses
+    a separate protocol.
     """
 
     worker: str
@@ -215,14 +216,14 @@ class ZygoteReady(WorkerMessage, frozen=True, array_like=True, tag="booted"):
 
 
 class WorkerSpawned(WorkerMessage, frozen=True, array_like=True, tag="born"):
-    """This worker runs as process `pid`."""
+    """The worker is running as the process `pid`."""
 
     worker: str
     pid: int
 
 
 class WorkerExited(WorkerMessage, frozen=True, array_like=True, tag="exited"):
-    """This worker has ended for this reason and has been reaped."""
+    """The worker has ended and has been reaped, with the reason."""
 
     worker: str
     reason: str
@@ -246,7 +247,7 @@ FromZygote = ZygoteReady | WorkerSpawned | WorkerExited
 
 
 class FrameTooLarge(ValueError):
-    """Raised if a frame is larger than the protocol allows."""
+    """A frame is larger than the protocol allows."""
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Runs an engine, in a worker process or inline: context, outcomes and staged files."""
+"""Execution of an engine in a worker process or inline: context, outcomes and staged files."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ MAX_LOG_LINES = 10_000  # per run
 MAX_PREVIEW_BYTES = 4 * 2**20
 MAX_LINE_CHARACTERS = 4_000
 MAX_DETAIL_CHARACTERS = 8_000
-# How long a batch waits for further tasks of its shape.
+# How long a batch waits for further tasks of the same shape.
 GATHER_SECONDS = 0.002
 OUT_OF_MEMORY = "The model ran out of memory."
 _CV2_OUT_OF_MEMORY = -4  # cv2.Error.StsNoMem
 
 
 class EngineLoadFailed(Exception):
-    """Raised if the engine cannot be loaded; the text says why."""
+    """The engine cannot be loaded; the message states the reason."""
 
 
 class ReportSink(Protocol):
@@ -60,13 +60,13 @@ class ReportSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileStaging:
-    """The output files of a run: `scratch/<prefix>-<number>`, newly created, readable by this user only."""
+    """The output files of a run: new files `scratch/<prefix>-<number>`, readable only by this user."""
 
     scratch: Path
     prefix: str
 
     def write(self, artifacts: tuple[Artifact, ...]) -> list[protocol.StagedMessage]:
-        """Write every artifact; on an error, none is left."""
+        """Write all artifacts; if one fails, the files written so far are removed."""
         staged: list[protocol.StagedMessage] = []
         try:
             for index, artifact in enumerate(artifacts):
@@ -107,7 +107,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 class RunContext:
-    """The context of a running engine; may be used from any of its threads."""
+    """The context of a running engine, for use by any of its threads."""
 
     def __init__(self, sink: ReportSink, canceled: threading.Event, scratch: Path) -> None:
         self.canceled = canceled
@@ -121,7 +121,7 @@ class RunContext:
 
     @property
     def scratch(self) -> Path:
-        """Return this run's own folder, created on first use."""
+        """Return the folder of this run, which is created on first use."""
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         return self._scratch
 
@@ -139,7 +139,7 @@ class RunContext:
                 self._send()
 
     def log(self, line: str) -> None:
-        """Send the text line by line, up to the limits on lines and their length."""
+        """Send the log text line by line, up to the limits on lines and their length."""
         for part in line.splitlines() or [""]:
             with self._lock:
                 self._lines += 1
@@ -154,7 +154,7 @@ class RunContext:
             self._sink.preview(image)
 
     def finish(self, fraction: float | None = None) -> None:
-        """Send the latest progress if it is not sent yet, or `fraction` instead."""
+        """Send the latest progress if it has not been sent yet, or `fraction` instead."""
         with self._lock:
             if fraction is not None:
                 self._latest = fraction
@@ -193,7 +193,7 @@ class Assignment:
 
 
 def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
-    """Run one task and return its reply; unless it is `RunDone`, no staged file is left."""
+    """Run one task and return its reply; files remain staged only if the reply is `RunDone`."""
     outcome: Result | BaseException
     began = time.perf_counter_ns()
     try:
@@ -208,7 +208,7 @@ def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
 
 
 def shape_of(engine: Engine, task: Task) -> Hashable:
-    """Return the shape of a task for batching; None, which runs alone, if the engine raises."""
+    """Return the shape of a task for batching, or None, which is not batched, if the engine raises."""
     try:
         return cast("BatchEngine", engine).shape(task)
     except Exception:  # noqa: BLE001 - the run alone raises its error to its user
@@ -216,7 +216,10 @@ def shape_of(engine: Engine, task: Task) -> Hashable:
 
 
 def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list[protocol.Reply]:
-    """Run tasks of one shape together and return their replies; each reports the time of the whole batch."""
+    """Run tasks of one shape together and return their replies.
+
+    Each reply reports the time of the whole batch.
+    """
     outcomes: Sequence[Result | BaseException]
     began = time.perf_counter_ns()
     try:
@@ -293,7 +296,7 @@ T = TypeVar("T")
 
 
 class BatchGathering(Generic[T]):
-    """The task queue of a worker, which yields one run at a time, or those of equal shape together.
+    """The task queue of a worker, which yields single runs or batches of runs with equal shapes.
 
     `None` in the inbox ends the iteration after the earlier tasks.
     """
@@ -329,7 +332,7 @@ class BatchGathering(Generic[T]):
         return batch
 
     def _listen(self) -> None:
-        """Receive messages, waiting a moment for more while the batch has room."""
+        """Receive messages, and wait briefly for more while the batch has room."""
         until = time.monotonic() + GATHER_SECONDS
         with suppress(queue.Empty):
             while not self._leaving and len(self._waiting) + 1 < self._max_tasks:

@@ -1,8 +1,8 @@
-"""Connects a sandbox to the outside; run inside it.
+"""A proxy that runs inside a sandbox and connects its program to the outside.
 
 `python -m sixfold.worker.sandbox_proxy DESCRIPTOR PORT MEMORY PROGRAM…` starts the program, which listens on
 a port that is unreachable from outside. It forwards each connection to the listening socket to that port, and
-exits with the program's status.
+exits with the exit status of the program.
 """
 
 from __future__ import annotations

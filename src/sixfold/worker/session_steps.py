@@ -1,4 +1,4 @@
-"""Runs the steps of sessions inside a worker, and converts them from and to messages."""
+"""Execution of session steps inside a worker, and their conversion from and to messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.worker import protocol
 
 
 def run_steps(engine: Engine, message: protocol.StepsMessage) -> protocol.StepsDone:
-    """Run the steps independently and return their answers; never raises for errors of the engine."""
+    """Run the steps independently and return their results; never raises for errors of the engine."""
     live = cast("LiveEngine", engine)
     return protocol.StepsDone(
         message.number, [_run_step(live, step, index) for index, step in enumerate(message.steps)]

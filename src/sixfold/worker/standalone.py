@@ -1,7 +1,7 @@
 """A worker without a zygote, for sandboxes: `python -m sixfold.worker.standalone DESCRIPTOR ORDER`.
 
-DESCRIPTOR is the number of its socket, and ORDER the text of a `SpawnWorker`. The process is already isolated
-by the sandbox.
+DESCRIPTOR is the number of the worker's socket, and ORDER is an encoded `SpawnWorker`. The process is already
+isolated by the sandbox.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_PROCESSES = 1024
 
 
 def text(order: protocol.SpawnWorker) -> str:
-    """Return an order as a command line argument."""
+    """Encode an order as a command line argument."""
     return protocol.encode(order).hex()
 
 

@@ -2,7 +2,7 @@
 
 Run as `python -m sixfold.worker.zygote DESCRIPTOR MODULE…`. It has one thread and makes no decisions: it
 reaps workers, kills the child processes that they leave behind, and kills all workers and itself as soon as
-its server is gone. Linux only (record sockets, parent-death signals, subreaper).
+its server has ended. Linux only (record sockets, parent-death signals, subreaper).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sixfold.worker import main, protocol
 
 # Descriptors sent with a `SpawnWorker`: the worker's socket and its output pipe.
 _DESCRIPTORS = 2
-# Time for killed processes to end.
+# The time in seconds that killed processes have to end.
 _FAREWELL_SECONDS = 2.0
 
 
@@ -39,7 +39,7 @@ class _Zygote:
         main.adopt_orphans()
 
     def serve(self) -> None:
-        """Handle requests until the server is gone."""
+        """Handle requests until the server has ended."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -126,14 +126,14 @@ def _kill_group(pid: int) -> None:
 
 
 def _children() -> set[int]:
-    """Return the child processes of this one, including adopted orphans; empty if unknown."""
+    """Return the child processes of this process, including adopted orphans; empty if unknown."""
     with suppress(FileNotFoundError):
         return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
     return set()
 
 
 def _reap_orphans(pids: set[int]) -> None:
-    """Kill and reap processes; their orphans are adopted and handled in the next call."""
+    """Kill and reap processes; their orphans are adopted and handled by the next call."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
