@@ -1,7 +1,7 @@
 """Workers as containers on this machine: Cog images on Docker or Podman.
 
-A worker is one container, called over HTTP (`clients.cog`). If the container is killed, the worker is lost
-and its run is retried like any other.
+Each worker is one container, which is called over HTTP (`clients.cog`). If the container is killed, the
+worker is lost and its run is retried.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class ContainerLimits(Protocol):
     address: str
 
     async def wait(self) -> str:
-        """Wait for its end and return how it ended."""
+        """Wait until the container ends and return how it ended."""
         ...
 
     async def log(self) -> str:
-        """Return the last lines of its output."""
+        """Return the last lines of the container's output."""
         ...
 
     async def remove(self) -> None:
@@ -79,7 +79,7 @@ class ContainerEngine(Protocol):
         ...
 
     async def tidy(self) -> int:
-        """Remove the containers that an earlier server left, and return their number."""
+        """Remove the containers left by an earlier server; return the number of removed containers."""
         ...
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class ContainerDriver:
         return self._found() is not None
 
     async def standing(self, image: str) -> EngineStatus:
-        """Return whether a container of an image could be started now, without pulling anything."""
+        """Return whether a container of an image could be started now, without pulling the image."""
         engine = self._found()
         if engine is None:
             return EngineStatus(False, "neither Docker nor Podman was found")
@@ -166,9 +166,9 @@ class ContainerDriver:
     async def inspect(
         self, image: str, scratch: Path, *, name: str = "", hardware: str | None = None
     ) -> dict[str, Any]:
-        """Start an image to read its schema and return its catalog document; raises `EngineError`.
+        """Start an image, read its schema, and return its catalog document; raises `EngineError`.
 
-        The document has an engine `cog` and one model, named after the image unless `name` is given, as
+        The document contains an engine `cog` and one model, named after the image unless `name` is given, as
         `CustomModels.put` expects.
         """
         try:
@@ -216,7 +216,7 @@ class ContainerDriver:
         return self._engine
 
     async def _opened(self) -> ContainerEngine:
-        """Return the engine; its first use removes containers that an earlier server left."""
+        """Return the engine; the first call removes containers left by an earlier server."""
         async with self._opening:
             engine = self._found()
             if engine is None:
@@ -267,9 +267,9 @@ def _folder(scratch: Path, name: str) -> Path:
 
 
 async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> None:
-    """Wait until the model is loaded or its container has ended.
+    """Wait until the model is loaded.
 
-    Raises `StartFailed` and `CogUnreachable`.
+    Raises `CogUnreachable`, and `StartFailed` if the container ends or loading takes too long.
     """
     loading = asyncio.create_task(server.ready())
     exit_task = asyncio.create_task(box.wait())
@@ -290,7 +290,7 @@ async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> Non
 
 
 async def finish_watches(watches: set[asyncio.Task[None]]) -> None:
-    """Wait for the tasks that clean up after ended workers, then cancel the rest."""
+    """Wait for the tasks that clean up after ended workers, then cancel those that remain."""
     for late in (await asyncio.wait(watches, timeout=_END_SECONDS))[1] if watches else ():
         late.cancel()
     await asyncio.gather(*watches, return_exceptions=True)
@@ -348,7 +348,7 @@ def _document(image: str, started: _StartedContainer, name: str, hardware: str |
 
 
 def open_engine(socket: Path | None, data_dir: Path) -> DockerClient | None:
-    """Return Docker or Podman for the server with this data folder, or None if neither has a socket."""
+    """Return a client of Docker or Podman for the server with this data folder, or None without a socket."""
     path = find_socket(socket)
     owner = hashlib.blake2b(str(data_dir.absolute()).encode(), digest_size=8).hexdigest()
     return None if path is None else DockerClient(path, owner)

@@ -1,4 +1,4 @@
-"""The server's client for the zygote: starts it, requests workers, receives their exits."""
+"""The server's client for the zygote: it starts the zygote, requests workers, and receives their exits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _END_SECONDS = 5
 
 
 class ForkServerGone(Exception):
-    """Raised if the zygote ended before it could answer."""
+    """The zygote ended before it could answer."""
 
 
 def environment(allowed: Mapping[str, str]) -> dict[str, str]:
@@ -45,7 +45,7 @@ def environment(allowed: Mapping[str, str]) -> dict[str, str]:
 
 
 class ForkServer:
-    """One zygote process, started by `boot`. Once it has ended, `alive` stays False."""
+    """One zygote process, started by `boot`. After the process has ended, `alive` stays False."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -99,10 +99,10 @@ class ForkServer:
         return exited
 
     def kill(self, worker: str) -> None:
-        """Kill the worker and its child processes; its exit is reported like any other."""
+        """Kill the worker and its child processes; its exit is reported in the usual way."""
         try:
             self._control.send(protocol.encode(protocol.KillWorker(worker)))
-        # The zygote is gone, and so are its workers, or it no longer reads.
+        # The zygote has ended, and so have its workers, or it no longer reads.
         except OSError:
             _kill_group(self._pids.get(worker))
 

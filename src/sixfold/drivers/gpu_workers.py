@@ -1,6 +1,6 @@
-"""Workers of own weights that share the GPU with model servers and ComfyUI.
+"""Workers with local weights that share the GPU with model servers and ComfyUI.
 
-An idle worker whose memory another program needs is stopped. It starts again with its next run.
+An idle worker whose memory another program needs is stopped. The worker starts again with its next run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = "weights"
 
 @dataclass(slots=True, eq=False)
 class WeightsHolder:
-    """The workers of this process that have weights on the GPU; a model is the name of an engine."""
+    """The workers of this process with weights on the GPU; models are identified by engine names."""
 
     private: str
     name: str = NAME
@@ -44,7 +44,7 @@ class WeightsHolder:
         return model
 
     async def residents(self) -> Mapping[str, int | None]:
-        """Return the engines that have a loaded worker."""
+        """Return the engines that have a worker with loaded weights."""
         self.workers = {worker for worker in self.workers if worker.alive}
         return {worker.spec.engine: None for worker in self.workers if worker.loaded}
 
@@ -54,7 +54,7 @@ class WeightsHolder:
         await asyncio.gather(*(worker.unload() for worker in idle))
 
     def expected_bytes(self, model: str) -> int | None:
-        """Return the graphics memory in the entry of the engine, or None."""
+        """Return the graphics memory in bytes that the engine's entry states, or None."""
         return self._expected.get(model)
 
     def add(self, worker: GpuWorker) -> None:
@@ -66,7 +66,7 @@ class WeightsHolder:
 class GpuWorkerDriver:
     """Starts workers with another driver; those that need a GPU wait for it.
 
-    `access` returns the GPU that they share with other programs, or None.
+    `access` returns the GPU that the workers share with other programs, or None.
     """
 
     def __init__(self, driver: Driver, holder: WeightsHolder, access: Callable[[], GpuAccess | None]) -> None:
@@ -111,17 +111,17 @@ class GpuWorker:
         self._starting = asyncio.Lock()
         self._runs = 0
         self._ended = False
-        # Runs that wait for the GPU and were canceled.
+        # Runs that were canceled while they waited for the GPU.
         self._waiting: dict[str, asyncio.Task[GpuLease]] = {}
 
     @property
     def loaded(self) -> bool:
-        """Whether a process has the weights."""
+        """Whether the worker's process has loaded the weights."""
         return self._worker is not None and self._worker.alive
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker can run nothing more; one that was unloaded can."""
+        """Return False once the worker cannot run any more tasks; an unloaded worker still can."""
         return not self._ended and (self._worker is None or self._worker.alive)
 
     def peak_bytes(self) -> int:
@@ -129,7 +129,7 @@ class GpuWorker:
         return self._worker.peak_bytes() if isinstance(self._worker, MeasuredWorker) else 0
 
     async def enter(self) -> GpuLease:
-        """Wait for the GPU and start the process if there is none.
+        """Wait for the GPU, and start the process if it is not running.
 
         Raises `GpuBusy` and `WorkerStartFailed`.
         """
@@ -146,7 +146,7 @@ class GpuWorker:
         return lease
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` when the GPU has room; never raises for errors of the engine or the worker."""
+        """Run `task` when the GPU has enough memory; never raises for errors of the engine or the worker."""
         if self._ended:
             return WorkerLost("the worker had ended")
         entering = self._waiting[task.id] = asyncio.create_task(self.enter())
@@ -189,7 +189,7 @@ class GpuWorker:
             await self._worker.give_up(task_id)
 
     async def unload(self) -> None:
-        """Stop the process if no run uses it; the next run starts another one."""
+        """Stop the process if it is not in use; the next run starts another process."""
         worker = self._worker
         if worker is not None and not self._runs:
             self._worker = None
@@ -220,4 +220,4 @@ def _release(entering: asyncio.Task[GpuLease]) -> None:
 
 
 def _nothing() -> None:
-    """Do nothing: the worker is not listed."""
+    """Do nothing, because the worker is not listed."""

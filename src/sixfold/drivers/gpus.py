@@ -1,4 +1,4 @@
-"""Assigns graphics cards to workers: the fullest card with enough free memory, else the emptiest one."""
+"""Assignment of graphics cards to workers: the fullest card with enough free memory, else the emptiest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.clients.nvml import GpuDevice
 
 
 class GpuSlots:
-    """The cards of this machine and the memory reserved on each. `look` returns the present cards."""
+    """The cards of this machine and the memory reserved on each. `look` returns the current cards."""
 
     def __init__(self, list_cards: Callable[[], Sequence[GpuDevice]] = nvml.list_gpus) -> None:
         self._list_cards = list_cards
@@ -23,10 +23,10 @@ class GpuSlots:
     async def take(self, requested_bytes: int) -> tuple[int, str]:
         """Reserve memory on a card.
 
-        Return an id for `release` and the card's CUDA name (0 and "" without cards).
+        Return an id for `release` and the card's CUDA name, or 0 and "" if the machine has no cards.
 
-        A worker fills its card only after a while, so reservations count as used, in addition to the memory
-        of other programs. If no card has enough memory, the worker shares the card with the most.
+        A worker uses its memory only after a while, so reservations count as used memory, in addition to that
+        of other programs. If no card has enough memory, the worker shares the card with the most free memory.
         """
         async with self._taking:
             cards = await asyncio.to_thread(self._list_cards)
@@ -45,7 +45,7 @@ class GpuSlots:
         self._promised.pop(number, None)
 
     def promised(self) -> dict[str, int]:
-        """Return the bytes reserved by live workers on each card."""
+        """Return the bytes reserved on each card by workers that are alive."""
         free: dict[str, int] = {}
         for uuid, size in self._promised.values():
             free[uuid] = free.get(uuid, 0) + size
@@ -54,7 +54,7 @@ class GpuSlots:
     def _free_bytes(self, card: GpuDevice) -> int:
         """Return the bytes that can still be reserved.
 
-        The memory that other programs used before our workers stays reserved.
+        The memory that other programs used before the workers started stays reserved.
         """
         promised = self.promised()
         if card.uuid not in promised:

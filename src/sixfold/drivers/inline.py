@@ -1,4 +1,4 @@
-"""Workers as threads of the server's own process: for tests, `replay` and small jobs.
+"""Workers as threads of the server's process: for tests, `replay` and small jobs.
 
 A thread cannot be killed: `kill` abandons the run at once, and the thread ends at the engine's next progress
 report. There is no memory limit, and printed output is not captured.
@@ -62,7 +62,7 @@ class _InlineJob:
         self.call(self._report, self.reports.preview, image)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call `function` on the event loop, unless it is closed."""
+        """Call `function` on the event loop, unless the loop is closed."""
         with suppress(RuntimeError):
             self.outcome.get_loop().call_soon_threadsafe(function, *arguments)
 
@@ -71,7 +71,7 @@ class _InlineJob:
             target(value)
 
     def end(self, outcome: Outcome) -> None:
-        """Set the outcome, unless it is set already; must be called on the event loop."""
+        """Set the outcome if it is not set yet; must be called on the event loop."""
         if self.deadline is not None:
             self.deadline.cancel()
         if not self.outcome.done():
@@ -104,7 +104,7 @@ class InlineWorker:
         return self._alive
 
     async def begin(self) -> None:
-        """Start the thread and wait for its engine; raises `StartFailed`."""
+        """Start the thread and wait until its engine is loaded; raises `StartFailed`."""
         threading.Thread(target=self._work, name=f"worker-{self.id[:8]}", daemon=True).start()
         if problem := await self._ready:
             self._end("could not load its engine")
@@ -202,7 +202,7 @@ class InlineWorker:
         self._call(self._end, "had ended")
 
     def _send(self, order: protocol.StepsMessage) -> None:
-        protocol.frame(order)  # rejects what a process could not be sent
+        protocol.frame(order)  # rejects what could not be sent to a process
         self._inbox.put(order)
 
     def _take_steps(self, engine: Engine, order: protocol.StepsMessage) -> None:
@@ -262,7 +262,10 @@ def _outcome(reply: protocol.Reply, staging: runner.FileStaging) -> Outcome:
 
 
 class InlineDriver:
-    """Runs engines in threads. `failpoints` (tests only) make a model's engine fail, hang or crash."""
+    """Runs engines in threads of this process.
+
+    `failpoints` (tests only) make a model's engine fail, hang or crash.
+    """
 
     name = "inline"
 

@@ -1,4 +1,4 @@
-"""Node workers: processes that run workflow nodes under the workers' memory limit, one run each."""
+"""Node workers: processes that run the nodes of one workflow run each, under the workers' memory limit."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _FACTORY = "sixfold.engines.workflow_nodes.serving:serve"
 _NICENESS = 5
 _START_SECONDS = 60.0
 _END_SECONDS = 2.0
-# Nodes that compute at the same time.
+# The number of nodes that compute at the same time.
 _MAX_COMPUTING = 2
-# Idle workers that are kept for later runs.
+# The number of idle workers that are kept for later runs.
 _MAX_IDLE = 2
-# A batch of images sends a frame for each; other callers have their turn between these.
+# A batch of images sends a frame for each image; other callers may continue between these frames.
 FRAMES_PER_TURN = 32
 _EVENTS = frozenset({"progress", "preview", "image"})
 
 
 class NodeWorkerLost(EngineError):
-    """Raised if a node worker ended during a run, or a node exceeded its memory limit."""
+    """A node worker ended during a run, or a node exceeded its memory limit."""
 
 
 class NodeWorkers:
-    """Forks node workers from a driver's fork server; closed like a driver.
+    """Forks node workers from a driver's fork server; closed in the same way as a driver.
 
-    At most two nodes compute at the same time, whichever runs they belong to.
+    At most two nodes compute at the same time, across all runs.
     """
 
     name = "nodes"
@@ -63,7 +63,7 @@ class NodeWorkers:
         self._workers: set[_NodeWorker] = set()
 
     async def open(self, scratch: Path) -> NodeSession:
-        """Open a session in a worker of its own; `scratch` is the run's folder.
+        """Open a session in a separate worker; `scratch` is the run's folder.
 
         Raises `EngineUnavailable`.
         """
@@ -76,7 +76,7 @@ class NodeWorkers:
         return _ProcessSession(self, worker, scratch)
 
     async def start(self, spec: WorkerSpec) -> Worker:
-        """Raise `WorkerStartFailed`, because node workers run no tasks."""
+        """Raise `WorkerStartFailed`, because node workers do not run tasks."""
         raise WorkerStartFailed("node workers run only workflow nodes, not tasks")
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class NodeWorkers:
             await self._driver.close()
 
     def release(self, worker: _NodeWorker) -> bool:
-        """Keep a worker for another run; return whether it is kept."""
+        """Keep a worker for another run if there is room; return whether it was kept."""
         if not worker.alive or len(self._idle) >= _MAX_IDLE:
             return False
         self._idle.append(worker)
@@ -98,7 +98,7 @@ class NodeWorkers:
 
     @property
     def limit(self) -> str:
-        """Return the memory limit as text."""
+        """Return the clause that states the memory limit in error messages."""
         if not self._memory_bytes:
             return "its memory is limited only by this machine"
         return f"its limit is {self._memory_bytes // 2**20:,} MiB (SIXFOLD_WORKER_MEMORY_BYTES)"
@@ -142,7 +142,7 @@ class NodeWorkers:
 
 
 class _NodeWorker(asyncio.Protocol):
-    """One process, and the session that uses it."""
+    """One worker process, and the session that uses it."""
 
     def __init__(self, workers: NodeWorkers, starter: WorkerStarter, scratch: Path) -> None:
         self.id = uuid.uuid4().hex
@@ -166,7 +166,7 @@ class _NodeWorker(asyncio.Protocol):
         self._exited.add_done_callback(lambda exited: self._lost(exited.result()))
 
     async def kill(self) -> None:
-        """Kill it at once. Idempotent."""
+        """Kill the process at once. Idempotent."""
         self._end("was stopped")
         if self._exited is not None and not self._exited.done():
             self._starter.kill(self.id)
@@ -198,7 +198,7 @@ class _NodeWorker(asyncio.Protocol):
             self._read_on(more=len(frames) == FRAMES_PER_TURN)
 
     def _read_on(self, *, more: bool) -> None:
-        """Read from the worker again, after the frames that have been read already, if there are more."""
+        """Resume reading from the worker; if `more` is set, handle the buffered frames first."""
         if not self.alive or self._transport is None:
             return
         if more:
@@ -272,7 +272,7 @@ class _ProcessSession:
         self._worker.send(NodeFrame({"kind": "release", "node": node_id}))
 
     async def close(self, *, ended: bool) -> None:
-        """Keep the worker for another run if this one ended normally; otherwise kill it."""
+        """Keep the worker for another run if this run ended normally, otherwise kill it."""
         for child in self._children:
             child.cancel()
         self._worker.session = None

@@ -38,13 +38,13 @@ from sixfold.worker import protocol, runner
 PRELOAD = ("numpy.random", "PIL.Image", "cv2")
 _PIPE_BYTES = 1 << 16
 _TAIL_LINES = 20
-# Maximum wait between the two signs of a worker's end, its exit and its closed socket.
+# The maximum time between the two signs of a worker's end: its exit and its closed socket.
 _HANG_UP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTimeouts:
-    """Timeouts of the driver in seconds; a spec may allow more to start and to cancel."""
+    """Timeouts of the driver in seconds; a spec may allow more time to start and to cancel."""
 
     start: float = 120.0
     cancel: float = 2.0
@@ -77,12 +77,12 @@ class WorkerStarter(Protocol):
     def kill(self, worker: str) -> None: ...
 
     def pid_of(self, worker: str) -> int | None:
-        """Return the worker's process id while it is alive."""
+        """Return the worker's process id, or None if it is not alive."""
         ...
 
 
 class ProcessWorker(asyncio.Protocol):
-    """One forked worker: messages on its socket, printed output on a pipe."""
+    """One forked worker, with messages on its socket and printed output on a pipe."""
 
     def __init__(self, driver: ProcessDriver, spec: WorkerSpec, server: WorkerStarter, output: int) -> None:
         self.id = uuid.uuid4().hex
@@ -117,16 +117,16 @@ class ProcessWorker(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker can run nothing more."""
+        """Return False once the worker cannot run any more tasks."""
         return self._alive
 
     @property
     def pid(self) -> int | None:
-        """Return the process id while it is alive."""
+        """Return the process id, or None if the process is not alive."""
         return self._server.pid_of(self.id)
 
     def peak_bytes(self) -> int:
-        """Return its peak memory in bytes."""
+        """Return the worker's peak memory in bytes."""
         return process_memory.peak(self.pid)
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
@@ -210,7 +210,7 @@ class ProcessWorker(asyncio.Protocol):
             raise StartFailed("the engine did not load in time") from error
 
     def kill_now(self, why: str) -> None:
-        """Kill the process; its end is then handled like any other."""
+        """Kill the process for the reason `why`; its end is then handled in the usual way."""
         if self._alive:
             self._alive = False
             self._why = why
@@ -221,7 +221,7 @@ class ProcessWorker(asyncio.Protocol):
         self._end_seen()
 
     def _end_seen(self) -> None:
-        """Clean up once both the zygote and the socket report the end: then no output is unread."""
+        """Clean up once both the zygote and the socket have reported the end, and all output was read."""
         self._alive = False
         if self._cleanup is not None:
             return
@@ -230,7 +230,7 @@ class ProcessWorker(asyncio.Protocol):
         elif not self._ended.done():
             self._loop.call_later(_HANG_UP_SECONDS, self.clean_up)
             if self._hung_up:
-                self._server.kill(self.id)  # useless without its socket
+                self._server.kill(self.id)  # the worker is useless without its socket
 
     def clean_up(self) -> None:
         """Release all resources and resolve pending futures. Idempotent."""
@@ -280,7 +280,7 @@ class ProcessWorker(asyncio.Protocol):
         self._transport = transport  # pyright: ignore[reportAttributeAccessIssue] - a socket's is a Transport
 
     def data_received(self, data: bytes) -> None:
-        """Handle received messages, after the output that was printed before them."""
+        """Handle received messages, after the output that was printed before the messages."""
         self.drain()
         try:
             for body in self._frames.feed(data):
@@ -323,7 +323,7 @@ class ProcessWorker(asyncio.Protocol):
 
     @property
     def _alone(self) -> _CurrentRun | None:
-        """Return the run that owns printed output: the only one, if the worker runs one task at a time."""
+        """Return the run that owns printed output, which requires that the worker runs one task at a time."""
         return next(iter(self._current.values()), None) if self._max_tasks == 1 else None
 
     def _finish(self, number: int, outcome: Outcome) -> None:
@@ -334,7 +334,7 @@ class ProcessWorker(asyncio.Protocol):
             current.deadline.cancel()
         if not current.outcome.done():
             current.outcome.set_result(outcome)
-        # No caller waits any more, so the files will not be moved.
+        # Callers no longer wait, so the files will not be moved.
         elif isinstance(outcome, RunCompleted):
             for file in outcome.files:
                 file.path.unlink(missing_ok=True)
@@ -383,8 +383,8 @@ class ProcessWorker(asyncio.Protocol):
 class ProcessDriver:
     """Forks workers from one zygote, which starts on first use and again after it has ended.
 
-    `environ` is the environment of the workers, besides a few fixed values; by default what the settings
-    allow. `failpoints` (tests only) make a model's engine fail, hang or crash.
+    `environ` is the environment of the workers, in addition to a few fixed values; the default contains the
+    variables that the settings allow. `failpoints` (tests only) make a model's engine fail, hang or crash.
     """
 
     name = "process"
@@ -412,7 +412,7 @@ class ProcessDriver:
 
     @property
     def zygote_pid(self) -> int | None:
-        """Return the zygote's process id while it is alive."""
+        """Return the zygote's process id, or None if it is not alive."""
         return self._server.pid if self._server is not None and self._server.alive else None
 
     async def warm(self) -> None:
@@ -472,7 +472,7 @@ class ProcessDriver:
                 # Without a process, nothing would report the end.
                 worker.clean_up()
                 raise
-            # While these are open here, the worker's end cannot be detected.
+            # While these are open in this process, the worker's end cannot be detected.
             finally:
                 theirs.close()
                 os.close(writing)

@@ -1,8 +1,8 @@
 """Workers as actors of a Ray cluster: one detached actor each, on any machine with free resources.
 
 Ray places actors and detects lost machines; the state of runs and charges stays in the database. Files travel
-as bytes, so the machines need no shared folder, only Sixfold installed. An actor's name begins with that of
-the server that started it, so that the actors of a dead server can be found and stopped.
+as bytes, so the machines need no shared folder, only Sixfold installed. An actor's name begins with the name
+of the server that started the actor, so that actors of a dead server can be found and stopped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RayError: Any = importlib.import_module("ray.exceptions").RayError
 
 NAMESPACE = "sixfold"
 START_SECONDS = 120.0
-# Attempts to place an actor whose machine is lost before its engine is loaded.
+# Attempts to place an actor if its machine is lost before the engine is loaded.
 STARTS = 3
 
 
@@ -54,11 +54,11 @@ class RayEvent:
 
 
 class ActorLost(StartFailed):
-    """Raised if the actor's process or machine is lost while the engine is loaded."""
+    """The actor's process or machine was lost while the engine was loading."""
 
 
 class RaySlot:
-    """The actor: a worker as a thread of its process, with a folder on that machine."""
+    """The actor: a worker in a thread of the actor's process, with a folder on its machine."""
 
     def __init__(self, failpoints: Mapping[str, protocol.Failpoint], cancel_seconds: float) -> None:
         self._folder = OwnedTempDir()
@@ -67,7 +67,7 @@ class RaySlot:
         self._runs = 0
 
     async def begin(self, spec: dict[str, Any]) -> str:
-        """Load the engine; return the reason of a failure, or an empty text."""
+        """Load the engine; return the reason if this fails, or an empty string."""
         try:
             self._worker = await self._driver.start(WorkerSpec(scratch=self._folder.path / "staged", **spec))
         except StartFailed as failed:
@@ -114,7 +114,7 @@ class RaySlot:
             self._worker.cancel(task_id)
 
     async def here(self) -> None:
-        """Return at once, as a sign of life."""
+        """Return at once, which shows that the actor is alive."""
 
     async def leave(self) -> None:
         """Stop gracefully and remove all files from this machine."""
@@ -140,7 +140,7 @@ def _taken(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
 
 @dataclass(slots=True, eq=False)
 class _RayRun:
-    """A run in progress; if `canceled`, the end of its worker counts as `RunStopped`."""
+    """A run in progress; if `canceled` is set, the end of its worker counts as `RunStopped`."""
 
     reports: RunReports
     canceled: bool = False
@@ -159,7 +159,7 @@ class RayWorker:
         self._count = 0
         self._alive = True
         self._why = "had ended"
-        # Whether its engine is loaded.
+        # Whether the engine is loaded.
         self.begun = False
 
     @property
@@ -265,7 +265,7 @@ class RayWorker:
         return [WorkerLost(f"the worker {self._why}")] * len(requests)
 
     async def check_alive(self) -> None:
-        """Check whether the actor is still alive; a slow answer counts as alive."""
+        """Check whether the actor is still alive; an actor that answers slowly counts as alive."""
         try:
             async with asyncio.timeout(self._driver.look_seconds):
                 await self._actor.here.remote()
@@ -333,11 +333,13 @@ def _first_line(error: Exception) -> str:
 
 
 class RayDriver:
-    """Starts an actor for each worker. `address` is the cluster's (`auto`: the one on this machine).
+    """Starts an actor for each worker.
+
+    `address` is the cluster's address; `auto` selects the cluster on this machine.
 
     An actor requests one CPU and the memory of its spec. `hardware` maps the hardware names that a spec may
-    use to the GiB of their GPUs: if machines of the cluster offer some of these names as resources, the actor
-    also requests one of its own name, and a GPU if Ray sees any. `namespace` separates the actors of
+    use to the GiB of their GPUs: if the cluster's machines offer some of these names as resources, the actor
+    also requests one unit of its name, and a GPU if Ray detects any. `namespace` separates the actors of
     different databases. `failpoints` (tests only) work as in the other drivers.
     """
 
@@ -381,10 +383,10 @@ class RayDriver:
                     raise
             else:
                 return worker
-        raise AssertionError  # the last one has returned or raised
+        raise AssertionError  # the last attempt has returned or raised
 
     async def check_alive(self) -> None:
-        """Find all workers that were lost with the same machine, before a run is retried.
+        """Detect all workers that were lost with the same machine, before a run is retried.
 
         Otherwise one dead machine could use up all attempts of a run, because an idle lost worker still looks
         alive.
@@ -392,7 +394,7 @@ class RayDriver:
         await asyncio.gather(*(worker.check_alive() for worker in tuple(self.workers) if worker.begun))
 
     async def sweep(self, living: Living) -> int:
-        """Kill the actors of servers that were gone at two consecutive sweeps; return their number."""
+        """Kill the actors of servers that were missing in two consecutive sweeps; return their number."""
         try:
             await self._join()
             names = [name for name in await asyncio.to_thread(_names) if "/" in name]
@@ -407,7 +409,7 @@ class RayDriver:
         return len(stray)
 
     async def close(self) -> None:
-        """Kill every actor. Idempotent; the cluster keeps running."""
+        """Kill every actor. Idempotent; the cluster continues to run."""
         self._closed = True
         for worker in tuple(self.workers):
             await worker.kill()

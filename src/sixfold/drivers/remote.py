@@ -1,4 +1,4 @@
-"""Workers that call other machines: coroutines of the server with its credentials and HTTP clients."""
+"""Workers that call other machines: coroutines of the server with credentials and HTTP clients."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class InternalServices:
 
 
 class ServerServices:
-    """Implements `HostServices`; without `internal`, engines have credentials and HTTP clients only."""
+    """Implements `HostServices`; if `internal` is None, engines have only credentials and HTTP clients."""
 
     def __init__(
         self, clients: HttpClients, key: Callable[[str], str], internal: InternalServices | None = None
@@ -181,7 +181,7 @@ class RemoteWorker:
         began = time.perf_counter_ns()
         run.work = asyncio.create_task(self._work(run, context, failpoint))
         outcome = await _ended(run)
-        # The wait for a GPU is not part of the run, which may be priced by its time.
+        # Waiting for a GPU is not part of the run, which may be priced by its time.
         run_us = (time.perf_counter_ns() - began) // 1000 - int(run_clock.waited_seconds() * 1_000_000)
         if isinstance(outcome, Canceled) and not self._alive:
             return WorkerLost(f"the worker {self.why}")
@@ -257,7 +257,7 @@ async def _ended(run: _RemoteRun) -> Result | BaseException:
 
 
 class RemoteDriver:
-    """Builds remote engines with their host services. `failpoints` (tests only) work as in other drivers."""
+    """Starts remote engines with their host services. `failpoints` (tests only) work as in other drivers."""
 
     name = "remote"
 
@@ -290,9 +290,9 @@ def _build(spec: WorkerSpec, outside: HostServices) -> RemoteEngine:
 
 
 class DriverSet:
-    """Combines drivers: for local engines, for remote engines, and `others`.
+    """Combines the drivers for local engines, remote engines, and `others`.
 
-    The others receive the specs whose factory is their name, such as `container`.
+    Each of the others receives the specs whose factory is the driver's name, such as `container`.
     """
 
     def __init__(self, local: Driver, remote: Driver, *others: Driver) -> None:
@@ -307,7 +307,7 @@ class DriverSet:
         return await self._others.get(spec.factory, usual).start(spec)
 
     async def sweep(self, living: Living) -> int:
-        """Stop the workers of servers that no longer run, if the local driver's workers outlive them."""
+        """Stop the workers of servers that have ended, if such workers can outlive their servers."""
         return await self._local.sweep(living) if isinstance(self._local, DetachedRun) else 0
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Converts replies of workers to outcomes of runs."""
+"""Conversion of replies from workers to outcomes of runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sixfold.worker import protocol
 
 
 class ForeignFile(ValueError):
-    """Raised if a worker names a file that does not belong to its run."""
+    """A worker named a file that does not belong to its run."""
 
 
 def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
-    """Convert a reply; raises `ForeignFile` for a file name that is not `<prefix>-…`."""
+    """Convert a reply to an outcome; raises `ForeignFile` for a file name that is not `<prefix>-…`."""
     match reply:
         case protocol.RunDone():
             files = tuple(_staged(file, scratch, prefix) for file in reply.files)

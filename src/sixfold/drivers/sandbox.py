@@ -1,7 +1,7 @@
-"""Workers for untrusted programs: each a process of its own in a Bubblewrap sandbox.
+"""Workers for untrusted programs, each in a separate process in a Bubblewrap sandbox.
 
-A worker can read its runtime, its program and its runs' files, and can write in a folder of its own. It has
-no network, no credentials and sees no other process. Its output files are moved out of its reach before they
+A worker can read its runtime, its program and its runs' files, and can write to a private folder. It cannot
+access the network, credentials or other processes. Its output files are moved out of the sandbox before they
 are read.
 """
 
@@ -72,14 +72,14 @@ class SandboxPool:
         return exited
 
     def kill(self, worker: str) -> None:
-        """Kill the worker and its child processes: all end with the first process of the sandbox."""
+        """Kill the worker and its child processes, which end with the first process of the sandbox."""
         process = self._processes.get(worker)
         if process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
 
     def pid_of(self, worker: str) -> int | None:
-        """Return the id of the process that contains the worker, while it is alive."""
+        """Return the id of the process that contains the worker, or None if it is not alive."""
         process = self._processes.get(worker)
         return None if process is None else process.pid
 
@@ -93,7 +93,7 @@ class SandboxPool:
 
 
 def _reason(status: int) -> str:
-    # The sandbox's own status encodes a signal inside it.
+    # The sandbox's exit status encodes a signal inside the sandbox.
     number = -status if status < 0 else status - 128
     if status < 0 or 0 < number < signal.NSIG:
         return f"was killed by signal {number}"
@@ -101,7 +101,7 @@ def _reason(status: int) -> str:
 
 
 class SandboxWorker(ProcessWorker):
-    """A sandboxed worker: input files are copied into the sandbox, and only regular files come out."""
+    """A sandboxed worker: input files are copied into the sandbox, and only regular files are returned."""
 
     def __init__(self, driver: SandboxDriver, spec: WorkerSpec, starter: WorkerStarter, output: int) -> None:
         super().__init__(driver, spec, starter, output)
@@ -123,7 +123,7 @@ class SandboxWorker(ProcessWorker):
         shutil.rmtree(self._cell, ignore_errors=True)
 
     def _moved(self, outcome: RunCompleted) -> Outcome:
-        """Move the files out of the program's reach; fail the run if one is not a regular file."""
+        """Move the files out of the sandbox; the run fails if one of them is not a regular file."""
         staged_files: list[StagedFile] = []
         try:
             for file in outcome.files:
@@ -178,7 +178,10 @@ class SandboxDriver(ProcessDriver):
         self._cells = SandboxPool(settings.worker_environment() if environ is None else environ)
 
     async def start(self, spec: WorkerSpec) -> ProcessWorker:
-        """Start a worker and load its engine; raises `WorkerStartFailed`, also without a sandbox."""
+        """Start a worker and load its engine.
+
+        Raises `WorkerStartFailed`, also if sandboxes are unavailable.
+        """
         fault = await asyncio.to_thread(bubblewrap.fault)
         if fault:
             raise StartFailed(f"it requires a sandbox, and {fault}")

@@ -1,4 +1,4 @@
-"""Sends session steps to a worker and matches the answers; fails them if the worker is lost."""
+"""Session steps that are sent to a worker and matched with its answers; they fail if the worker is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class SessionStepper:
         failpoint: protocol.Failpoint | None,
         send: Callable[[protocol.StepsMessage], None],
     ) -> Sequence[StepAnswer]:
-        """Send steps together and return their answers; a step that cannot be encoded fails alone."""
+        """Send steps together and return their answers.
+
+        A step that cannot be encoded does not affect the others.
+        """
 
         def send_some(some: Sequence[StepRequest]) -> None:
             send(session_steps.steps_message(number, some, failpoint))
@@ -35,7 +38,7 @@ class SessionStepper:
         except _UNSENDABLE as error:
             answer = _failed(error)
         failed = {index: fault for index, request in enumerate(requests) if (fault := _fault(request))}
-        # Each step could be sent, but together they are too large.
+        # Each step could be sent alone, but together they are too large.
         if not failed:
             return [answer] * len(requests)
         valid = [request for index, request in enumerate(requests) if index not in failed]
@@ -67,7 +70,7 @@ class SessionStepper:
 
 
 def _fault(request: StepRequest) -> RunFailed | None:
-    """Return the error if this step cannot be encoded."""
+    """Return the error if this step cannot be encoded, otherwise None."""
     try:
         protocol.frame(session_steps.steps_message(0, [request], None))
     except _UNSENDABLE as error:

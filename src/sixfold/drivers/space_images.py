@@ -1,4 +1,4 @@
-"""Imports spaces that run on this machine: their image, their packages and their schema."""
+"""Import of spaces that run on this machine: their image, packages and schema."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class HostedSpaces:
 
 
 def _why(space: SpaceId, target: SpaceTarget, output: str) -> str:
-    """Return why a space did not start, with the remedy for a missing package."""
+    """Return why a space did not start, with the remedy if a package is missing."""
     missing = _MISSING.search(output)
     if missing is None:
         return f"{space} cannot be used: {output}"
@@ -121,7 +121,7 @@ def _why(space: SpaceId, target: SpaceTarget, output: str) -> str:
 
 
 def _engine(target: SpaceTarget, engine_options: dict[str, Any]) -> dict[str, Any]:
-    """Return the engine's catalog entry; its status is looked up by its kind."""
+    """Return the engine's catalog entry; the status of the engine is looked up by its kind."""
     where = {name: getattr(target, name) for name in SpaceTarget.__slots__ if getattr(target, name)}
     shut = {"kind": "container", "unlock": f"{UNLOCK} and pull the image (`docker pull {target.image}`)"}
     sandbox = {"kind": "sandbox", "unlock": bubblewrap.UNLOCK}
@@ -134,7 +134,10 @@ def _engine(target: SpaceTarget, engine_options: dict[str, Any]) -> dict[str, An
 
 
 def _installed(source: SpaceFolder) -> str:
-    """Return the folder with the application's packages; only wheels are installed, so no build code runs."""
+    """Return the folder with the application's packages.
+
+    Only wheels are installed, so the packages' build code never runs.
+    """
     target = source.path.with_name(f"{source.path.name}.packages")
     if target.is_dir():
         return str(target)

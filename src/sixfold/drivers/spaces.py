@@ -1,7 +1,8 @@
-"""Gradio spaces on this machine: one worker each, in a container or a sandbox.
+"""Gradio spaces on this machine, each with one worker in a container or a sandbox.
 
-A space is started for a run, called by the same engine as hosted spaces, and stopped when idle. In a sandbox
-it is reachable only through a socket of the server; in a container it has a network of its own.
+A space is started for a run, called by the same engine as hosted spaces, and stopped when it is idle. In a
+sandbox, the space is reachable only through a socket of the server; in a container, it has a separate
+network.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ class SpaceTarget:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> SpaceTarget:
-        """Return the target that an engine's options name."""
+        """Return the target described by an engine's options."""
         return cls(**{name: options[name] for name in cls.__slots__ if name in options})
 
 
 class _LocalSpace:
-    """Host services for one local space: no credentials and no downloads from elsewhere."""
+    """Host services for one local space, without credentials or downloads from other hosts."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
@@ -107,7 +108,10 @@ class _SpaceEngine:
             raise
 
     async def _gone(self) -> str:
-        """Return how the space ended, if it did; this is known shortly after its connections break."""
+        """Return how the space ended, or an empty string.
+
+        The end is known shortly after the connections break.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_SECONDS):
                 return await self._started.box.wait()
@@ -193,7 +197,7 @@ class SpaceDriver:
 
 
 async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> None:
-    """Wait until the application responds or has ended; raises `StartFailed`."""
+    """Wait until the application responds; raises `StartFailed` if the application ends or takes too long."""
     exit_task = asyncio.ensure_future(box.wait())
     try:
         async with asyncio.timeout(seconds):
@@ -228,7 +232,7 @@ class SandboxBox:
 
     @classmethod
     async def start(cls, target: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
-        """Start the process; the application listens some time later."""
+        """Start the process; the application begins to listen later."""
         folder = await asyncio.to_thread(OwnedTempDir)
         try:
             with socket.socket(socket.AF_UNIX) as listener:

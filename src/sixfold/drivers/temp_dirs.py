@@ -1,7 +1,7 @@
-"""Temporary folders that are removed after the process that created them has ended, even if it was killed.
+"""Temporary folders that are removed after their process has ended, even if the process was killed.
 
-A killed process removes nothing, so the next process that creates such a folder removes the leftovers: a
-folder is in use for as long as its process holds the lock on it.
+A killed process cannot remove its folders, so the next process that creates such a folder removes them. A
+folder is in use while its process holds the lock on the folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def clear() -> None:
 
 
 def _lock(path: Path, how: int) -> int:
-    """Return the descriptor that holds the lock on a folder; raises `OSError` if it is locked."""
+    """Return the descriptor that holds the lock on a folder; raises `OSError` if the folder is locked."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, how)
