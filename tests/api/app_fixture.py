@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jinja2
 from starlette.types import ASGIApp
 
 from sixfold.app import asgi, bootstrap
@@ -24,10 +25,26 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Database
 from sixfold.core.predictions.service import PredictionService
 from sixfold.settings import Settings
+from sixfold.ui.templating import PageTemplates
 from sixfold.web.app import WebApp
 from tests.api import described
 from tests.harness import backends, databases
 
+
+class CompiledTemplates(jinja2.BytecodeCache):
+    """Keeps compiled templates in memory: compiling them takes longer than many tests."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], Any] = {}
+
+    def load_bytecode(self, bucket: Any) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Any) -> None:
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
+PageTemplates.bytecode_cache = CompiledTemplates()
 ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.api.fake_engines:DotEngine"
 

@@ -45,8 +45,9 @@ _PROVIDER_ENGINE: Mapping[str, Any] = {
 }
 
 
-def read_toml(name: str) -> dict[str, Any]:
-    """Read one of the bundled data files."""
+@functools.cache
+def read_toml(name: str) -> Mapping[str, Any]:
+    """Return the tables of a bundled data file."""
     return tomllib.loads((_DATA / name).read_text("utf-8"))
 
 

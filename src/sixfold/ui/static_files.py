@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
+from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.requests import Request
@@ -31,20 +33,27 @@ _TEXTS = ("text/css", "text/javascript", "image/svg+xml")
 _FOLDERS = {"/static": STATIC, "/static/fonts": STATIC / "fonts", "/static/examples": example_outputs.FOLDER}
 
 
+@functools.cache
+def _read(folder: Path) -> tuple[Mapping[str, tuple[bytes, str]], Mapping[str, bytes]]:
+    """Return the contents and content types of the files in a folder, and compressed contents, by name."""
+    files = {
+        path.name: (path.read_bytes(), _SUFFIXES[path.suffix])
+        for path in folder.iterdir()
+        if path.suffix in _SUFFIXES
+    }
+    compressed = {
+        name: gzip.compress(content, mtime=0)
+        for name, (content, content_type) in files.items()
+        if content_type in _TEXTS
+    }
+    return files, compressed
+
+
 class StaticFiles:
     """The files of one folder, read once at the start."""
 
     def __init__(self, folder: Path) -> None:
-        self._files = {
-            path.name: (path.read_bytes(), _SUFFIXES[path.suffix])
-            for path in folder.iterdir()
-            if path.suffix in _SUFFIXES
-        }
-        self._compressed = {
-            name: gzip.compress(content, mtime=0)
-            for name, (content, content_type) in self._files.items()
-            if content_type in _TEXTS
-        }
+        self._files, self._compressed = _read(folder)
 
     async def show(self, request: Request) -> Response:
         """Return a file; raises `NotFound`."""

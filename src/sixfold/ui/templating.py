@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
 
 import jinja2
@@ -51,6 +51,9 @@ _HEADERS = {
 class PageTemplates:
     """The Jinja environment with the filters and globals of all templates."""
 
+    # Several servers in one process can share the compiled templates.
+    bytecode_cache: ClassVar[jinja2.BytecodeCache | None] = None
+
     def __init__(
         self, apis: Collection[str] = (), filters: Mapping[str, Callable[..., Any]] = _NO_FILTERS
     ) -> None:
@@ -62,6 +65,7 @@ class PageTemplates:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            bytecode_cache=self.bytecode_cache,
         )
         self._environment.filters |= {
             "usd": money.format_usd,

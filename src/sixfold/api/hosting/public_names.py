@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import tomllib
@@ -81,13 +82,22 @@ class PublicModel:
         return InvalidInput(problems)
 
 
+@functools.cache
+def _tables() -> Mapping[str, Mapping[str, PublicModel]]:
+    """Return the rows of each service by name."""
+    tables = tomllib.loads((resources.files("sixfold.data") / "public_names.toml").read_text("utf-8"))
+    return {
+        service: {name: PublicModel(name, **row) for name, row in rows.items()}
+        for service, rows in tables.items()
+    }
+
+
 class PublicNames:
     """The rows of one service."""
 
     def __init__(self, service: Service) -> None:
-        text = (resources.files("sixfold.data") / "public_names.toml").read_text("utf-8")
         self._service = service
-        self._rows = {name: PublicModel(name, **row) for name, row in tomllib.loads(text)[service].items()}
+        self._rows = _tables()[service]
         self._versions = {version: row for row in self._rows.values() for version in row.versions}
 
     def __iter__(self) -> Iterator[PublicModel]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import time
 import tomllib
@@ -195,12 +196,17 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     return GatewayRuntime(gateway, open_servers, ResponseStore(database, policy), conversations, tracing)
 
 
+@functools.cache
+def _bundled_prices() -> Mapping[str, Any]:
+    return tomllib.loads(_PRICES.read_text("utf-8"))
+
+
 def price_book(settings: Settings) -> PriceBook:
     """Return the token prices of these settings; raises `ValueError`."""
     own_prices = settings.tables.get("gateway", {}).get("prices", {})
     if not isinstance(own_prices, dict):
         raise ValueError("[gateway.prices] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
-    bundled = tomllib.loads(_PRICES.read_text("utf-8"))
+    bundled = _bundled_prices()
     return PriceBook(
         bundled["models"],
         cast("dict[str, Any]", own_prices),
