@@ -18,7 +18,7 @@ _Problem = tuple[str, str, str]
 
 
 class RawLine(NamedTuple):
-    """A line of an input; `data` is None for one that is longer than the limit."""
+    """A line of an input; `data` is None if the line is longer than the limit."""
 
     number: int
     start: int
@@ -79,7 +79,7 @@ class _LineReader:
         self._pending = bytearray()
         self._number = 1
         self._start = 0
-        # The bytes of a line over the limit, which are not held.
+        # The number of bytes of a line over the limit, whose content is discarded.
         self._dropped = 0
 
     @property
@@ -121,14 +121,14 @@ class _LineReader:
 
 
 class LineValidator:
-    """Checks the lines of one input for an endpoint; remembers their ids, to find repeated ones."""
+    """Checks the lines of one input for an endpoint, and records their ids to find repeated ones."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
         self._ids: set[str] = set()
 
     def check(self, lines: Sequence[RawLine]) -> tuple[list[ValidLine], list[LineProblem]]:
-        """Return the valid lines and the problems of the others; not for the event loop."""
+        """Return the valid lines and the problems of the invalid lines; not for use in the event loop."""
         valid: list[ValidLine] = []
         problems: list[LineProblem] = []
         for line in lines:
@@ -184,7 +184,7 @@ def _body_problem(raw: msgspec.Raw) -> _Problem | None:
 
 
 def _shape_problem(line: RawLine, data: bytes, error: Exception) -> LineProblem:
-    """Return the problem of a line that is JSON but no request."""
+    """Return the problem of a line that is JSON but not a request."""
     try:
         custom_id = _decode_id(data).custom_id[:MAX_ID_CHARS]
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

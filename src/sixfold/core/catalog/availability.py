@@ -1,4 +1,4 @@
-"""Reports the engine that serves each model, its quality, and how to improve it."""
+"""Report of the engine that serves each model, its quality, and how to improve it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ResourceSchema(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource that engines use: a GPU, weights, a server on this machine, a provider's key.
+    """A resource that engines use, such as a GPU, weights, a local server or a provider's key.
 
-    `found` describes what was detected, or is None. `unlocks` says what it is used for and `how` how to add
-    it. `used` is whether an engine of this version can use it. A `slow` resource accepted the connection but
-    did not answer in time. `url` and `models` are those of a server.
+    `found` describes what was detected, or is None. `unlocks` describes its use, and `how` explains how to
+    add it. `used` is True if an engine of this version can use it. A `slow` resource accepted the connection
+    but did not answer in time. `url` and `models` describe a server.
     """
 
     name: str
@@ -69,7 +69,7 @@ class AvailabilitySurvey(Protocol):
         ...
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return every resource that is detected, present or not."""
+        """Return all resources that can be detected, whether present or not."""
         ...
 
 
@@ -87,7 +87,7 @@ class EngineSchema(TypedDict):
 
 
 class ServedModelSchema(TypedDict):
-    """A model, and the engine that a request without special inputs would get."""
+    """A model, and the engine for a request without special inputs."""
 
     model: str
     title: str
@@ -136,9 +136,9 @@ def _engine(engine: EngineSpec, models: list[str], terms: SelectionPolicy) -> En
 
 
 def serving(catalog: Catalog, model: Model, terms: SelectionPolicy) -> tuple[EngineSpec, Quality]:
-    """Return the engine of a request without special inputs, and its quality.
+    """Return the engine for a request without special inputs, and its quality.
 
-    A workflow is a preview if one of its parts is. Raises `EngineUnavailable`.
+    A workflow has the quality `preview` if one of its parts has. Raises `EngineUnavailable`.
     """
     engine, quality = model.choose({}, terms)
     qualities = {catalog[name].choose({}, terms)[1] for name in model.parts}

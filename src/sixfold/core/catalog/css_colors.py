@@ -1,4 +1,4 @@
-"""Parses CSS colors: `#rgb`, `#rrggbb`, `#rrggbbaa`, `rgb(…)`, or a name."""
+"""Parsing of CSS colors: `#rgb`, `#rrggbb`, `#rrggbbaa`, `rgb(…)`, or a name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Color = tuple[int, int, int, int]
 
 
 def rgba(text: str) -> Color | None:
-    """Return red, green, blue and alpha, each from 0 to 255; None if `text` is not a color."""
+    """Return red, green, blue and alpha, each from 0 to 255, or None if `text` is not a color."""
     word = text.strip().lower().replace("grey", "gray")
     if word == "transparent":
         return (0, 0, 0, 0)

@@ -1,7 +1,7 @@
 """Models that belong to an account: Python models, imported spaces, workflows, trained models.
 
-Each is a document in the catalog's format: one model under `models`, and its own engines under `engines`; it
-may also name built-in engines. Only the owner can use a model. A new version replaces the name, while
+Each is a document in the catalog's format: one model under `models`, and its engines under `engines`; it may
+also refer to built-in engines. Only the owner can use a model. The name refers to the newest version, but
 predictions that were submitted earlier still run on their version.
 """
 
@@ -29,14 +29,14 @@ _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
 _ACCOUNT = "acct_"  # prefix of account ids
 _MAX_MODELS = 1000  # per account
-MAX_VERSIONS = 5000  # per account, with those of removed models
+MAX_VERSIONS = 5000  # per account, including versions of removed models
 PAGE = 100
-# The most characters of a document; that of a workflow has its graph.
+# Maximum characters of a document; the document of a workflow contains its graph.
 _MAX_CHARS = 4 * 2**20
 _MAX_CHARS_OF_KIND: Mapping[str, int] = {gradio_spaces.KIND: 2**19}
-# Characters. Smaller documents are decoded within a few milliseconds and stay in memory.
+# In characters. Smaller documents are decoded within a few milliseconds and stay in memory.
 _LARGE = 64 * 1024
-# Total characters of the documents that are kept in memory, decoded.
+# Total characters of the decoded documents that are kept in memory.
 _MAX_KEPT = 16 * 2**20
 
 
@@ -59,7 +59,7 @@ class ImageInspector(Protocol):
     async def inspect(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:
         """Return the catalog document of the image's model, named after the image unless `name` is given.
 
-        Raises `EngineUnavailable` if no container can be started, and `BadRequest` if it is not usable.
+        Raises `EngineUnavailable` if containers cannot be started, and `BadRequest` if the image is unusable.
         """
         ...
 
@@ -67,7 +67,7 @@ class ImageInspector(Protocol):
 class CustomModels:
     """The custom models of all accounts, in the database.
 
-    `admit` is called with the engines of each model that is loaded, so that the scheduler knows them.
+    `admit` is called with the engines of each loaded model, which registers them with the scheduler.
     """
 
     def __init__(self, database: Database, catalog: Catalog, max_versions: int = MAX_VERSIONS) -> None:
@@ -82,11 +82,11 @@ class CustomModels:
 
     @property
     def rates(self) -> RunRates:
-        """Return the rates of hardware."""
+        """The rates of hardware."""
         return self._catalog.rates
 
     async def load(self) -> None:
-        """Load every stored model at startup, so that its engines are known."""
+        """Load all stored models at startup, so that their engines are registered."""
         key: _Key = ("", "", 0)
         while rows := await self._database.read(_after(key)):
             for row in rows:
@@ -114,8 +114,8 @@ class CustomModels:
     ) -> tuple[tuple[CustomModel, ...], str | None]:
         """Return a page of an account's models, by name, and the cursor of the next page.
 
-        A non-empty `kind` filters by it. A page ends after `limit` models or `pagination.PAGE_BYTES` of
-        documents. Raises `BadRequest` for an invalid cursor.
+        A non-empty `kind` selects models of that kind. A page ends after `limit` models or
+        `pagination.PAGE_BYTES` of documents. Raises `BadRequest` for an invalid cursor.
         """
         if kind in ("", trained_models.KIND) and not cursor:
             await self._adopt(account_id)
@@ -128,7 +128,7 @@ class CustomModels:
         return tuple(models), following
 
     async def each(self, account_id: str, kind: str = "") -> AsyncIterator[CustomModel]:
-        """Yield every model of an account, by name; a non-empty `kind` filters by it."""
+        """Yield all models of an account by name, or only those of a non-empty `kind`."""
         cursor: str | None = ""
         while cursor is not None:
             models, cursor = await self.page(account_id, kind, PAGE, cursor)
@@ -150,11 +150,11 @@ class CustomModels:
         *,
         expected: int | None = None,
     ) -> CustomModel:
-        """Store a new model, or a new version of one: of version `expected`, if it is given.
+        """Store a new model, or a new version; the current version must be `expected` if that is set.
 
-        Raises `PreconditionFailed` for another version, `Conflict` for the name of a built-in model and
-        `BadRequest` if the document is too long or the account has too many models or versions; `KeyError`,
-        `TypeError` or `ValueError` if the document is not valid.
+        Raises `PreconditionFailed` if the current version is different, `Conflict` for the name of a built-in
+        model, and `BadRequest` if the document is too long or the account has too many models or versions.
+        Raises `KeyError`, `TypeError` or `ValueError` if the document is not valid.
         """
         if name in self._catalog:
             raise errors.Conflict(f"{name} is the name of a built-in model: choose another name")
@@ -186,7 +186,7 @@ class CustomModels:
     async def _adopt(self, account_id: str) -> None:
         """Register the models of trainings that succeeded since the last call.
 
-        None is lost if the server stops.
+        A training that succeeded before the server stopped is registered after the restart.
         """
         for row in await self._database.read(many("trainings_to_adopt", account_id=account_id)):
             name, document = trained_models.document(row)
@@ -203,7 +203,7 @@ class CustomModels:
         size = len(str(row["document"]))
         if key not in self._built:
             model = await asyncio.to_thread(self._read, key, row) if size > _LARGE else self._read(key, row)
-            # Another task may have loaded it meanwhile.
+            # Another task may have loaded the model meanwhile.
             if key not in self._built:
                 self._built[key] = model
                 engines = self._catalog.engines()
@@ -213,7 +213,7 @@ class CustomModels:
         return built
 
     def _note(self, key: _Key, size: int) -> None:
-        """Mark a document as used, and drop the least recently used ones."""
+        """Mark a document as used, and drop the least recently used documents."""
         if key not in self._sizes:
             self._sizes[key] = size
             self.kept_size += size
@@ -283,7 +283,7 @@ def engine_name(engine: str) -> str:
 
 
 def _apart(document: Mapping[str, Any], key: tuple[str, str, int]) -> dict[str, Any]:
-    """Return the document with engine names that are unique among accounts and versions."""
+    """Return the document with engine names that are unique across accounts and versions."""
     account_id, name, version = key
     engine_names = {
         engine: f"{engine}/{account_id}/{name}@{version}" for engine in document.get("engines", {})

@@ -1,7 +1,7 @@
 """Engine selection: the order of preference, the operator's configuration, and missing requirements.
 
-`auto` takes the first of a model's engines that can run: weights, a running ComfyUI, a provider with a
-key, embedded. The configuration's table `[engines]` changes that:
+`auto` selects the first of a model's engines that can run: weights, a running ComfyUI, a provider with a key,
+embedded. The configuration's table `[engines]` changes that:
 
     [engines]
     order = ["provider", "weights", "comfyui", "embedded"]
@@ -25,12 +25,12 @@ _RESERVED = frozenset({"order", "models"})
 
 
 class InvalidEngineConfig(ValueError):
-    """Raised if the table `[engines]` is not valid; the text names the line and the valid values."""
+    """The table `[engines]` is not valid; the message contains the line and the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The status of an engine: whether it can run now, and a folder, an address or what is missing."""
+    """The status of an engine: whether it can run now, and its location or the missing requirement."""
 
     ready: bool
     detail: str = ""
@@ -38,11 +38,11 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class SelectionPolicy:
-    """Limits which engines may serve a request.
+    """Limits on the engines that may serve a request.
 
-    `previews` allows engines of quality preview, and `paid` providers that charge the operator. `full_only`
-    rejects a preview for this request even if previews are allowed. `status_of` returns the status of an
-    engine by its name.
+    `previews` allows engines of quality `preview`, and `paid` allows providers that charge the operator.
+    `full_only` rejects a preview for this request even if previews are allowed. `status_of` returns the
+    status of an engine by its name.
     """
 
     previews: bool
@@ -116,7 +116,7 @@ def _engines_of(
 
 
 def _pinned(model: str, pin: Any, engine_names: Sequence[str], engines: Mapping[str, Any]) -> list[str]:
-    """Return the engines that a pin names; each must be, or be based on, a built-in engine of the model."""
+    """Return the engines that a pin names; each must be a built-in engine of the model or based on one."""
     factories = {engines[name]["factory"] for name in engine_names}
     valid = [name for name, row in engines.items() if row["factory"] in factories]
     names = cast("list[Any]", pin) if isinstance(pin, list) else [pin]
@@ -129,7 +129,7 @@ def _pinned(model: str, pin: Any, engine_names: Sequence[str], engines: Mapping[
 
 
 def sentence(clauses: Sequence[str]) -> str:
-    """Join clauses as `Run a, start b or set c.`, without duplicates; return "" for none."""
+    """Join clauses as `Run a, start b or set c.`, without duplicates, or return an empty string."""
     unique = list(dict.fromkeys(clause for clause in clauses if clause))
     if not unique:
         return ""

@@ -1,12 +1,14 @@
 """The interface between a worker and a model.
 
-An engine turns validated inputs into artifacts. It is built once per worker, runs many times, and never sees
-accounts, keys or the network. Its factory takes the options of its catalog entry as keyword arguments.
+An engine converts validated inputs into artifacts. It is created once per worker, runs many times, and has no
+access to accounts, keys or the network. Its factory takes the options of its catalog entry as keyword
+arguments.
 
-The entry's `kind` decides: an `Engine` (`embedded`, `weights`) runs in a worker process, one task at a time.
-A `BatchEngine` has `max_tasks` above 1, and its worker passes tasks of equal shape to `run_many` together. A
-`core.workers.remote_engines.RemoteEngine` (`comfyui`, `provider`) calls another machine: a coroutine in the
-server, many at a time, built with `HostServices` before its options.
+The entry's `kind` determines the interface. An `Engine` (`embedded`, `weights`) runs in a worker process, one
+task at a time. A `BatchEngine` has `max_tasks` above 1, and its worker passes tasks of equal shape to
+`run_many` together. A `core.workers.remote_engines.RemoteEngine` (`comfyui`, `provider`) calls another
+machine: it runs many coroutines in the server at the same time, and its factory takes `HostServices` before
+the options.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from sixfold.core.accounts.charges import LineItem
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 
 Quality = Literal["full", "preview"]
-# Begins the names of a task's images after its source image: `more_images.000` and so on.
+# The prefix of the names of a task's images after its source image: `more_images.000` and so on.
 MORE_IMAGES: Final = "more_images."
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run, as an engine sees it.
+    """One run, in the form that an engine receives.
 
-    `inputs` are validated and complete, with defaults and an integer `seed` if the model takes one. `files`
-    maps an input's name to a local file. `model` is the model's name (`ra1`, `anime`, …), because an engine
-    that serves several models may behave differently for each.
+    `inputs` are validated and complete, with defaults, and an integer `seed` if the model has this input.
+    `files` maps an input's name to a local file. `model` is the model's name (`ra1`, `anime`, …), because an
+    engine that serves several models may behave differently for each.
     """
 
     id: str
@@ -50,9 +52,10 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One encoded file that an engine produced: its bytes are `data`, or the file at `path`, which is moved.
+    """One encoded file that an engine produced: the bytes `data`, or the file `path`, which is moved.
 
-    Write a large file under `Context.scratch`. `info` has `width`, `height` (pixels), `duration` (s), `fps`.
+    Write large files under `Context.scratch`. `info` contains `width`, `height` (pixels), `duration` (s),
+    `fps`.
     """
 
     content_type: str
@@ -63,11 +66,12 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a run: files, JSON data in addition or instead, and the quality.
+    """The result of a run: files, JSON data, or both, and the quality.
 
-    A single artifact is the output itself; several are a list, or an object if their `info` has a `name`.
-    `upstream_cost_micros` is what a provider charged the operator; `billed` counts priced units; `lines`
-    itemize the price in micro-dollars; `others` are later outputs by name; `words` come from preview engines.
+    A single artifact is the output itself. Several artifacts are a list, or an object if their `info`
+    contains a `name`. `upstream_cost_micros` is the amount that a provider charged the operator; `billed`
+    counts priced units; `lines` itemize the price in micro-dollars; `others` are later outputs by name;
+    `words` come from preview engines.
     """
 
     artifacts: tuple[Artifact, ...] = ()
@@ -97,10 +101,10 @@ class Context(Protocol):
 
 @runtime_checkable
 class PreviewContext(Protocol):
-    """A context that shows partial images to a caller who waits for the result."""
+    """A context that can show partial images to a caller who waits for the result."""
 
     def preview(self, image: bytes) -> None:
-        """Show a partial image (PNG or JPEG), if the task's `partial_images` asks for it."""
+        """Show a partial image (PNG or JPEG), if the task's `partial_images` requests one."""
 
 
 class Canceled(BaseException):
@@ -108,21 +112,24 @@ class Canceled(BaseException):
 
 
 class EngineError(Exception):
-    """An error whose text the user may read: it becomes the prediction's `error`."""
+    """An error whose message the user may read: it becomes the prediction's `error`."""
 
 
 class UnusableInput(EngineError):
-    """An error caused by an input that passed validation but cannot be processed."""
+    """An input passed validation but cannot be processed."""
 
 
 class Engine(Protocol):
-    """The implementation of a model. `version` must change if the same inputs give different bytes."""
+    """The implementation of a model.
+
+    `version` must change if the same inputs produce different bytes.
+    """
 
     name: str
     version: str
 
     def run(self, task: Task, context: Context) -> Result:
-        """Run `task` and return its result; embedded engines are deterministic for inputs and seed."""
+        """Run `task` and return its result; embedded engines are deterministic for given inputs and seed."""
         ...
 
 
@@ -135,15 +142,18 @@ class BatchJob:
 
 
 class BatchEngine(Engine, Protocol):
-    """An engine that runs tasks of equal shape together faster than one after the other."""
+    """An engine that runs tasks of equal shape faster together than one after another."""
 
     def shape(self, task: Task) -> Hashable:
-        """Return the shape of a task; tasks of equal shape may run together, one of shape None runs alone."""
+        """Return the shape of a task.
+
+        Tasks of equal shape may run together, and a task of shape None runs alone.
+        """
         ...
 
     def run_many(self, jobs: Sequence[BatchJob]) -> Sequence[Result | Exception | Canceled]:
         """Return each job's result, exception or `Canceled`, in order.
 
-        Canceling one leaves the others running.
+        Canceling one job does not affect the others.
         """
         ...

@@ -33,7 +33,7 @@ class SpaceId:
 
     @property
     def model(self) -> str:
-        """Return the name of the model made from the space."""
+        """Return the name of the model that is created from the space."""
         return re.sub(r"[^a-z0-9]+", "-", f"{self.owner}-{self.name}".lower())
 
 
@@ -53,13 +53,13 @@ class GradioSpacePort(Protocol):
 
         `private` sends the operator's token, for spaces that are not public.
 
-        Raises `BadRequest` for an unknown kind of space, and `EngineFailed` if it does not answer.
+        Raises `BadRequest` for an unknown kind of space, and `EngineFailed` if the space does not respond.
         """
         ...
 
 
 def parse(text: str) -> SpaceId:
-    """Parse `owner/name`, or a URL with it after `spaces/` or at its end; raises `BadRequest`."""
+    """Parse `owner/name`, or a URL that contains it after `spaces/` or at its end; raises `BadRequest`."""
     reference = text.strip()
     if len(reference) > _MAX_URL:
         raise errors.BadRequest(f"space must be at most {_MAX_URL} characters (got {len(reference)})")
@@ -77,7 +77,7 @@ def parse(text: str) -> SpaceId:
 
 
 class LocalSpaces(Protocol):
-    """Runs spaces on this machine in a sandbox, to read their inputs; their runs use ordinary workers."""
+    """Starts spaces on this machine in a sandbox to read their inputs; their runs use ordinary workers."""
 
     @property
     def containers(self) -> bool:
@@ -87,13 +87,13 @@ class LocalSpaces(Protocol):
     async def import_space(
         self, space: SpaceId, *, run: str, folder: str, hardware: str | None
     ) -> ImportedSpace:
-        """Return a space as a model that runs here.
+        """Return a space as a model that runs on this machine.
 
         `run` is one of `WAYS`, or empty for the best available one.
 
-        `folder` names a folder of the operator; it is empty for a space of the hub. Raises
-        `EngineUnavailable` if no sandbox is available, and `BadRequest` if the space does not start or is of
-        an unknown kind.
+        `folder` names a folder of the operator, and is empty for a space from the hub. Raises
+        `EngineUnavailable` if no sandbox is available, and `BadRequest` if the space does not start or its
+        kind is unknown.
         """
         ...
 

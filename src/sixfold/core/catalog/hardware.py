@@ -14,7 +14,10 @@ DEFAULT = "gpu-24gb-b"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A kind of hardware: `cc` is its CUDA compute capability, `hour_micros` its micro-dollars per hour."""
+    """A kind of hardware.
+
+    `cc` is its CUDA compute capability, and `hour_micros` its price per hour in micro-dollars.
+    """
 
     id: str
     label: str
@@ -25,7 +28,7 @@ class Hardware:
 
 
 def hour_text(hour_micros: int) -> str:
-    """Return the price of an hour as text, such as `$0.35`."""
+    """Return the price of an hour as a string, such as `$0.35`."""
     return f"${money.format_usd(hour_micros)}"
 
 

@@ -1,4 +1,4 @@
-"""Input descriptors: the inputs of a model, and their validation."""
+"""Input descriptors of models, and validation of inputs."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ Type = Literal[
     "messages",
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
-# Each of these may also be sent as text.
+# Each of these may also be sent as a string.
 LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns", "messages"})
 # Roles of a turn; `model` means assistant.
 ROLES = ("user", "assistant", "model")
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
 _INVALID_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
-# The maximum length of a list sent as text, if its descriptor sets none.
+# The maximum length of a list that is sent as a string, if its descriptor does not set a limit.
 _MAX_PARTS = 100_000
 _LINE = re.compile(r"\S[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Matches patterns that are a plain list of words.
 _WORDS = re.compile(r"\w*(\|\w+)+")
-# The longest rejected value that an error message repeats, in characters.
+# Maximum number of characters of a rejected value that is repeated in an error message.
 _MAX_SHOWN = 40
 _ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
 
@@ -57,19 +57,20 @@ _ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.D
 class Descriptor:
     """One input: its type and its limits. `min` and `max` are inclusive; `snap` rounds integers.
 
-    `choices` are texts; an integer with choices accepts both the number and its text. An `artifact` is a file
-    of any kind, named by a URL like any text.
+    `choices` are strings; an integer with choices accepts both the number and its string form. An `artifact`
+    is a file of any kind, specified by a URL string.
 
     `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, from `min` to `max`
-    pixels. A `project` is an object that `timeline.check` validates. `texts` is a list of texts, `images` a
+    pixels. A `project` is an object that `timeline.check` validates. `texts` is a list of strings, `images` a
     list of images, `numbers` a list of numbers, `series` a list of numbers or of {"t", "y"}, where null marks
-    a gap, `turns` a list of {"role", "text"} (the earlier conversation, stored as JSON text), and `messages`
-    a list of {"role", "content"} as in chat completions.
+    a gap, `turns` a list of {"role", "text"} (the earlier conversation, stored as a JSON string), and
+    `messages` a list of {"role", "content"} as in chat completions.
 
-    `aliases` are further names that a request may use for the input. A text must match its `pattern` as a
-    whole; `like` is an example of it. `needs` maps other inputs to the values that this input requires,
-    `required_for` maps them to the values that make it required, and `unless` names the inputs that may
-    replace it. An `extra` input is accepted, but it is not part of the published interface of a template.
+    `aliases` are alternative names that a request may use for the input. A string must match `pattern` as a
+    whole; `like` is an example of a match. `needs` maps other inputs to the values that this input requires,
+    `required_for` maps other inputs to the values that make this input required, and `unless` names the
+    inputs that may replace it. An `extra` input is accepted, but it is not part of the published interface of
+    a template.
     """
 
     name: str
@@ -94,12 +95,12 @@ class Descriptor:
 
     @property
     def public_type(self) -> str:
-        """Return the type shown in the API: "string" for types that may be sent as text."""
+        """The type shown in the API: "string" for types that may be sent as strings."""
         return "string" if self.type in LIST_TYPES | {"artifact"} else self.type
 
 
 class _InvalidValue(Exception):
-    """Raised if a value violates its descriptor; the text completes `<name> …`."""
+    """A value violates its descriptor; the message completes `<name> …`."""
 
     def __init__(self, predicate: str, kind: str) -> None:
         super().__init__(predicate)
@@ -147,7 +148,7 @@ def _unmet(
         if descriptor.name not in wrong
         for problem in _conflicts(descriptor, checked)
     ]
-    # One of these inputs may be required, invalid, or not allowed for another reason already.
+    # One of these inputs may already be required, invalid, or not allowed for another reason.
     invalid = {*wrong, *(problem.input for problem in problems)}
     yield from problems
     for descriptor in descriptors:
@@ -159,7 +160,7 @@ def _unmet(
 
 
 def _conflicts(descriptor: Descriptor, checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of an input with the values of other inputs."""
+    """Yield the conflicts of an input with the values of other inputs."""
     name = descriptor.name
     if not _is_filled(checked.get(name)):
         for other, those in descriptor.required_for.items():
@@ -176,7 +177,7 @@ def _is_filled(value: Any) -> bool:
 
 
 def _value_of(descriptor: Descriptor, request: Mapping[str, Any]) -> Any:
-    """Return the value of the input, or of the first alias that has one."""
+    """Return the value of the input, or of the first alias that is present."""
     values = (request.get(name) for name in (descriptor.name, *descriptor.aliases))
     return next(
         (value for value in values if not _is_absent(descriptor, value)), request.get(descriptor.name)
@@ -184,7 +185,7 @@ def _value_of(descriptor: Descriptor, request: Mapping[str, Any]) -> Any:
 
 
 def _is_absent(descriptor: Descriptor, value: Any) -> bool:
-    """Treat a blank text as absent if the input is required or a file; otherwise it is a value."""
+    """Return whether a value counts as omitted: a blank string does if the input is required or a file."""
     if value is None:
         return True
     blank = isinstance(value, str) and not value.strip()
@@ -229,7 +230,7 @@ def _integer(descriptor: Descriptor, value: Any) -> int:
         raise _InvalidValue(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
     if descriptor.choices and str(number) not in descriptor.choices:
         raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
-    # The limits apply to the number as sent, so that rounding moves no other number into them.
+    # The limits apply to the number as sent, so that rounding cannot move an invalid number within them.
     _in_range(descriptor, number)
     if descriptor.snap:
         number = round(number / descriptor.snap) * descriptor.snap
@@ -256,7 +257,7 @@ def _in_range(descriptor: Descriptor, value: float) -> None:
 
 
 def _limits(descriptor: Descriptor, of: str = "") -> str:
-    """Return ` from 1 to 8`, ` at least 1` (after `of`) or an empty text for the descriptor's limits."""
+    """Return ` from 1 to 8`, ` at least 1` (after `of`), or an empty string, for the descriptor's limits."""
     low, high = descriptor.min, descriptor.max
     if low is not None and high is not None:
         return f" from {_plain(low)} to {_plain(high)}"
@@ -266,7 +267,7 @@ def _limits(descriptor: Descriptor, of: str = "") -> str:
 
 
 def _got(value: object) -> str:
-    """Return `; got 9` for a short printable value, otherwise an empty text."""
+    """Return `; got 9` for a short printable value, otherwise an empty string."""
     if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:
         return ""
     text = str(value) if isinstance(value, str | int | float) else ""
@@ -292,7 +293,7 @@ def _media(_descriptor: Descriptor, value: Any) -> str:
 
 
 def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
-    """Parse a list of sizes "WxH"; a string, as sent by forms, is read as a JSON list or split at commas."""
+    """Parse a list of sizes "WxH"; a string from a form is read as a JSON list or split at commas."""
     items: object = value
     if isinstance(value, str):
         limit = descriptor.max_items or _MAX_PARTS
@@ -321,7 +322,7 @@ def _size(descriptor: Descriptor, item: object) -> str:
 
 
 def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
-    """Return the object; forms send it as JSON text."""
+    """Return the object; forms send it as a JSON string."""
     items: object = value
     if isinstance(value, str):
         try:
@@ -393,7 +394,7 @@ def _measure(descriptor: Descriptor, item: object) -> float | None:
 
 
 def _turns(descriptor: Descriptor, value: Any) -> str:
-    """Return the earlier conversation as JSON text, or an empty text."""
+    """Return the earlier conversation as a JSON string, or an empty string."""
     if isinstance(value, str) and not value.strip():
         return ""
     rows = _listed(value) if isinstance(value, str) else value
@@ -431,7 +432,7 @@ def _items(descriptor: Descriptor, value: object, expected: str) -> list[object]
 
 
 def _parts(descriptor: Descriptor, text: str, separator: str | None, expected: str) -> list[str]:
-    """Split a text into parts; raise `_InvalidValue` above the maximum length of the list."""
+    """Split a string into parts; raise `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
     parts = text.split(separator, limit)
     if len(parts) > limit:
@@ -440,7 +441,7 @@ def _parts(descriptor: Descriptor, text: str, separator: str | None, expected: s
 
 
 def _lines(descriptor: Descriptor, text: str) -> list[str]:
-    """Return the non-blank lines of a text; raise `_InvalidValue` above the maximum length of the list."""
+    """Return the non-blank lines of a string; raise `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
     lines = [match[0].rstrip() for match in itertools.islice(_LINE.finditer(text), limit + 1)]
     if len(lines) > limit:
@@ -449,7 +450,7 @@ def _lines(descriptor: Descriptor, text: str) -> list[str]:
 
 
 def _listed(text: str) -> list[object] | None:
-    """Decode a JSON list; return None for any other text."""
+    """Decode a JSON list; return None for any other string."""
     if not text.lstrip().startswith("["):
         return None
     try:
@@ -459,7 +460,7 @@ def _listed(text: str) -> list[object] | None:
 
 
 def _decoded(text: str) -> object:
-    """Decode a JSON text; raises one of `_INVALID_JSON`, or `InputTooLarge` before decoding."""
+    """Decode a JSON string; raises one of `_INVALID_JSON`, or `InputTooLarge` before decoding."""
     raw = text.encode()
     json_limits.DEFAULT.check(raw)
     return json_decoding.decode(raw)

@@ -16,7 +16,7 @@ from sixfold.core.database import Rows
 
 # The price row of models that are charged by run time.
 CONTAINER_TIME = "container-time"
-# The price row of models that are charged by the runs they start.
+# The price row of models that are charged by the cost of the runs they start.
 CHILDREN = "children"
 # The price row of models that are charged by tokens.
 TOKENS = "tokens"
@@ -43,17 +43,17 @@ class HardwareRate:
 
 
 class RunRates(Protocol):
-    """Returns the hardware that a model runs on, and its price per hour."""
+    """Returns the hardware on which a model runs, and its price per hour."""
 
     def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
-        """Return the rate of `model` on `hardware` (None: its default); raises `InvalidInput`."""
+        """Return the rate of `model` on `hardware` (None: the default); raises `InvalidInput`."""
         ...
 
 
 class FlatRates:
-    """One rate for all models except those in `own`.
+    """A single rate for all models except those in `own`.
 
-    For tests, and for servers without a hardware catalog.
+    It is used in tests, and on servers without a hardware catalog.
     """
 
     def __init__(self, hire: HardwareRate, own: Mapping[str, HardwareRate] | None = None) -> None:
@@ -67,7 +67,7 @@ class FlatRates:
 
 @dataclass(frozen=True, slots=True)
 class RunCharge:
-    """The captured amount in micro-dollars, the credits shown for it, and its line items.
+    """The captured amount in micro-dollars, the credits displayed for it, and its line items.
 
     `list_micros` is the list price if less is charged.
     """

@@ -1,4 +1,4 @@
-"""The catalog: every model that a request can name, and the engines that can serve it."""
+"""The catalog: all models that a request can name, and the engines that can serve them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IN_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Subordinate:
-    """A condition on which an engine runs another model: for the values in `only`, and `without` an input."""
+    """A condition under which an engine runs another model: the values in `only`, and `without` an input."""
 
     only: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     without: str = ""
@@ -44,17 +44,18 @@ class Subordinate:
 class EngineSpec:
     """An engine's entry in the catalog; its code is not loaded.
 
-    `concurrency` is the number of workers that may run it at once (0: the number of slots). Each worker runs
-    up to `max_tasks` tasks together, or serves up to `max_sessions` sessions. `options` are passed to its
-    factory. `packages` are the optional packages it imports, `setting` is the setting that enables it (such
-    as a provider's key), `family` is its folder of weights, and `unlock` is the clause that says how to
-    enable it, such as "set FAL_KEY".
+    `concurrency` is the number of workers that may run the engine at the same time (0: the number of slots).
+    Each worker runs up to `max_tasks` tasks together, or serves up to `max_sessions` sessions. `options` are
+    passed to its factory. `packages` are the optional packages that the engine imports, `setting` is the
+    setting that enables it (such as a provider's key), `family` is its folder of weights, and `unlock` is a
+    clause that explains how to enable it, such as "set FAL_KEY".
 
-    `vram_gb` is the graphics memory that weights need and `ram_gb` the memory of a worker; 0 if unknown.
+    `vram_gb` is the graphics memory that the weights need and `ram_gb` the memory of a worker in GB; 0 if
+    unknown.
 
-    `full_for` maps inputs to the texts for which the engine is `full` instead of `quality`. `only` maps
+    `full_for` maps inputs to the strings for which the engine is `full` instead of `quality`. `only` maps
     inputs to the values that it supports; an omitted input is always supported. `runs` maps the models that
-    it runs itself to the conditions for it. If `free_runs` is not 0, an account may have at most that many
+    the engine itself runs to the conditions. If `free_runs` is not 0, an account may have at most that many
     unpriced runs at a time; others wait in the queue.
     """
 
@@ -84,26 +85,26 @@ class EngineSpec:
 
     @property
     def remote(self) -> bool:
-        """Return whether it calls another machine and so uses no worker slot of this one."""
+        """Whether the engine calls another machine and therefore uses no worker slot of this machine."""
         return self.kind in REMOTE_KINDS
 
     @property
     def on_own_hardware(self) -> bool:
-        """Return whether this installation's own machines run it, so that no provider is paid.
+        """Whether the engine runs on machines of this installation, so that providers are not paid.
 
         A space counts if the operator configured its server, but not if it is hosted on a hub. Workflow nodes
-        and the model servers of a conversation have prices of their own.
+        and the model servers of a conversation have separate prices.
         """
         if self.kind == "space":
             return bool(self.options.get("trusted"))
         return self.kind in _OWN_KINDS
 
     def limit_seconds(self, usual: float) -> float:
-        """Return the time limit of a run: the option `limit_seconds`, else `usual`."""
+        """Return the time limit of a run in seconds: the option `limit_seconds`, or else `usual`."""
         return float(self.options.get("limit_seconds", usual))
 
     def can(self, values: Mapping[str, Any]) -> bool:
-        """Return whether it can serve these inputs."""
+        """Return whether the engine supports these inputs."""
         return all(values.get(name) in (None, "", *able) for name, able in self.only.items())
 
     def quality_for(self, values: Mapping[str, Any]) -> Quality:
@@ -115,17 +116,16 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model: its inputs, its price and its engines in order of preference.
+    """A model with its inputs, its price and its engines in order of preference.
 
-    `sizes` gives the pixels for each choice of the input `size`, or of the inputs in `sized_by`, joined by a
-    space. `backends` are the models among which each request selects one. `words` maps inputs to the names
-    that engines use. The price is for the quantity in the input `quantity`, or for `max_quantity` units. If
-    the model is `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is
-    captured.
+    `sizes` maps each choice of the input `size`, or of the inputs in `sized_by` joined by a space, to pixels.
+    `backends` are the models of which each request selects one. `words` maps inputs to the names that engines
+    use. The price is for the quantity in the input `quantity`, or for `max_quantity` units. If the model is
+    `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is captured.
     `hardware` is the hardware of a custom model. `parts` are the models that a workflow runs. `served_by` is
     a clause that names a server outside the catalog. `files` maps names to blobs that every run receives. An
-    `internal` model runs only what the server itself has prepared; to clients it does not exist. `task` is a
-    name of `tasks.py`, empty for custom models.
+    `internal` model runs only requests that the server itself has prepared, and clients cannot see it. `task`
+    is a name from `tasks.py`, empty for custom models.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Model:
 
     @property
     def projects(self) -> frozenset[str]:
-        """Return the names of the inputs that are video projects."""
+        """The names of the inputs that are video projects."""
         return frozenset(descriptor.name for descriptor in self.inputs if descriptor.type == "project")
 
     def measured(self, values: Mapping[str, Any], lengths: Mapping[str, float | None]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Model:
         }
 
     def is_waived(self, prices: PriceTable, terms: SelectionPolicy) -> bool:
-        """Return whether a default request for this model is free because own hardware serves it."""
+        """Return whether a default request for this model is free because the server's hardware runs it."""
         if not prices.own_hardware_free:
             return False
         try:
@@ -188,20 +188,20 @@ class Model:
 
     @property
     def media_inputs(self) -> tuple[Descriptor, ...]:
-        """Return the inputs that name a file or a URL."""
+        """The inputs that specify a file or a URL."""
         return tuple(d for d in self.inputs if d.type in inputs.MEDIA_TYPES)
 
     @property
     def image_lists(self) -> tuple[Descriptor, ...]:
-        """Return the inputs that name several images."""
+        """The inputs that specify a list of images."""
         return tuple(d for d in self.inputs if d.type == "images")
 
     def takes(self, name: str) -> bool:
-        """Return whether the model has an input of this name."""
+        """Return whether the model has an input with this name."""
         return any(descriptor.name == name for descriptor in self.inputs)
 
     def for_engine(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the inputs as an engine expects them: `size` becomes `width` and `height`."""
+        """Return the inputs in the form that an engine expects: `size` becomes `width` and `height`."""
         translated = {self.words.get(name, name): value for name, value in values.items()} | dict(self.fixed)
         if self.sized_by:
             size: Any = " ".join(str(translated.pop(name)) for name in self.sized_by)
@@ -212,7 +212,7 @@ class Model:
         return translated
 
     def dimensions(self, size: str) -> tuple[int, int]:
-        """Return the width and height of a validated `size`: a preset of this model, or `WxH`."""
+        """Return the width and height in pixels of a validated `size`: a preset of this model, or `WxH`."""
         if size in self.sizes:
             return self.sizes[size]
         width, _, height = size.partition("x")
@@ -223,9 +223,9 @@ class Model:
     ) -> tuple[EngineSpec, Quality]:
         """Return the first engine that may serve these inputs, and its quality.
 
-        `stored` names the media inputs whose bytes are already stored, so that their values need not be
-        addresses. Raises `EngineUnavailable` with the remedy, or `InvalidInput` if no engine could serve the
-        inputs.
+        `stored` names the media inputs whose bytes are already stored, so their values need not be URLs.
+        Raises `EngineUnavailable` with the remedy, or `InvalidInput` if the inputs are not supported by any
+        engine.
         """
         held_back = False
         able = [engine for engine in self.engines if engine.can(values)]
@@ -248,7 +248,7 @@ class Model:
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
     def describe_request(self, values: Mapping[str, Any]) -> str:
-        """Describe the model and its choice of task or mode: `speech-to-speech with task speak`."""
+        """Describe the model and its selected task or mode: `speech-to-speech with task speak`."""
         by = {name for engine in self.engines for name in engine.only}
         texts = [
             descriptor.name
@@ -261,12 +261,12 @@ class Model:
     def _invalid_addresses(
         self, values: Mapping[str, Any], stored: Collection[str]
     ) -> tuple[errors.Problem, ...]:
-        """Return the media inputs that are not addresses; a workflow's files may have names of their own."""
+        """Return the problems of media inputs that are not URLs; a workflow's files may have other names."""
         media = () if self.price == metering.CHILDREN else (*self.media_inputs, *self.image_lists)
         return tuple(inputs.invalid_addresses([each for each in media if each.name not in stored], values))
 
     def unlock(self, terms: SelectionPolicy) -> str:
-        """Return how to enable the engines that are not ready, as one sentence; empty if all are."""
+        """Return how to enable the unavailable engines, as one sentence; empty if all are available."""
         return _unlock(self.engines, terms, self.served_by)
 
 
@@ -276,13 +276,13 @@ def _unlock(engines: Sequence[EngineSpec], terms: SelectionPolicy, served_by: st
 
 
 class Catalog:
-    """All models by name; another name raises `NotFound`."""
+    """All models by name; an unknown name raises `NotFound`."""
 
     def __init__(
         self, models: Mapping[str, Model], prices: PriceTable, rates: metering.RunRates | None = None
     ) -> None:
         self._models = dict(models)
-        # Models that were found while the server runs, by name.
+        # Models that were discovered while the server runs, by name.
         self.discovered: Mapping[str, Model] = {}
         self._prices = self.checked(prices)
         self._engines = {engine.name: engine for model in self._models.values() for engine in model.engines}
@@ -300,7 +300,7 @@ class Catalog:
     def check_runs(
         self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: SelectionPolicy
     ) -> None:
-        """Raise `EngineUnavailable` if no engine can serve a run that the engine starts for these inputs."""
+        """Raise `EngineUnavailable` if a run that the engine starts for these inputs cannot be served."""
         terms = replace(terms, paid=model.price == metering.CHILDREN, full_only=False)
         for name, run in engine.runs.items():
             if not run.applies(values):
@@ -317,13 +317,13 @@ class Catalog:
         return tuple(sorted(self._models))
 
     def models(self) -> tuple[Model, ...]:
-        """Return every model that clients can run, in the catalog's order, then the discovered ones."""
+        """Return all models that clients can run: those of the catalog in order, then the discovered ones."""
         return tuple(
             model for each in (self._models, self.discovered) for model in each.values() if not model.internal
         )
 
     def find(self, document: Mapping[str, Any]) -> None:
-        """Replace the discovered models by those of a document; they use engines of the catalog."""
+        """Replace the discovered models with those of a document, which use engines of the catalog."""
         self.discovered = {
             name: parse_custom(document, self, name)
             for name in document["models"]
@@ -331,17 +331,17 @@ class Catalog:
         }
 
     def public(self, name: str) -> Model:
-        """Return a model that clients can run; raises `NotFound` for others."""
+        """Return a model that clients can run; raises `NotFound` for any other name."""
         if (model := self[name]).internal:
             raise unknown(name)
         return model
 
     def engines(self) -> Mapping[str, EngineSpec]:
-        """Return every engine of the models, by name."""
+        """Return all engines of the models, by name."""
         return self._engines
 
     def price_text(self, model: Model) -> str:
-        """Return the price as text, such as `0.04 USD per image`."""
+        """Return the price as a string, such as `0.04 USD per image`."""
         if model.price == metering.CONTAINER_TIME:
             hour = self.rates.hardware_rate(model.name, model.hardware).hour_micros
             return f"{money.format_usd(hour)} USD per hour"
@@ -349,7 +349,7 @@ class Catalog:
 
     @property
     def prices(self) -> PriceTable:
-        """Return the current price table, or the one set by `at`."""
+        """The current price table, or the table set by `at`."""
         return _quoted.get() or self._prices
 
     def reprice(self, prices: PriceTable) -> None:
@@ -357,7 +357,7 @@ class Catalog:
         self._prices = self.checked(prices)
 
     def checked(self, prices: PriceTable) -> PriceTable:
-        """Return the price table; raises `InvalidPrice` if a model cannot be priced by it."""
+        """Return the price table; raises `InvalidPrice` if a model cannot be priced with it."""
         for model in self._models.values():
             if model.metered and model.price in prices and prices[model.price].request:
                 raise InvalidPrice(
@@ -367,9 +367,9 @@ class Catalog:
 
     @contextlib.contextmanager
     def at(self, prices: PriceTable | None) -> Generator[None]:
-        """Use this price table within the block, even if another one is set meanwhile.
+        """Use this price table within the block, even if another table is set meanwhile.
 
-        None changes nothing.
+        None has no effect.
         """
         token = _quoted.set(prices or _quoted.get())
         try:
@@ -378,7 +378,7 @@ class Catalog:
             _quoted.reset(token)
 
     def has_price(self, name: str) -> bool:
-        """Return whether a model may use this price: a row of the table, or a rate that needs none."""
+        """Return whether a price is a row of the table or a rate that does not need a row."""
         return name in self.prices or name == metering.CONTAINER_TIME or name in _IN_WORDS
 
     def price(self, model: Model, values: Mapping[str, Any]) -> PriceRow:
@@ -389,7 +389,7 @@ class Catalog:
         return rate.metered(quantity, variant) if model.metered else rate.price(quantity, variant)
 
     def price_at_most(self, model: Model, values: Mapping[str, Any], unknown: frozenset[str]) -> PriceRow:
-        """Return the maximum price of a run for which some inputs are unknown; the others are validated."""
+        """Return the maximum price of a run if some inputs are `unknown`; the others are validated."""
         if model.price not in self.prices:
             # The hold of such a model does not depend on the inputs.
             return FREE
@@ -410,7 +410,7 @@ def _max_quantity(descriptor: Descriptor) -> float:
 
 
 def _count(value: Any) -> int | float:
-    """Return the quantity of an input: a number, the length of a list, or the seconds of a project."""
+    """Return the quantity in an input: a number, the length of a list, or the seconds of a project."""
     if isinstance(value, Mapping):
         return timeline.seconds(cast("Mapping[str, Any]", value))
     return len(cast("list[object]", value)) if isinstance(value, list) else value
@@ -424,7 +424,7 @@ def build(
 ) -> Catalog:
     """Build the catalog from the files in `data/models`.
 
-    `full_texts` maps each engine with a `named_styles_are_full` input to the texts that it supports fully.
+    `full_texts` maps each engine with a `named_styles_are_full` input to the strings that it fully supports.
     """
     engines = {name: _engine(name, row, full_texts) for name, row in document["engines"].items()}
     models = {name: _model(name, row, engines) for name, row in document["models"].items()}
@@ -436,7 +436,7 @@ def build(
 
 
 def parse_custom(document: Mapping[str, Any], catalog: Catalog, name: str) -> Model:
-    """Return the model `name` of a custom model's document, whose engines are its own or built in.
+    """Return the model `name` of a custom model's document, which may use built-in engines.
 
     Raises `KeyError`, `TypeError` or `ValueError` if the document is not valid.
     """

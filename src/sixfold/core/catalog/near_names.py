@@ -7,14 +7,14 @@ from collections.abc import Collection
 
 from sixfold import errors
 
-# Characters of a name that are compared, and names that are compared with it.
+# Number of characters of a name that are compared, and of names that are compared with it.
 _MAX_CHARS, _MAX_NAMES = 200, 1000
 
 
 def unknown(name: str, names: Collection[str] = ()) -> errors.NotFound:
-    """Return the error for a model that is neither in the catalog nor the account's own.
+    """Return the error for a model that is neither in the catalog nor a model of the account.
 
-    It names those of the models `found` that have a similar name and the same prefix.
+    The error suggests the models with similar names and the same prefix.
     """
     near = similar(name, names)
     where = f"did you mean {near}?" if near else "`GET /api/containers/templates` lists the models"
@@ -22,7 +22,7 @@ def unknown(name: str, names: Collection[str] = ()) -> errors.NotFound:
 
 
 def similar(name: str, names: Collection[str]) -> str:
-    """Return the names with the same prefix that are similar to `name`, joined by `or`; "" for none."""
+    """Return the similar names with the same prefix, joined by `or`, or an empty string."""
     prefix, slash, _ = name.partition("/")
     if not slash:
         return ""

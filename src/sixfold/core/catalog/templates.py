@@ -1,4 +1,4 @@
-"""Templates: models charged by hardware and run time, with their public metadata."""
+"""Templates: models that are charged by hardware and run time, with their public metadata."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sixfold.core.catalog.metering import HardwareRate
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The metadata of a template; its inputs are those of the model of the same name.
+    """The metadata of a template; its inputs are those of the model with the same name.
 
-    Fields are None if the template file does not set them. `hour_micros` is the price on its default
-    hardware.
+    Fields are None if the template file does not set them. `hour_micros` is the price per hour on its default
+    hardware, in micro-dollars.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Template:
 
 
 class Templates:
-    """All templates by name; also the hardware rates (`metering.RunRates`)."""
+    """All templates by name, and the hardware rates (`metering.RunRates`)."""
 
     def __init__(self, rows: Mapping[str, Mapping[str, Any]], hardware: HardwareCatalog) -> None:
         self._templates = {name: _template(name, row) for name, row in rows.items()}
@@ -70,22 +70,22 @@ class Templates:
         return name in self._templates
 
     def __getitem__(self, name: str) -> Template:
-        """Return the template of this name; raises `NotFound`."""
+        """Return the template with this name; raises `NotFound`."""
         try:
             return self._templates[name]
         except KeyError:
             raise errors.NotFound(f"Template {name} not found") from None
 
     def idle_seconds(self, model: str) -> float | None:
-        """Return the idle limit of a worker that last ran `model`; None if the template does not set it."""
+        """Return the seconds that a worker that last ran `model` may be idle; None if not set."""
         template = self._templates.get(model)
         return None if template is None else template.idle_seconds
 
     def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
-        """Return the price of an hour of `model`: the template's on its own hardware, else the hardware's.
+        """Return the hourly rate of `model`: the template's on its default hardware, else the hardware's.
 
-        Raises `InvalidInput` for unknown hardware, or if it has less memory than the template needs. Models
-        without a template run on the default hardware.
+        Raises `InvalidInput` for unknown hardware, and for hardware with less memory than the template needs.
+        Models without a template run on the default hardware.
         """
         template = self._templates.get(model)
         default = kinds.DEFAULT if template is None else template.hardware

@@ -1,8 +1,9 @@
 """A video project: tracks of clips over time, validated once.
 
-`check` returns the complete project as plain JSON, which is stored, priced and sent to a worker; `parse`
-turns it into objects there. Later tracks are drawn above earlier ones. Times are seconds; positions are
-project pixels from the top left. A run knows the file of a clip as `file_name(track, clip)`.
+`check` returns the complete project as plain JSON, which is stored, priced and sent to a worker; the worker
+converts it to objects with `parse`. Later tracks are drawn above earlier ones. Times are in seconds;
+positions are in project pixels from the top left. In a run, the file of a clip has the name `file_name(track,
+clip)`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ KIND = "timeline"
 MAX_SECONDS = 600.0
 MAX_TRACKS = 32
 MAX_CLIPS = 256
-# The default duration of an image or a text.
+# The default duration of an image or a text, in seconds.
 STILL_SECONDS = 5.0
 _MAX_PROBLEMS = 20
-# How many characters without a glyph an error names.
+# Maximum number of characters without a glyph that an error lists.
 _MAX_MISSING = 10
 _TOUCHING = 1e-3
 _FILE_SECONDS = 1800
@@ -119,7 +120,7 @@ class Clip(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> float:
-        """Return the second at which it ends."""
+        """The second at which the clip ends."""
         return self.start + self.duration
 
 
@@ -146,7 +147,7 @@ class Project(msgspec.Struct, frozen=True):
 def check(project: Mapping[str, Any]) -> dict[str, Any]:
     """Return the complete project, except for durations that depend on its files; raises `InvalidInput`.
 
-    Every problem is named by its path: `tracks[1].clips[0]: start must be from 0 to 600`.
+    Each problem contains its path: `tracks[1].clips[0]: start must be from 0 to 600`.
     """
     problems: list[Problem] = []
     checked = _checked(PROJECT, project, "", problems)
@@ -241,13 +242,13 @@ def _clip(value: Any, kind: str, path: str, problems: list[Problem]) -> dict[str
 
 
 def seconds(project: Mapping[str, Any]) -> float:
-    """Return the duration of the video: the end of the last clip whose duration is known."""
+    """Return the duration of the video in seconds: the end of the last clip with a known duration."""
     ends = [clip["start"] + clip.get("duration", 0) for _, _, clip in _clips(project)]
     return round(max(ends, default=0.0), 6)
 
 
 def file_name(track: int, clip: int) -> str:
-    """Return the name by which a run knows the file of a clip."""
+    """Return the name of a clip's file within a run."""
     return f"tracks.{track}.clips.{clip}"
 
 
@@ -258,22 +259,22 @@ def clip_path(name: str) -> str:
 
 
 def clips_with_file(project: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the name of each clip that has a file, and the clip."""
+    """Return the name and the clip of each clip that has a file."""
     return [(name, clip) for name, kind, clip in _clips(project) if kind != "text"]
 
 
 def media(project: Mapping[str, Any]) -> dict[str, Descriptor]:
-    """Return the descriptor of each clip's file by its name."""
+    """Return the descriptor of each clip's file, by file name."""
     return {name: Descriptor(clip_path(name), kind) for name, kind, _ in _clips(project) if kind != "text"}
 
 
 def urls(project: Mapping[str, Any]) -> dict[str, str]:
-    """Return the URL of each clip's file by its name."""
+    """Return the URL of each clip's file, by file name."""
     return {name: str(clip["url"]) for name, clip in clips_with_file(project)}
 
 
 def with_durations(project: Mapping[str, Any], lengths: Mapping[str, float | None]) -> dict[str, Any]:
-    """Return the project with the durations that depend on files, by clip name; raises `InvalidInput`."""
+    """Return the project with the durations of its files, given by clip name; raises `InvalidInput`."""
     problems: list[Problem] = []
     tracks = [{**track, "clips": [dict(clip) for clip in track["clips"]]} for track in project["tracks"]]
     document = {**project, "tracks": tracks}
@@ -294,7 +295,7 @@ def with_durations(project: Mapping[str, Any], lengths: Mapping[str, float | Non
 
 
 def check_glyphs(project: Mapping[str, Any], missing: Callable[[str], Sequence[str]]) -> None:
-    """Raise `InvalidInput` if texts have characters that `missing` returns; the first ten are named."""
+    """Raise `InvalidInput` if texts contain characters that `missing` returns; the first ten are listed."""
     texts = [(name, str(clip["text"])) for name, kind, clip in _clips(project) if kind == "text"]
     lacking = [(clip_path(name), letters) for name, text in texts if (letters := missing(text))]
     problems: list[str] = []
@@ -315,13 +316,13 @@ def check_glyphs(project: Mapping[str, Any], missing: Callable[[str], Sequence[s
 
 
 def _code_point(letter: str) -> str:
-    """Return a character for a message, without the character itself if it would not be visible alone."""
+    """Return a character for a message: its code point, and the character itself if it is visible alone."""
     alone = letter.isprintable() and not unicodedata.combining(letter)
     return f"U+{ord(letter):04X} {letter}" if alone else f"U+{ord(letter):04X}"
 
 
 def without_urls(project: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the project without URLs, as a run receives it; its files are passed by name."""
+    """Return the project without URLs, in the form that a run receives; its files are passed by name."""
     tracks = [
         {**track, "clips": [{key: clip[key] for key in clip if key != "url"} for clip in track["clips"]]}
         for track in project["tracks"]
@@ -341,7 +342,7 @@ def _clips(project: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any
 
 
 def previous_clip(track: Track, clip: Clip) -> Clip | None:
-    """Return the earlier clip on the track that reaches `clip`, if any."""
+    """Return the earlier clip on the track that extends to the start of `clip`, or None."""
     earlier = [
         other
         for other in track.clips

@@ -1,4 +1,4 @@
-"""Register the model produced by a finished training run as `custom:<name>`."""
+"""Registration of the model produced by a finished training run, as `custom:<name>`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _decode_output = msgspec.json.Decoder(_Output).decode
 
 
 def document(row: Row) -> tuple[str, dict[str, Any]]:
-    """Return the name and document of a training's model; `training` in it is the training's id."""
+    """Return the name and document of a trained model, whose field `training` is the id of the training."""
     inputs = _decode_task(row["task"]).inputs
     name = PREFIX + str(inputs["name"])
     model: dict[str, Any] = {
