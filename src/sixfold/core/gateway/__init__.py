@@ -1,1 +1,1 @@
-"""The gateway: routes, prices, holds and forwards calls to model servers, and charges for them."""
+"""The gateway: selection of model servers for calls, forwarding, prices, holds and charges."""

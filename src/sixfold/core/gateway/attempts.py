@@ -1,4 +1,4 @@
-"""Try one server after another until one begins a usable response."""
+"""Attempts at one server after another until one begins a usable response."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from sixfold.core.input_limits import json_limits
 
 _LOG = logging.getLogger("sixfold.gateway")
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
-# The operator's key or account is at fault, not the caller.
+# The fault lies with the operator's key or account, not with the caller.
 _KEY_REJECTED = frozenset({401, 402, 403})
 _RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 _MAX_PAUSE_SECONDS, _DAY_SECONDS = 2.0, 86400.0
 _CHAT_PROTOCOLS = frozenset({"chat", "messages", "responses"})
-# Protocols whose streams are events.
+# Protocols whose streams consist of events.
 EVENT_PROTOCOLS = _CHAT_PROTOCOLS | {TEXT_COMPLETIONS}
-# Protocols whose servers take the bytes of images only.
+# Protocols whose servers accept only the bytes of images.
 _WITHOUT_URLS = frozenset({"converse", "gemini"})
 # The path of the token count, below the path of the protocol.
 COUNT_PATHS = {"messages": "/count_tokens", "responses": "/input_tokens"}
-# Others are audio or plain text.
+# Other responses are audio or plain text.
 _JSON = re.compile(rb"\s*[{\[]")
 
 # The usage that a complete response reports, and its length in characters.
@@ -65,7 +65,7 @@ ReadResponse = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, U
 class RoutePlan(msgspec.Struct, frozen=True):
     """Targets of a request with their rates, in order, and the amount held for it (micro-dollars).
 
-    `tools` are those that a provider runs, of a chat.
+    `tools` are the tools of a chat that a provider runs.
     """
 
     targets: tuple[tuple[RouteTarget, TokenRates], ...]
@@ -90,12 +90,12 @@ class ActiveCall(msgspec.Struct):
         return self.chat
 
     def estimated(self, reported: TokenUsage | None, output: int) -> TokenUsage:
-        """Return the usage of a call whose server reports no valid tokens, with the units that it reports."""
+        """Estimate the usage of a call if its server does not report tokens, and add the reported units."""
         units = None if reported is None else reported.units
         return TokenUsage(self.plan.input_tokens, output, reported=False, units=units)
 
     def billable(self, usage: TokenUsage, target: RouteTarget) -> TokenUsage:
-        """Return the usage to charge, with the uses of tools at the prices of the request."""
+        """Return the usage to charge, with tool uses counted for the request's prices."""
         usage = limit_parts(usage)
         tools = self.plan.tools
         if tools is None or not target.accepts(self.request.wire):
@@ -123,13 +123,16 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """A failed attempt. `error` is raised if no further attempt is made; `terminal` forbids other servers."""
+    """A failed attempt.
+
+    `error` is raised if no further attempt is made; `terminal` prevents attempts at other servers.
+    """
 
     error: errors.SixfoldError
     retryable: bool = False
     terminal: bool = False
     retry_after: float | None = None
-    # The memory of the server's GPU was full.
+    # The GPU memory of the server was full.
     out_of_memory: bool = False
 
 
@@ -146,7 +149,7 @@ class FailoverClient:
         self._deadlines = Deadlines(policy.timeout_seconds)
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
-        """Apply another policy; timeouts stay as they were at the start."""
+        """Apply a new policy; timeouts do not change after the start."""
         self._policy = policy
 
     async def open(self, active: ActiveCall, read: ReadResponse) -> UpstreamResponse:
@@ -174,9 +177,9 @@ class FailoverClient:
         return await self._try_open(active, targets, read)
 
     async def complete(self, active: ActiveCall) -> UpstreamResponse:
-        """Return the first successful response, read to its end; raises what `open` raises.
+        """Return the first successful response, read to its end; raises the errors of `open`.
 
-        The memory of a large one is held until the request has ended.
+        The memory for a large response is reserved until the request has ended.
         """
         async with self._memory.lease(active.request.account_id) as lease:
             return await self.open(active, functools.partial(read_full_body, lease=lease))
@@ -209,7 +212,7 @@ class FailoverClient:
     def _least_busy_first(
         self, targets: tuple[tuple[RouteTarget, TokenRates], ...]
     ) -> tuple[tuple[RouteTarget, TokenRates], ...]:
-        """Return the targets; leading ones that share their load are ordered by their calls in progress."""
+        """Order the leading targets that share their load by their calls in progress."""
         if not targets[0][0].shared:
             return targets
         shared = list(itertools.takewhile(lambda rated: rated[0].shared, targets))
@@ -230,9 +233,7 @@ class FailoverClient:
     async def inline_media(
         self, request: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes
     ) -> bytes:
-        """Return the request body; for servers in the local network, media URLs are replaced with their
-        bytes.
-        """
+        """Return the request body, with media inlined for servers in the local network."""
         if target.upstream.in_local_network and wire.name in _CHAT_PROTOCOLS:
             return await self._media.inline(request.tenant, body)
         return body
@@ -240,7 +241,7 @@ class FailoverClient:
     async def count_tokens(
         self, target: RouteTarget, wire: WireProtocol, body: bytes, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        """Let a server count the tokens of a request; return the status and the body of its response.
+        """Request a token count from a server; return the status and the body of its response.
 
         Raises `UpstreamFailure` and `TimeoutError`.
         """
@@ -260,10 +261,10 @@ class FailoverClient:
     async def _attempt_on_gpu(
         self, active: ActiveCall, target: RouteTarget, rates: TokenRates, read: ReadResponse, gpu: GpuAccess
     ) -> UpstreamResponse | CallFailure:
-        """Make an attempt when the server's GPU has room for the model.
+        """Make an attempt when the server's GPU has enough memory for the model.
 
-        If its memory is full nevertheless, make another one with the whole GPU. The wait does not count
-        against the health of the server.
+        If its memory is full nevertheless, make another attempt with the whole GPU. The wait does not affect
+        the health of the server.
         """
         seconds = max(0.0, active.started_at + self._policy.call_seconds - time.perf_counter())
         lease: GpuLease | None = None
@@ -389,7 +390,7 @@ async def read_full_body(
 ) -> tuple[bytes, UsageAndLength]:
     """Return the body of a response with its usage; raises `UpstreamFailure` if it cannot be parsed.
 
-    Raises `TooManyRequests` if `lease` cannot have the memory for a large body.
+    Raises `TooManyRequests` if `lease` cannot reserve the memory for a large body.
     """
     try:
         body = await read_all(stream, lease)
@@ -417,7 +418,7 @@ def _rejection(wire: WireProtocol, body: bytes) -> UpstreamRejection:
 
 
 def parse_retry_after(text: str) -> float | None:
-    """Return the seconds of a `Retry-After` value, a number or a date; None if invalid or over a day."""
+    """Return the seconds of a `Retry-After` value (a number or a date); None if invalid or over a day."""
     try:
         seconds = float(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Write holds and charges of concurrent calls in one transaction.
+"""Batched writing of the holds and charges of concurrent calls.
 
 One statement then updates an account's balance for all of its calls, and one commit covers the whole batch.
-If the batch fails (not enough credit for one call, a budget used up), each entry is written by itself and
-gets its own result. An entry is written even if the task that added it is canceled.
+If the batch fails (not enough credit for one call, a budget used up), each entry is written separately and
+has a separate result. An entry is written even if the task that added it is canceled.
 
 For an account with plenty of credit (`CreditCache`), the hold does not delay the call: it is written shortly
 afterwards or together with the charge, and `ensure_held` waits for it.
@@ -27,7 +27,7 @@ _DEFER_SECONDS = 0.01
 
 
 class _BillingEntry(NamedTuple):
-    """A queued hold if there is no `outcome`, else a charge; both in one if `combined`."""
+    """A queued hold if `outcome` is None, otherwise a charge; `combined` means both."""
 
     call: CallRecord
     payer: Payer | None
@@ -37,14 +37,15 @@ class _BillingEntry(NamedTuple):
 
     @property
     def durable(self) -> bool:
-        """Whether the entry needs an fsync. Holds do not: if the machine loses power, the call is lost
-        too.
-        """
+        """Whether the entry needs an fsync; a hold does not, as its call is also lost in a power failure."""
         return self.outcome is not None and self.call.held > 0
 
 
 class BillingBatcher:
-    """Settles calls in batches for the server process `holder`; with `defer_holds`, some are deferred."""
+    """Settles calls in batches for the server process `holder`.
+
+    If `defer_holds` is set, the holds of some calls are deferred.
+    """
 
     def __init__(self, database: Database, *, defer_holds: bool = False) -> None:
         self.holder = ""
@@ -52,17 +53,18 @@ class BillingBatcher:
         self._credit = CreditCache(database, self._deferred_amount) if defer_holds else None
         self._queue: list[_BillingEntry] = []
         self._worker: asyncio.Task[None] | None = None
-        # Calls whose hold is deferred, by call id; `_aged` are the ids that the last timer has seen.
+        # Calls whose hold is deferred, by call id; `_aged` contains the ids that the last timer has seen.
         self._deferred: dict[str, tuple[CallRecord, Payer | None]] = {}
         self._seen_deferred: frozenset[str] = frozenset()
-        # Holds that were queued after having been deferred, by call id.
+        # Holds that were queued after they had been deferred, by call id.
         self._queued_holds: dict[str, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def hold(self, call: CallRecord, payer: Payer | None) -> None:
-        """Hold the amount of a call; on `InsufficientCredits` or `BudgetExceeded` nothing is written.
+        """Hold the amount of a call; raises `InsufficientCredits` or `BudgetExceeded`.
 
-        If the caller is canceled while waiting, the call has not begun.
+        If an error is raised, nothing is written. If the caller is canceled while waiting, the call does not
+        begin.
         """
         call.counted = payer.counted if payer is not None else ""
         if self._credit is not None:
@@ -83,7 +85,7 @@ class BillingBatcher:
             raise
 
     async def ensure_held(self, call: CallRecord) -> None:
-        """Wait until the hold of a call is written; raises what `hold` raises."""
+        """Wait until the hold of a call is written; raises the errors of `hold`."""
         if call.id in self._deferred:
             self._queue_holds([call])
         hold = self._queued_holds.get(call.id)
@@ -91,9 +93,9 @@ class BillingBatcher:
             await asyncio.shield(hold)
 
     def settle(self, call: CallRecord, outcome: CallOutcome) -> asyncio.Future[None]:
-        """Queue the outcome and charge of a call; the future is done once they are on disk.
+        """Queue the outcome and charge of a call; the future is done once both are on disk.
 
-        If a deferred hold is refused now, the future raises what `hold` raises and nothing is written.
+        If a deferred hold is refused, nothing is written, and the future raises the error of `hold`.
         """
         deferred = self._deferred.pop(call.id, None)
         if deferred is not None:
@@ -170,7 +172,7 @@ class BillingBatcher:
             self._worker = None
 
     async def _write_batch(self, entries: Sequence[_BillingEntry]) -> bool:
-        """Return whether the entries were written at once, or refused because the database failed."""
+        """Write the entries together; return False if they must be written one by one."""
         error = await self._write(self._transaction(entries), any(entry.durable for entry in entries))
         if error is not None and not isinstance(error, StoreFailed):
             return False
@@ -211,7 +213,7 @@ class BillingBatcher:
         return request_log.insert(call, outcome, self.holder)
 
     async def _write(self, transaction: Transaction[None], durable: bool) -> Exception | None:
-        """Return None if the transaction was written, else its error."""
+        """Return None if the transaction was written, otherwise its error."""
         try:
             await self._database.write(transaction, durable=durable)
         except Exception as error:  # noqa: BLE001 - an exception is returned to the caller of its transaction

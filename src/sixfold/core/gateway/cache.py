@@ -1,4 +1,4 @@
-"""Optional in-memory cache that repeats a response to an identical request of the same account."""
+"""An optional in-memory cache of responses to identical requests of the same account."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ def _key(request: GatewayRequest) -> bytes:
 
 
 def memory_size(request: GatewayRequest, reply: GatewayReply) -> int:
-    """Estimate the bytes of memory that a cached reply takes."""
+    """Estimate the bytes of memory that a cached reply uses."""
     content = reply.raw or b"" if reply.answer is None else repr(reply.answer.parts)
     return len(content) + len(request.body) + 1024

@@ -1,4 +1,4 @@
-"""Capabilities of models: as their server states them, or guessed by name."""
+"""Capabilities of models, as stated by their servers or guessed from their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.core.gateway.usage import TokenRates
 CHAT, EMBEDDINGS, VISION, TOOLS, THINKING = "chat", "embeddings", "vision", "tools", "thinking"
 RERANK, MODERATION = "rerank", "moderation"
 ALL = frozenset({CHAT, EMBEDDINGS, VISION, TOOLS, THINKING})
-# Ollama adds this tag to names without one.
+# Ollama adds this tag to names without a tag.
 LATEST = ":latest"
 
 # Words of a model's name are delimited by separators: `bge` matches `BAAI/bge-m3:567m`, but not `subgenius`.
@@ -39,21 +39,21 @@ _VISION = re.compile(
 class ServedModel(msgspec.Struct, frozen=True):
     """A model that a server lists.
 
-    `stated` means that `capabilities` come from the server; otherwise they are guessed by the name and may be
-    incomplete. `lacks` are capabilities that the model is known not to have. `loaded` means that the server
-    reports the model as loaded, so that it responds at once.
+    `stated` means that `capabilities` come from the server; otherwise they are guessed from the name and may
+    be incomplete. `lacks` contains capabilities that the model is known not to have. `loaded` means that the
+    server reports the model as loaded, so it responds without delay.
     """
 
     name: str
     capabilities: frozenset[str] = frozenset({CHAT})
     loaded: bool = False
     stated: bool = False
-    # The provider's own prices, if its list has them.
+    # The prices that the provider's list contains, if any.
     rates: TokenRates | None = None
-    # Limits of tokens; 0 if they are not known.
+    # Token limits; 0 if unknown.
     context: int = 0
     max_output: int = 0
-    # The most numbers of an embedding, or 0; with `fixed_dimensions`, the only number of them.
+    # Maximum dimensions of an embedding, or 0; if `fixed_dimensions` is set, the only possible number.
     dimensions: int = 0
     fixed_dimensions: bool = False
     lacks: frozenset[str] = frozenset()
@@ -74,13 +74,13 @@ class ServedModel(msgspec.Struct, frozen=True):
 
     @property
     def limited(self) -> bool:
-        """Whether anything is known that the model cannot do."""
+        """Whether the model is known to lack capabilities."""
         return bool(self.lacks or self.context or self.dimensions) or self.vision is False
 
 
 @functools.lru_cache(4096)
 def guess_capabilities(name: str) -> frozenset[str]:
-    """Guess the capabilities of a model by its name; an unknown name can chat."""
+    """Guess the capabilities of a model from its name; models with an unknown name can chat."""
     lower = name.lower()
     for pattern, capability in ((_RERANK, RERANK), (_MODERATION, MODERATION)):
         if pattern.search(lower):

@@ -1,6 +1,7 @@
-"""A chat in no particular protocol: API handlers parse requests into it, clients build requests from it.
+"""The protocol-independent form of a chat, into which handlers parse requests for other protocols.
 
-Only calls between two protocols use it; within one protocol, bytes are passed on unchanged.
+Clients build requests from it. Only calls between two protocols use this form; within one protocol, bytes are
+forwarded unchanged.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from sixfold.core.gateway.usage import NOTHING, TokenUsage
 from sixfold.core.input_limits import byte_search
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
-# For the estimate of a usage that is not reported, and the input of a hold, to which `maximum_usage` adds its
-# own maximum for each image.
+# For the estimate of an unreported usage, and for the input of a hold, to which `maximum_usage` adds a
+# separate maximum for each image.
 _TOKENS_PER_IMAGE = 1500
 _CHARS_PER_TOKEN = 3.5
 _SLICE_BYTES = 256 * 1024
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{%d}" % media_sizes.MIN_CHARS)
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 _MESSAGE_TOKENS = 4
-# The longest response that is converted from one protocol to another, more than any model writes.
+# The longest response that is converted between protocols, longer than any model writes.
 MAX_RESPONSE_CHARS = 2 * 2**20
 # The objects of a message, and of one of its parts.
 _PART_BYTES = 256
-# Fields of chat completions; `ReasoningPart.signature` is the name of the field.
+# Fields of chat completions that contain reasoning; `ReasoningPart.signature` is the name of the field.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
-# The beginning of a signature of Gemini, which only Gemini accepts.
+# The prefix of Gemini's signatures, which only Gemini accepts.
 GEMINI_SIGNATURE = "gemini#"
 
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A piece of text."""
+    """A fragment of text."""
 
     text: str
 
@@ -53,7 +54,7 @@ class ImagePart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call requested by the model; `arguments` is JSON text."""
+    """A tool call requested by the model; `arguments` is a JSON string."""
 
     id: str
     name: str
@@ -71,19 +72,19 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPart:
-    """A piece of reasoning; its server uses `signature` to verify it or to recognize it as its own."""
+    """A fragment of reasoning, whose `signature` lets its server verify or recognize it."""
 
     text: str
     signature: str = ""
 
     @property
     def field(self) -> str:
-        """Name of the chat completion field that held the text, empty for other signatures."""
+        """The name of the chat completion field that contained the text; empty for other signatures."""
         return self.signature if self.signature in REASONING_FIELDS else ""
 
     @property
     def signed(self) -> bool:
-        """Whether Anthropic's servers signed it."""
+        """Whether an Anthropic server signed the reasoning."""
         return bool(self.signature) and not self.field and not self.signature.startswith(GEMINI_SIGNATURE)
 
 
@@ -92,7 +93,7 @@ Part = TextPart | ImagePart | ToolCall | ToolResult | ReasoningPart
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """A message of one role."""
+    """A message with one role."""
 
     role: Literal["user", "assistant"]
     parts: tuple[Part, ...]
@@ -118,7 +119,7 @@ class ResponseFormat:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A chat request. `choice` is auto, none, required, or `=name` for one tool."""
+    """A chat request; `choice` is auto, none, required, or `=name` for one tool."""
 
     messages: tuple[ChatMessage, ...]
     system: str = ""
@@ -149,7 +150,7 @@ class ChatResponse:
 
     @property
     def text(self) -> str:
-        """The text parts, joined."""
+        """The text parts, concatenated."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
@@ -159,14 +160,14 @@ class ChatResponse:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of text."""
+    """The next fragment of text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """The next piece of reasoning; the last one has the `signature`."""
+    """The next fragment of reasoning; the last one contains the `signature`."""
 
     text: str
     signature: str = ""
@@ -174,7 +175,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStart:
-    """The beginning of a tool call."""
+    """The start of a tool call."""
 
     number: int
     id: str
@@ -183,7 +184,7 @@ class ToolCallStart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """The next piece of a tool call's arguments."""
+    """The next fragment of a tool call's arguments."""
 
     number: int
     text: str
@@ -201,7 +202,7 @@ Event = TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | MessageEnd
 
 
 def estimate(chat: ChatRequest) -> int:
-    """Estimate the input tokens of a request, rather too many than too few."""
+    """Estimate the input tokens of a request, with a tendency to overestimate."""
     chars, images = len(chat.system), 0
     for message in chat.messages:
         for part in message.parts:
@@ -219,7 +220,7 @@ def estimate(chat: ChatRequest) -> int:
 def as_json(text: str) -> msgspec.Raw | None:
     """Return the arguments of a call as JSON on one line, or None if they are invalid.
 
-    They are not decoded: a string may have millions of values.
+    The arguments are not decoded, because they may contain millions of values.
     """
     try:
         _check_json(text.encode())
@@ -229,12 +230,12 @@ def as_json(text: str) -> msgspec.Raw | None:
 
 
 def approximate_bytes(chat: ChatRequest) -> int:
-    """Return the bytes of the objects of a request and of its instructions, without those of its messages."""
+    """Return the bytes of the objects and instructions of a request, without those of its messages."""
     return len(chat.system) + _PART_BYTES * sum(1 + len(message.parts) for message in chat.messages)
 
 
 def response_chars(response: ChatResponse) -> int:
-    """Return the characters of a response."""
+    """Return the number of characters of a response."""
     return sum(_size(part)[0] for part in response.parts)
 
 

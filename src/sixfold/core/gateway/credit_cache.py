@@ -1,9 +1,9 @@
-"""Cache of recent balances, used to defer the hold of calls that the account can clearly afford.
+"""A cache of recent balances, used to defer the holds of calls that an account can clearly afford.
 
 A hold that is written before the server is called costs a transaction and a wait. If the account and all
-budgets have four times the amount, the hold is written while the server works, or with the end of the
-call. Only the call to the server relies on the cache: nothing is passed on to the caller before the hold or
-the charge is written, and the ledger refuses what does not fit.
+budgets have four times the amount, the hold is written while the server works, or at the end of the call.
+Only the call to the server relies on the cache: the response is not sent to the caller before the hold or the
+charge is written, and the ledger refuses amounts that exceed the balance.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sixfold.core.accounts.limits import Payer
 from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.database import Database, Query, Rows, Transaction
 
-# One part of the remaining credit may be reserved from the cache.
+# This fraction (1/n) of the remaining credit may be reserved from the cache.
 _PARTS = 4
 _TTL_SECONDS = 0.25
 _MAX_ENTRIES = 1024
-# The balance of accounts that need no credit.
+# The balance of accounts that do not need credit.
 _UNLIMITED = 2**62
 
 
@@ -36,7 +36,7 @@ class _CachedCredit(msgspec.Struct):
 class CreditCache:
     """Cached shares of accounts' credit and of budgets.
 
-    `deferred_amount` returns the total of an account's deferred holds, `clock` monotonic seconds.
+    `deferred_amount` returns the total of an account's deferred holds, and `clock` returns monotonic seconds.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CreditCache:
         self._reads = SharedReads[None]()
 
     def try_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool | None:
-        """Reserve `amount` (micro-dollars) and return whether it fits; None if the cache has expired.
+        """Reserve `amount` (micro-dollars); return whether it is available, or None if the cache has expired.
 
         After None, call `refresh_and_reserve`.
         """
@@ -75,7 +75,7 @@ class CreditCache:
         return True
 
     async def refresh_and_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool:
-        """Read the balances that have expired, then return what `try_reserve` returns."""
+        """Read the balances that have expired, then return the result of `try_reserve`."""
         await self._reads.get((account_id, payer), lambda: self._refresh(account_id, payer))
         return bool(self.try_reserve(account_id, payer, amount))
 
@@ -91,7 +91,8 @@ class CreditCache:
             self._set(budget, account_id, limits.unspent_of(budget, own))
 
     def _set(self, name: Hashable, account_id: str, balance: int) -> None:
-        # A read for another key of the account may have set its share, of which a part may be reserved.
+        # A read for another key of the account may have set the account's share, part of which may be
+        # reserved.
         if self._current(name) is not None:
             return
         if len(self._shares) >= _MAX_ENTRIES:

@@ -1,7 +1,7 @@
 """A time limit shared by many calls with a single event-loop timer.
 
-A timer per call would cost as much as several steps of the call, and hardly any timer fires. As all calls
-have the same limit, the oldest is always due first, and watching it is enough.
+A timer per call would cost as much as several steps of the call, and timers rarely expire. Because all calls
+have the same limit, the oldest call is always due first, and only that call must be watched.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Deadlines:
-    """Limits each `with` block to a number of seconds; raises `TimeoutError` in a block that takes longer."""
+    """Limits the duration of each `with` block in seconds; a block that exceeds it raises `TimeoutError`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,1 +1,1 @@
-"""Files in a request, in the form that the model server reads: documents as text, URLs as bytes."""
+"""Files in a request, in the form that the model server supports: documents as text, URLs as bytes."""

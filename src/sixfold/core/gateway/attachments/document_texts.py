@@ -1,4 +1,4 @@
-"""Texts of documents in chats, for models whose server reads no documents."""
+"""Texts of documents in chats, for models whose servers do not read documents."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _CACHE_CHARS = 32 * 2**20
 
 
 class DocumentTexts:
-    """Reads documents; the texts of the last ones are kept, as agents send a whole conversation each turn."""
+    """Reads documents, and caches the latest texts, because agents resend the whole conversation."""
 
     def __init__(self, reader: DocumentReader, scratch: Path) -> None:
         self._reader = reader
         self._scratch = scratch
-        # By the hash and the kind of the file, so that accounts share only the texts of equal bytes.
+        # By the hash and kind of the file, so that accounts share only the texts of identical bytes.
         self._texts: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._chars = 0
 
     @property
     def file_bytes(self) -> int:
-        """The limit on the bytes of one document."""
+        """The maximum size of one document in bytes."""
         return self._reader.limits.file_bytes
 
     @property
     def max_chars(self) -> int:
-        """The limit on the characters of a document, which is also that of all documents of a request."""
+        """The maximum number of characters of a document, and of all documents of a request together."""
         return self._reader.limits.chars
 
     async def text(self, account_id: str, name: str, data: bytes) -> str:
-        """Return the text of a document, in which `[p. 12]` marks a page; raises what the reader raises."""
+        """Return the text of a document with page marks such as `[p. 12]`; raises the reader's errors."""
         digest = await asyncio.to_thread(_digest, data)
         key = digest, documents.kind_of(name)
         text = self._texts.get(key)

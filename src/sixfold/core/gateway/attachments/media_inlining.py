@@ -1,8 +1,8 @@
-"""Fetch the media URLs of a chat for model servers in the local network.
+"""Fetching of the media URLs of a chat for model servers in the local network.
 
-A remote provider fetches URLs from its own network. A server in ours would fetch them from inside, and a
-caller could point it at internal services. So the guarded fetcher gets the files, as for all inputs, and the
-server receives the bytes.
+A remote provider fetches URLs from its own network. A server in the local network would fetch them from
+inside, and a caller could make it access internal services. Therefore the guarded fetcher downloads the
+files, as for all inputs, and the server receives their bytes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import ChatRequest, ImagePart, ToolResult
 from sixfold.core.input_limits import byte_search, json_decoding
 
-# URLs in one request, and the bytes of all their files.
+# Maximum number of URLs in one request, and maximum bytes of all their files.
 MAX_URLS = 32
 _MAX_BYTES = 64 * 2**20
 _URL_NAME, _SOURCE_NAME = re.compile(rb'_url"'), re.compile(rb'"source"')
-# This includes local paths, as some servers open their own files.
+# This includes local paths, because some servers open local files.
 _FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
-# Takes a tenant, an input's name and type, and a URL; returns the content type and the bytes. Raises
+# Called with a tenant, an input's name and type, and a URL; returns the content type and the bytes. Raises
 # `InvalidInput`.
 Fetch = Callable[[Tenant, str, str, str], Awaitable[tuple[str, bytes]]]
 _decode = json_decoding.decode_whole
@@ -36,7 +36,7 @@ _encode = msgspec.json.encode
 
 
 class MediaInliner:
-    """Replaces media URLs in requests with the files' bytes."""
+    """Replaces the media URLs in requests with the bytes of the files."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -92,7 +92,7 @@ class MediaInliner:
 
 
 class _Budget:
-    """The number and bytes of media that one request may have fetched."""
+    """The remaining number and bytes of media files that one request may fetch."""
 
     def __init__(self) -> None:
         self._urls = MAX_URLS
@@ -127,7 +127,7 @@ def _has_url(part: Any) -> bool:
 
 
 def _url_fields(document: Any) -> list[tuple[dict[str, Any], str]]:
-    """Return the message parts with a URL, each with the name of the field that has it."""
+    """Return the message parts with a URL, each with the name of the field that contains it."""
     fields: list[tuple[dict[str, Any], str]] = []
     request = cast("dict[str, Any]", document if isinstance(document, dict) else {})
     pending: list[Any] = [request.get("messages"), request.get("input")]

@@ -1,1 +1,1 @@
-"""The content log: requests and responses of calls, for accounts that have switched it on."""
+"""The content log: requests and responses of calls, for accounts that have enabled it."""

@@ -1,4 +1,4 @@
-"""Records the calls of accounts that have switched the content log on, without delaying them."""
+"""Recording of calls for accounts that have enabled the content log, without delaying the calls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.input_limits import json_decoding
 
 _LOG = logging.getLogger("sixfold.content")
-# Calls that wait to be written; further ones are not recorded.
+# Maximum number of calls that wait to be written; further calls are not recorded.
 _MAX_PENDING = 512
-# The most bytes of a stream that are kept for its text.
+# Maximum bytes of a stream that are kept for its text.
 _MAX_BYTES = 2**20
 
 
@@ -38,7 +38,7 @@ class ContentRecorder:
         self._start(request, lambda: _text_of_answer(answer) if answer is not None else _text_of_body(raw))
 
     def follow(self, request: GatewayRequest, stream: ResponseStream) -> None:
-        """Record a stream when it ends, also if its caller disconnects."""
+        """Record a stream when it ends, even if its caller disconnects."""
         stream.filter = _RecordingFilter(lambda read: self._start(request, read), stream.filter)
 
     async def drain(self) -> None:
@@ -79,7 +79,7 @@ def _sent(request: GatewayRequest) -> str:
 
 
 class _RecordingFilter:
-    """Collects the bytes or events that a stream passes on."""
+    """Collects the bytes or events that a stream forwards."""
 
     def __init__(self, end: Callable[[Callable[[], str]], None], inner: StreamFilter | None) -> None:
         self._end = end
@@ -127,7 +127,7 @@ def _text_of_answer(answer: ChatResponse) -> str:
 
 
 def _text_of_body(raw: bytes) -> str:
-    """Return the texts of a JSON document that a model has written."""
+    """Return the strings that a model has written in a JSON document."""
     try:
         document = json_decoding.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, errors.InputTooLarge):

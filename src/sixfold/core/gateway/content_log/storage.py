@@ -1,7 +1,7 @@
-"""Stores requests and responses of gateway calls for accounts that have switched it on.
+"""Storage of the requests and responses of gateway calls, for accounts that have enabled it.
 
-Texts are encrypted by ChaCha20-Poly1305 with a key derived (HKDF-SHA256) from the server's key, and bound to
-the account and the call. A row is deleted when the days that the account has set are over.
+Texts are encrypted with ChaCha20-Poly1305 with a key derived (HKDF-SHA256) from the server's key, and bound
+to the account and the call. A row is deleted after the number of days that the account has set.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, one
 
 MAX_DAYS = 365
-# The most characters of a request and of a response that are stored.
+# Maximum number of characters of a request and of a response that are stored.
 MAX_CHARS = 200_000
 _INFO = b"sixfold content log, version 1"
 _NONCE_BYTES = 12
@@ -31,7 +31,7 @@ _BATCH = 1000
 
 
 class LoggedCall(msgspec.Struct, frozen=True):
-    """A call to store; `request` is the body that was sent, `response` the text that came back."""
+    """A call to store; `request` is the body that was sent, and `response` the returned text."""
 
     id: str
     account_id: str
@@ -51,7 +51,7 @@ class ContentLog:
         self._cipher = ChaCha20Poly1305(HKDF(SHA256(), length=32, salt=None, info=_INFO).derive(master))
 
     async def write(self, call: LoggedCall) -> None:
-        """Store a call; a repeated id keeps the first."""
+        """Store a call; if the id is repeated, the first call is kept."""
         parameters = {
             "id": call.id,
             "account_id": call.account_id,
@@ -65,14 +65,17 @@ class ContentLog:
         await self._database.write(one("content_insert", **parameters), durable=False)
 
     async def get(self, account_id: str, call_id: str) -> dict[str, Any]:
-        """Return a call with its texts; raises `NotFound`, and `NotConfigured` with another server's key."""
+        """Return a call with its texts.
+
+        Raises `NotFound`, and `NotConfigured` if the texts were encrypted with another server's key.
+        """
         row = await self._database.read(one("content_get", account_id=account_id, id=call_id))
         if row is None:
             raise errors.NotFound(f"The call {call_id[:100]!r} is not in the content log")
         return self.opened(account_id, row)
 
     def opened(self, account_id: str, row: Row) -> dict[str, Any]:
-        """Return a row with its texts decrypted; raises `NotConfigured` with another server's key."""
+        """Decrypt the texts of a row; raises `NotConfigured` if they were encrypted with another key."""
         texts = {name: self._open(account_id, row["id"], row[name]) for name in ("request", "response")}
         return {**dict(row), **texts}
 
@@ -113,13 +116,16 @@ def page(
 
 
 def days_of(account_id: str) -> Transaction[int]:
-    """Return the number of days for which an account's calls are logged; 0 is off."""
+    """Return the number of days for which an account's calls are logged; 0 if the log is disabled."""
     row = yield from one("content_days", account_id=account_id)
     return 0 if row is None else int(row["days"])
 
 
 def set_days(account_id: str, days: int) -> Transaction[None]:
-    """Log the later calls of an account for this many days; 0 switches it off. Logged calls stay."""
+    """Set the days for which later calls of an account are kept; 0 disables the log.
+
+    Calls that are already logged do not change.
+    """
     if not 0 <= days <= MAX_DAYS:
         raise errors.InvalidInput.of("days", f"days must be from 0 (off) to {MAX_DAYS}")
     yield Query("content_days_set", {"account_id": account_id, "days": days})

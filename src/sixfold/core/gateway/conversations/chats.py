@@ -1,9 +1,9 @@
 """Chats: conversations of the chat page, with titles, versions and the answer in progress.
 
-A chat is a conversation as at `/v1/conversations`, with the same locks and quotas, and is exported and erased
-with them. Editing a message makes a version: another conversation that starts with a copy of the items
-before it. The answer that is being made is stored about every second, so that any server process can show
-it, and nothing of it is lost if its own one ends.
+A chat is a conversation as in `/v1/conversations`, with the same locks, quotas, export and erasure. Editing a
+message creates a version: another conversation that starts with a copy of the items before that message. An
+answer in progress is stored about every second, so that any server process can show it, and the text so far
+is not lost if its process ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sixfold.core.gateway.conversations.conversations import (
 
 TITLE_CHARS = 80
 MAX_VERSIONS = 200
-# JSON of the items that a page shows at once, and of one of them: the API stores items of 32 MiB.
+# Maximum JSON size of the items that a page shows together, and of one item: the API stores items of 32 MiB.
 PAGE_BYTES, ITEM_BYTES = 2 * 2**20, 2**20
 _END = 2**62
 _encode = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ class ChatItem(msgspec.Struct, frozen=True):
 
 
 class ChatItems(NamedTuple):
-    """Items of a chat, oldest first, and whether there are earlier ones."""
+    """Items of a chat, oldest first, and whether earlier items exist."""
 
     items: tuple[ChatItem, ...]
     has_earlier: bool
@@ -53,8 +53,8 @@ class ChatItems(NamedTuple):
 class ChatRecord(msgspec.Struct, frozen=True):
     """A chat without its items. Times are in epoch µs, `cost` in micro-dollars.
 
-    A version has the items of `parent` up to the place `shared`. `draft` is the answer that is being made
-    (`busy`) or that failed, as JSON, or empty.
+    A version contains the items of `parent` up to the place `shared`. `draft` is an answer in progress
+    (`busy`) or a failed answer, as JSON, or empty.
     """
 
     id: str
@@ -79,7 +79,7 @@ class ChatRecord(msgspec.Struct, frozen=True):
 
 
 class ChatSummary(msgspec.Struct, frozen=True):
-    """A line of the list of chats: the last changed version of a chat."""
+    """An entry of the list of chats: the last changed version of a chat."""
 
     id: str
     root: str
@@ -89,7 +89,7 @@ class ChatSummary(msgspec.Struct, frozen=True):
 
 
 class ChatVersion(msgspec.Struct, frozen=True):
-    """A version of a chat: it has the items of `parent` up to the place `shared`."""
+    """A version of a chat, which contains the items of `parent` up to the place `shared`."""
 
     id: str
     parent: str
@@ -98,9 +98,9 @@ class ChatVersion(msgspec.Struct, frozen=True):
 
 
 class ChatTurn(msgspec.Struct, frozen=True):
-    """A question that was stored: the lock for its answer, and all items with it, oldest first, as JSON.
+    """The lock for the answer to a stored question, and all items as JSON, oldest first.
 
-    Without a question, the last item is answered.
+    If there is no question, the last item is answered.
     """
 
     lock: ConversationLock
@@ -116,7 +116,7 @@ class ChatStore:
         self._store = store
 
     async def summaries(self, tenant: Tenant, limit: int, before: int = _END) -> tuple[ChatSummary, ...]:
-        """Return the chats that were last changed before a time (µs), each by its last changed version."""
+        """Return the chats last changed before a time (epoch µs), each by its last changed version."""
         rows = await self._database.read(many("chat_list", **tenant.row, before=before, limit=limit))
         return tuple(ChatSummary(**row) for row in rows)
 
@@ -132,7 +132,7 @@ class ChatStore:
         return ChatRecord(**values)
 
     async def items(self, tenant: Tenant, chat_id: str, limit: int, before: int = _END) -> ChatItems:
-        """Return the last items before a place: at most `limit`, and `PAGE_BYTES` of JSON."""
+        """Return the last items before a place: at most `limit` items and `PAGE_BYTES` of JSON."""
         bounds = {"before": before, "limit": limit + 1, "most_bytes": PAGE_BYTES, "item_bytes": ITEM_BYTES}
         params = {"account_id": tenant.account_id, "id": chat_id}
         rows = await self._database.read(many("chat_items", **params, **bounds))
@@ -150,7 +150,7 @@ class ChatStore:
         return await self._database.read(transaction())
 
     async def create(self, tenant: Tenant, title: str, model: str) -> str:
-        """Create an empty chat and return its id; raises `TooLarge` beyond a quota."""
+        """Create an empty chat and return its id; raises `TooLarge` above a quota."""
         chat_id = ids.new("conv")
 
         def transaction() -> Transaction[None]:
@@ -166,7 +166,7 @@ class ChatStore:
     ) -> ChatTurn:
         """Store a question, if there is a new one, and lock the chat for its answer.
 
-        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, and `TooLarge` beyond a quota.
+        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, and `TooLarge` above a quota.
         """
         lock = ConversationLock(tenant, chat_id, ids.new("lock"))
 
@@ -182,14 +182,14 @@ class ChatStore:
         return ChatTurn(lock, question, await self._database.write(transaction()))
 
     async def checkpoint(self, lock: ConversationLock, draft: str) -> bool:
-        """Store the answer so far; return whether to continue it."""
+        """Store the answer so far; return whether the answer should continue."""
         rows = await self._database.write(many("chat_checkpoint", **lock.row, draft=draft), durable=False)
         return bool(rows) and not rows[0]["stopping"]
 
     async def finish(
         self, lock: ConversationLock, answer: ConversationItem | None, detail: str, draft: str, cost: int
     ) -> None:
-        """Add the answer, or keep the draft of one that failed, and unlock the chat."""
+        """Add the answer, or the draft of a failed answer, and unlock the chat."""
 
         def transaction() -> Transaction[None]:
             params = {"account_id": lock.tenant.account_id, "id": lock.conversation_id}
@@ -201,7 +201,7 @@ class ChatStore:
         await self._database.write(transaction())
 
     async def stop(self, tenant: Tenant, chat_id: str) -> None:
-        """Ask the process that makes the answer to stop; raises `ConversationNotFound`."""
+        """Request that the process of the answer stop it; raises `ConversationNotFound`."""
 
         def transaction() -> Transaction[None]:
             yield from self._get(tenant, chat_id)
@@ -214,8 +214,8 @@ class ChatStore:
     ) -> str:
         """Copy a chat up to an item and return the id of the copy.
 
-        A copy with this item is a new chat. With `version` it ends before the item and belongs to the chat.
-        Raises `ConversationNotFound`, `ItemNotFound`, and `TooLarge` beyond a quota.
+        The copy includes the item and is a new chat. If `version` is set, the copy ends before the item and
+        belongs to the chat. Raises `ConversationNotFound`, `ItemNotFound`, and `TooLarge` above a quota.
         """
         copy_id = ids.new("conv")
 
@@ -239,7 +239,7 @@ class ChatStore:
         return copy_id
 
     def _owner(self, tenant: Tenant, chat: ChatRecord, last: int) -> Transaction[str]:
-        """Return the version whose own message comes after `last`, so that its edits are together."""
+        """Return the version that added the message after `last`, so that its edits form one group."""
         family = {str(row["id"]): row for row in (yield from self._family(tenant, chat.family))}
         if len(family) >= MAX_VERSIONS:
             raise errors.TooLarge(f"A chat may have at most {MAX_VERSIONS} versions: start a new one")
@@ -283,7 +283,7 @@ def _item(tenant: Tenant, chat_id: str, item_id: str) -> Transaction[Row]:
 
 
 def _shown(row: Row) -> ChatItem:
-    """Return an item for a page; one without content, since it is too large, says so."""
+    """Return an item for a page; an item that is too large has no content and is marked as such."""
     item = row["item"]
     if not item:
         limit = f"{row['size']:,} bytes, and a page shows {ITEM_BYTES:,}"

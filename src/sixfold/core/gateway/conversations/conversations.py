@@ -1,8 +1,8 @@
-"""Conversations that an account stores: items in order, to which responses add theirs.
+"""Conversations that an account stores: ordered items, to which each response adds its own.
 
 A response locks its conversation before its items are read, and unlocks it in the transaction that adds the
-items of the response. So no response is made from items that another one is about to continue. A lock ends
-with its server, or when the longest call must have ended.
+items of the response. Therefore two responses never start from the same items. A lock is released when its
+server stops, or after the maximum duration of a call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.gateway.policy import GatewayPolicy
 
-# Time after the longest call for its response to be stored.
+# Time after the maximum duration of a call, for its response to be stored.
 _LOCK_SECONDS = 60
 _PAGE_BYTES = 8 * 2**20
 _LAST_PLACE = 2**62
@@ -27,18 +27,18 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ConversationItem(msgspec.Struct, frozen=True):
-    """An item of a conversation; `item` is its JSON, which has the same `id`."""
+    """An item of a conversation; `item` is its JSON, which contains the same `id`."""
 
     id: str
     item: str
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """The size in bytes."""
         return len(self.item.encode())
 
     def renamed(self) -> ConversationItem:
-        """Return the item with another id of the same prefix."""
+        """Return the item with a new id that has the same prefix."""
         new_id = ids.new(self.id.partition("_")[0] or "item")
         fields = {**_raws(self.item), "id": msgspec.Raw(_encode(new_id))}
         return ConversationItem(new_id, _encode(fields).decode())
@@ -64,7 +64,7 @@ class ConversationLock(msgspec.Struct, frozen=True):
 
     @property
     def row(self) -> dict[str, Value]:
-        """Query parameters that select the conversation."""
+        """The query parameters that select the conversation."""
         return {"account_id": self.tenant.account_id, "id": self.conversation_id, "lock_id": self.lock_id}
 
 
@@ -95,14 +95,15 @@ class ItemNotFound(errors.NotFound):
 def finish(lock: ConversationLock, items: Sequence[ConversationItem]) -> Transaction[int]:
     """Add the items of a response and unlock the conversation; return the place of the last item.
 
-    The quotas are checked before the response is made. A conversation that was deleted meanwhile stays so.
+    The quotas are checked before the response starts. A conversation that was deleted meanwhile is not
+    restored.
     """
     rows = yield Query("conversation_unlock", lock.row)
     return (yield from insert(lock.tenant, lock.conversation_id, items)) if rows else 0
 
 
 def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> Transaction[tuple[str, ...]]:
-    """Return the items up to a place as JSON; raises `TooLong` for a conversation above `max_bytes`."""
+    """Return the items up to a place as JSON; raises `TooLong` if the conversation exceeds `max_bytes`."""
     record = yield from one("conversation_size", **tenant.row, id=conversation_id)
     if record is None:
         raise ConversationNotFound(conversation_id)
@@ -115,7 +116,10 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
 
 
 def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]) -> Transaction[int]:
-    """Append items, replacing ids that the conversation has already; return the place of the last item."""
+    """Append items and return the place of the last one.
+
+    Ids that already exist in the conversation are replaced.
+    """
     params: dict[str, Value] = {"account_id": tenant.account_id, "conversation_id": conversation_id}
     encoded_ids = _encode([item.id for item in items]).decode()
     existing_ids = {
@@ -141,7 +145,7 @@ def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationIte
 
 
 class ConversationStore:
-    """Conversations of all accounts. `holder` returns the id of this server process."""
+    """The conversations of all accounts; `holder` returns the id of this server process."""
 
     def __init__(self, database: Database, policy: GatewayPolicy, holder: Callable[[], str]) -> None:
         self._database = database
@@ -149,13 +153,13 @@ class ConversationStore:
         self._holder = holder
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
-        """Apply another policy."""
+        """Apply a new policy."""
         self._policy = policy
 
     async def create(
         self, tenant: Tenant, metadata: str, items: Sequence[ConversationItem]
     ) -> ConversationRecord:
-        """Create a conversation; raises `TooLarge` beyond a quota."""
+        """Create a conversation; raises `TooLarge` above a quota."""
         return await self._database.write(self._create(tenant, ids.new("conv"), metadata, items))
 
     def _create(
@@ -179,7 +183,7 @@ class ConversationStore:
 
     @property
     def life(self) -> dict[str, Value]:
-        """Query parameters by which a lock is known to have ended."""
+        """The query parameters that determine whether a lock has ended."""
         seconds = self._policy.call_seconds + _LOCK_SECONDS
         return {"life": int(seconds * SECOND_US), "holder": self._holder()}
 
@@ -206,7 +210,7 @@ class ConversationStore:
     async def add(
         self, tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]
     ) -> tuple[ConversationItem, ...]:
-        """Append items and return them; raises `ConversationLocked`, and `TooLarge` beyond a quota."""
+        """Append items and return them; raises `ConversationLocked`, and `TooLarge` above a quota."""
 
         def transaction() -> Transaction[tuple[ConversationItem, ...]]:
             yield from self.acquire(tenant, conversation_id, "items", items)
@@ -248,7 +252,7 @@ class ConversationStore:
     async def page(
         self, tenant: Tenant, conversation_id: str, after: str, limit: int, *, newest_first: bool
     ) -> tuple[tuple[str, ...], bool]:
-        """Return items as JSON, and whether there are more; raises `ItemNotFound` for an unknown `after`.
+        """Return items as JSON, and whether more exist; raises `ItemNotFound` for an unknown `after`.
 
         A page ends after 8 MiB.
         """
@@ -290,9 +294,9 @@ class ConversationStore:
         items: Sequence[ConversationItem],
         max_bytes: int,
     ) -> tuple[str, ...]:
-        """Lock a conversation for a response and return its items as JSON; `items` are to be added.
+        """Lock a conversation for a response that will add `items`; return its current items as JSON.
 
-        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, and `TooLarge` beyond a quota.
+        Raises `ConversationNotFound`, `ConversationLocked`, `TooLong`, and `TooLarge` above a quota.
         """
 
         def transaction() -> Transaction[tuple[str, ...]]:
@@ -304,7 +308,7 @@ class ConversationStore:
     def acquire(
         self, tenant: Tenant, conversation_id: str, lock_id: str, items: Sequence[ConversationItem]
     ) -> Transaction[None]:
-        """Lock a conversation to add items; raises what `lock` raises."""
+        """Lock a conversation to add items; raises the errors of `lock`."""
         record = yield from self._get(tenant, conversation_id)
         yield from self.check_quota(tenant, _size(items))
         if record.items + len(items) > self._policy.conversation_items:
@@ -321,12 +325,12 @@ class ConversationStore:
         await self._database.write(many("conversation_unlock", **lock.row), durable=False)
 
     def check_quota(self, tenant: Tenant, size: int, *, new: bool = False) -> Transaction[None]:
-        """Raise `TooLarge` if an account may not store `size` more bytes, or no `new` conversation."""
+        """Raise `TooLarge` if an account may not store `size` more bytes, or a `new` conversation."""
         yield from check_quota(self._policy, tenant, size, new=new)
 
 
 def check_quota(policy: GatewayPolicy, tenant: Tenant, size: int, *, new: bool = False) -> Transaction[None]:
-    """Raise `TooLarge` if an account may not store `size` more bytes, or no `new` conversation."""
+    """Raise `TooLarge` if an account may not store `size` more bytes, or a `new` conversation."""
     usage = yield from one("conversation_usage", account_id=tenant.account_id)
     used = int(usage["size"]) if usage is not None else 0
     if used + size > policy.conversations_bytes:

@@ -1,4 +1,4 @@
-"""Chats of other programs as chats of an account; one that was imported before is left as it is."""
+"""Import of chats from other applications; a chat that was already imported does not change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ImportedMessage(msgspec.Struct, frozen=True):
 
 
 class ImportedChat(msgspec.Struct, frozen=True):
-    """A chat of another program; `source` names the program and the chat there."""
+    """A chat of another application; `source` identifies the application and the chat."""
 
     source: str
     title: str
@@ -35,7 +35,7 @@ class ImportedChat(msgspec.Struct, frozen=True):
 
 
 def store(policy: GatewayPolicy, tenant: Tenant, chat: ImportedChat) -> Transaction[bool]:
-    """Store a chat; return False if it was imported before. Raises `TooLarge` beyond a quota."""
+    """Store a chat; return False if it was already imported. Raises `TooLarge` above a quota."""
     chat_id = ids.derived(f"conv_{tenant.account_id.partition('_')[2]}", chat.source)
     if (yield from one("conversation_get", **tenant.row, id=chat_id)) is not None:
         return False

@@ -1,4 +1,4 @@
-"""Tasks that finish a response without its request; they end with the server."""
+"""Tasks that complete a response independently of its request; they end with the server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AnswerTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def get(self, account_id: str, chat_id: str) -> RunningAnswer | None:
-        """Return the answer in progress to a chat, if it is in this process."""
+        """Return the answer to a chat that is in progress in this process, or None."""
         return self._answers.get((account_id, chat_id))
 
     def start(

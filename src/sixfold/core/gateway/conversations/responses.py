@@ -1,8 +1,9 @@
-"""Responses that an account stores, to read them again and to continue from them.
+"""Responses that an account stores, so that it can read them again and continue from them.
 
-Each row has the new part of its request and a link to the previous response, so that a conversation needs no
-more space than its text. A conversation lasts as long as its last response; if an account stores too much,
-its oldest responses are deleted first. A row names the model server if that stores the response too.
+Each row contains the new part of its request and a link to the previous response, so that a conversation uses
+no more space than its text. A conversation lasts as long as its last response; if an account stores too much,
+its oldest responses are deleted first. A row contains the name of the model server if the server also stores
+the response.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from sixfold.core.gateway.conversations.conversations import ConversationItem, C
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.core.sealing import Seal
 
-# Responses in one conversation.
+# Maximum number of responses in one conversation.
 _MAX_RESPONSES = 1000
 # An account is checked each time it has grown by this fraction (1/n) of its limit.
 _CHECKS_PER_LIMIT = 64
 _encode = msgspec.json.Encoder().encode
 _SEAL_INFO = b"sixfold compactions, version 1"
-# The beginning of each encrypted summary; those of model servers begin otherwise.
+# The prefix of each encrypted summary; summaries of model servers have other prefixes.
 SUMMARY_PREFIX = "sixfold-summary:"
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
     """A stored response. `input` is a JSON array, `response` a JSON object, as sent to and by the API.
 
-    `server` is the target that stores the response under the same id, or empty. `place` is that of its last
-    item in its `conversation`.
+    `server` is the target that stores the response under the same id, or empty. `place` is the place of its
+    last item in its `conversation`.
     """
 
     id: str
@@ -47,7 +48,7 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Size of the input and the response in bytes."""
+        """The size of the input and the response in bytes."""
         return len(self.input.encode()) + len(self.response.encode())
 
 
@@ -60,10 +61,10 @@ class ResponseNotFound(errors.NotFound):
 
 
 class ResponseChain(msgspec.Struct, frozen=True):
-    """A response and those before it, oldest first; `fault` is the error if the beginning is missing.
+    """A response and its predecessors, oldest first; `fault` is the error if the beginning is missing.
 
-    It is `ResponseNotFound` for a deleted response, `ConversationNotFound`, or `TooLong`. `items` are those
-    of the conversation of the first response, up to its own, as JSON.
+    The error is `ResponseNotFound` for a deleted response, `ConversationNotFound`, or `TooLong`. `items` are
+    the items of the first response's conversation, up to that response, as JSON.
     """
 
     turns: tuple[StoredResponse, ...]
@@ -107,13 +108,13 @@ def record(
         yield from keep(tenant, response)
     if objects is not None and objects.ids:
         shared: dict[str, Value] = {"server": objects.server, "response_id": objects.response_id}
-        # In order, as another transaction of the account may insert the same ids.
+        # In order, because another transaction of the account may insert the same ids.
         rows = [{**tenant.row, **shared, "id": each} for each in sorted(objects.ids)]
         yield Query("object_insert", {}, rows)
 
 
 def owned(tenant: Tenant, object_ids: Iterable[str]) -> Transaction[Mapping[str, OwnedObjects]]:
-    """Return which of these objects of model servers belong to the tenant."""
+    """Return the objects of model servers, of those given, that belong to the tenant, by id."""
     encoded_ids = _encode(sorted(object_ids)).decode()
     rows = yield Query("objects_owned", {**tenant.row, "ids": encoded_ids})
     return {
@@ -123,10 +124,10 @@ def owned(tenant: Tenant, object_ids: Iterable[str]) -> Transaction[Mapping[str,
 
 
 def get_chain(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[ResponseChain | None]:
-    """Return a response with those before it, or None if no tenant stores it.
+    """Return a response with its predecessors, or None if it is not stored for any tenant.
 
-    Raises `ResponseNotFound` for another tenant's. `fault` is `TooLong` for more than `max_bytes` or a
-    thousand responses.
+    Raises `ResponseNotFound` for a response of another tenant. `fault` is `TooLong` for more than `max_bytes`
+    or a thousand responses.
     """
     params: dict[str, Value] = {"id": response_id, **tenant.row, "links": _MAX_RESPONSES, "most": max_bytes}
     rows = yield Query("response_conversation", params)
@@ -150,10 +151,10 @@ def get_chain(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[R
 
 
 def get_many(tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Transaction[list[str]]:
-    """Return the responses that the tenant stores; raises `TooLong` for more than `max_bytes`.
+    """Return the tenant's stored responses; raises `TooLong` for more than `max_bytes`.
 
-    Raises `ResponseNotFound` for another tenant's response, which must not be requested from a model server
-    that shares its ids.
+    Raises `ResponseNotFound` for a response of another tenant, which must not be requested from a model
+    server that shares its ids.
     """
     responses: list[str] = []
     for response_id in response_ids:
@@ -186,20 +187,20 @@ def _from_row(row: Row) -> StoredResponse:
 
 
 class ResponseStore:
-    """Stored responses of all accounts. Each server process has one."""
+    """The stored responses of all accounts. Each server process has one store."""
 
     def __init__(self, database: Database, policy: GatewayPolicy) -> None:
         self._database = database
         self._policy = policy
-        # Bytes that were added since the last check, by account.
+        # Bytes added since the last check, by account.
         self._added_bytes: dict[str, int] = {}
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
-        """Apply another policy."""
+        """Apply a new policy."""
         self._policy = policy
 
     def should_store(self, requested: bool | None) -> bool:
-        """Return whether to store a response: the request's own setting, else the operator's."""
+        """Return whether to store a response: the request's setting, or else the operator's."""
         return self._policy.responses_bytes > 0 and (
             self._policy.store_responses if requested is None else requested
         )
@@ -216,20 +217,20 @@ class ResponseStore:
         await self._database.write(record(tenant, response, objects, addition))
         if response is None:
             return
-        # An account that was never checked counts as full, so that it is checked once.
+        # An account that has not been checked counts as full, so that it is checked once.
         unchecked = self._policy.responses_bytes
         self._added_bytes[account_id] = self._added_bytes.get(account_id, unchecked) + response.size
 
     async def owned(self, tenant: Tenant, object_ids: Iterable[str]) -> Mapping[str, OwnedObjects]:
-        """See `owned`."""
+        """Run the transaction `owned`."""
         return await self._database.read(owned(tenant, object_ids), snapshot=False)
 
     async def get_chain(self, tenant: Tenant, response_id: str, max_bytes: int) -> ResponseChain | None:
-        """See `get_chain`."""
+        """Run the transaction `get_chain`."""
         return await self._database.read(get_chain(tenant, response_id, max_bytes))
 
     async def get_many(self, tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Sequence[str]:
-        """See `get_many`."""
+        """Run the transaction `get_many`."""
         return await self._database.read(get_many(tenant, response_ids, max_bytes))
 
     async def get(self, tenant: Tenant, response_id: str) -> str:
@@ -240,7 +241,7 @@ class ResponseStore:
         return str(row["response"])
 
     async def server_of(self, tenant: Tenant, response_id: str) -> str:
-        """Return the target that stores a response too, or an empty string; raises `ResponseNotFound`."""
+        """Return the target that also stores a response, or an empty string; raises `ResponseNotFound`."""
         row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
         if row is None:
             raise ResponseNotFound(response_id)
@@ -257,7 +258,7 @@ class ResponseStore:
         await self._database.write(transaction())
 
     async def sweep(self) -> None:
-        """Delete expired responses, and the oldest ones of accounts above their limit."""
+        """Delete expired responses, and the oldest responses of accounts above their limit."""
         days, max_bytes = self._policy.responses_days, self._policy.responses_bytes
         if days:
             await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)
@@ -283,5 +284,5 @@ class CompactionSeal:
         return SUMMARY_PREFIX + self._seal.close(account_id, summary)
 
     def open(self, account_id: str, content: str) -> str:
-        """Decrypt a summary; raises `ValueError` for one of another account or another server's key."""
+        """Decrypt a summary; raises `ValueError` if it belongs to another account or server key."""
         return self._seal.open(account_id, content.removeprefix(SUMMARY_PREFIX))
