@@ -1,4 +1,7 @@
-"""Clocks and time formats. A clock returns epoch microseconds and is passed in, so tests can replace it."""
+"""Clocks and time formats.
+
+A clock returns epoch microseconds and is passed as an argument, so tests can replace it.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ DAY_US = 24 * HOUR_US
 def steady_clock(anchor: int | None = None) -> Clock:
     """Return a clock that reads the wall clock once and then follows the monotonic clock.
 
-    So setting the machine's clock does not affect leases and expiry times. Processes of one machine with the
-    same `anchor` (see `clock_anchor`) have the same time.
+    Therefore a change of the machine's clock does not affect leases and expiry times. Processes of one
+    machine with the same `anchor` (see `clock_anchor`) have the same time.
     """
     start = clock_anchor() if anchor is None else anchor
     return lambda: (start + time.monotonic_ns()) // 1000
 
 
 def clock_anchor() -> int:
-    """Return the difference between the wall clock and the monotonic clock, in ns."""
+    """Return the difference between the wall clock and the monotonic clock, in nanoseconds."""
     return time.time_ns() - time.monotonic_ns()
 
 
@@ -39,7 +42,7 @@ def rfc3339(epoch_us: None) -> None: ...
 
 
 def rfc3339(epoch_us: int | None) -> str | None:
-    """Format epoch µs as `2026-11-20T21:04:05.123Z`; None for None."""
+    """Format epoch µs as `2026-11-20T21:04:05.123Z`; return None for None."""
     if epoch_us is None:
         return None
     moment = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)

@@ -1,12 +1,13 @@
 """The Database port: transactions as generators that yield named queries.
 
-A transaction is a generator function in `core`. It yields a `Query` and receives its rows; its return value
-is that of the transaction, and an exception rolls it back. It holds no connection and does not await, so the
-same function runs on SQLite's writer thread, many per commit, and on a PostgreSQL connection. The SQL of each
-query is in `store/sql`.
+A transaction is a generator function in `core`. It yields a `Query` and receives its rows. Its return value
+is the result of the transaction, and an exception rolls the transaction back. It does not hold a connection
+or await, so the same function runs on SQLite's writer thread, many per commit, and on a PostgreSQL
+connection. The SQL of each query is in `store/sql`.
 
-A transaction has one time (epoch µs by the database's clock), that of its start, however long it takes and
-whichever transactions share its commit. So all that it writes around midnight belongs to one day.
+The time of a transaction (epoch µs by the database's clock) is that of its start, regardless of its duration
+and of the transactions that share its commit. Therefore all of its writes around midnight belong to the same
+day.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ T = TypeVar("T")
 class Query:
     """A named query and its parameters. `now`, the transaction's time, is always bound.
 
-    With `each`, the statement runs for each of these parameters and returns one row with the total number
-    `changed`. With `parts`, it has no statement: the parts, which have `each`, run in order, and each must
-    change the number of rows that it has `expected` (see `finish`). `sums` names the parameters that a
-    database may add up for sets of `each` that agree in all others.
+    If `each` is set, the statement runs for each of these parameter sets and returns one row with the total
+    number `changed`. If `parts` is set, the query has no statement: the parts, which use `each`, run in
+    order, and each part must change exactly `expected` rows (see `finish`). `sums` names the parameters that
+    a database may add up across entries of `each` whose other parameters are equal.
     """
 
     name: str
@@ -39,13 +40,13 @@ class Query:
     sums: Sequence[str] = ()
 
     def check(self, changed: int) -> None:
-        """Raise `ChangeRefused` if it has not changed the number of rows that is expected."""
+        """Raise `ChangeRefused` if the number of changed rows is not the expected one."""
         if self.expected not in (None, changed):
             raise ChangeRefused(self.name)
 
     @property
     def is_change(self) -> bool:
-        """Whether it returns numbers of changed rows instead of rows."""
+        """Whether the query returns numbers of changed rows instead of rows."""
         return self.each is not None or bool(self.parts)
 
 
@@ -57,25 +58,25 @@ class TransactionConflict(Exception):
 
 
 class ChangeRefused(Exception):
-    """A part of a query changed another number of rows than expected; the message is the part's name."""
+    """A part of a query changed an unexpected number of rows; the message is the part's name."""
 
 
 class Database(Protocol):
-    """A database; SQLite and PostgreSQL pass one contract suite."""
+    """A database; the implementations for SQLite and PostgreSQL pass the same contract tests."""
 
     async def write(self, transaction: Transaction[T], *, durable: bool = True) -> T:
         """Run `transaction` atomically and return its value after the commit.
 
-        With `durable=False`, the commit survives the process but may be lost in a power failure. This is for
-        claims and heartbeats, which a restart repairs anyway.
+        If `durable` is False, the commit survives the end of the process but may be lost in a power failure.
+        Use this for claims and heartbeats, which a restart repairs.
         """
         ...
 
     async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
         """Run a read-only `transaction` on one snapshot.
 
-        With `snapshot=False` its statements may see different moments, which saves two round trips to
-        PostgreSQL: for a transaction of one statement.
+        If `snapshot` is False, the statements may see different moments, which saves two round trips to
+        PostgreSQL. Use this for a transaction with one statement.
         """
         ...
 
@@ -99,10 +100,10 @@ def now() -> Transaction[int]:
 def finish(*queries: Query) -> Transaction[int]:
     """Run queries with `each` and return the transaction's time in epoch µs.
 
-    PostgreSQL runs them in one round trip, also those of several transactions. If a transaction begins with
-    them, it must end with them, and it runs beside the transactions of other servers. So they may only insert
-    rows, add to sums, or change rows by a condition in the statement, and all transactions have to change
-    rows that others change in the same order. Raises `ChangeRefused`.
+    PostgreSQL runs them in one round trip, also those of several transactions. A transaction that begins with
+    these queries must end with them, and runs concurrently with transactions of other servers. Therefore the
+    queries may only insert rows, add to sums, or change rows under a condition in the statement, and all
+    transactions must change shared rows in the same order. Raises `ChangeRefused`.
     """
     parts = [query for query in queries if query.each]
     if not parts:

@@ -1,7 +1,7 @@
 """Documents (PDF, DOCX, HTML, EPUB, text) as Markdown with page marks, and the port that reads them.
 
 A document is untrusted, so a reader runs in a process with limits. The first line of a page's text is its
-mark, as in `[p. 12]`: searches cite it, and so do language models that read the text.
+mark, such as `[p. 12]`, which searches and language models cite.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-# Kinds of documents by the ending of their names.
+# Kinds of documents by file name extension.
 KINDS: Mapping[str, str] = {
     ".pdf": "pdf",
     ".docx": "docx",
@@ -43,7 +43,7 @@ _MARK_START = "\n[p. "
 
 
 class DocumentBlock(msgspec.Struct):
-    """A part of a document in Markdown.
+    """A part of a document, in Markdown.
 
     `page` is the number of its page, or 0 in a document without pages. `chapter` is the title of the chapter
     that begins here.
@@ -55,7 +55,7 @@ class DocumentBlock(msgspec.Struct):
 
 
 class Document(msgspec.Struct):
-    """The text of a document; texts that it does not state are empty, `date` is a day in ISO 8601."""
+    """The text of a document; fields that it does not state are empty, and `date` is a day in ISO 8601."""
 
     kind: str
     title: str = ""
@@ -80,38 +80,38 @@ class DocumentLimits:
 
 
 class DocumentReader(Protocol):
-    """Extracts the text of documents."""
+    """Extracts the text of documents in a separate process."""
 
     limits: DocumentLimits
 
     async def read(self, path: Path, name: str, account_id: str) -> Document:
         """Return the document in a file.
 
-        Raises `BadRequest` for a file that cannot be read, `TooLarge` over a limit, `TooManyRequests` if
-        the account has too many documents waiting, and `EngineUnavailable` without the libraries.
+        Raises `BadRequest` for a file that cannot be read, `TooLarge` over a limit, `TooManyRequests` if too
+        many documents of the account are waiting, and `EngineUnavailable` if the libraries are missing.
         """
         ...
 
 
 def from_base64(text: str) -> bytes:
-    """Return the bytes of base64; raises `ValueError`. Decoded in slices, between which other threads run."""
+    """Decode base64 in slices, between which other threads run; raises `ValueError`."""
     slices = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
     return b"".join([base64.b64decode(part, validate=True) for part in slices])
 
 
 def to_base64(data: bytes) -> str:
-    """Return bytes in base64, in slices as `from_base64`."""
+    """Encode bytes in base64, in slices as in `from_base64`."""
     slices = (data[start : start + 3 * _SLICE // 4] for start in range(0, len(data), 3 * _SLICE // 4))
     return "".join([base64.b64encode(part).decode() for part in slices])
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of document that a file name states, or ""."""
+    """Return the kind of document that a file name indicates, or an empty string."""
     return KINDS.get(PurePosixPath(name).suffix.lower(), "")
 
 
 def join(blocks: list[DocumentBlock]) -> str:
-    """Return blocks as one text, with a mark where a page begins."""
+    """Return blocks as one string, with a mark at the start of each page."""
     parts: list[str] = []
     page = 0
     for block in blocks:
@@ -124,7 +124,7 @@ def join(blocks: list[DocumentBlock]) -> str:
 
 
 def page_at(text: str, position: int) -> int:
-    """Return the number of the page that contains a position of a text with marks, or 0."""
+    """Return the number of the page that contains a position in a text with marks, or 0."""
     start = text.rfind(_MARK_START, 0, position + 1)
     match = _MARK.match(text, start + 1) if start >= 0 else _MARK.match(text)
     return int(match[1]) if match else 0

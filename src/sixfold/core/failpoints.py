@@ -1,8 +1,8 @@
 """Failpoints: named places at which a test can kill this process or make it fail (`SIXFOLD_FAILPOINTS`).
 
-A failpoint is set as `name=action`. `engine.run.<model>` takes `fail`, `hang` or `crash` and acts in the
-worker; all other names are places in the server and take `fail` or `crash`, which kills the server (SIGKILL).
-`name=crash@3` acts at the third hit only. Failpoints require `SIXFOLD_TESTING=1`.
+A failpoint is set as `name=action`. `engine.run.<model>` acts in the worker and supports `fail`, `hang` and
+`crash`; all other names are places in the server and support `fail` and `crash`, which kills the server
+(SIGKILL). `name=crash@3` acts only at the third hit. Failpoints require `SIXFOLD_TESTING=1`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POINTS = (*SERVER_POINTS, *REFUND_POINTS, *PAYMENT_POINTS, *SAVE_POINTS, *BATCH
 
 
 class FailpointHit(Exception):
-    """A failpoint with the action `fail` was hit."""
+    """A failpoint with the action `fail` was reached."""
 
 
 class Failpoints:
@@ -67,7 +67,7 @@ class Failpoints:
             raise ValueError(f"unknown failpoint {name!r}; known are {_ENGINE}MODEL, {', '.join(_POINTS)}")
 
     def hit(self, name: str) -> None:
-        """Act if a test has set this failpoint; else do nothing."""
+        """Perform the failpoint's action if a test has set it."""
         if not self._server:
             return
         self._hits[name] += 1

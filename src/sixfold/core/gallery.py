@@ -42,7 +42,7 @@ class GalleryPage(Generic[T]):
 
 
 def _page(entries: Sequence[N], limit: int) -> GalleryPage[N]:
-    """Return the first `limit` rows; `found` has one more if there is another page."""
+    """Return the first `limit` rows; `entries` contain one more row if there is another page."""
     rows = tuple(entries[:limit])
     return GalleryPage(rows, rows[-1].id if len(entries) > limit else None)
 
@@ -107,7 +107,7 @@ def list_characters(limit: int, cursor: str | None) -> Transaction[GalleryPage[C
 
 
 def slug(name: str) -> str:
-    """Return the form of a name for URLs, in Latin letters; `character` if none can be derived."""
+    """Return the form of a name for URLs, in Latin letters, or `character` if none can be derived."""
     text = re.sub(r"[^a-z0-9]+", "-", anyascii(name).lower())
     return text.strip("-")[:_URL_NAME_CHARS].strip("-") or "character"
 
@@ -129,8 +129,8 @@ def _unique_name(slug_text: str) -> Transaction[str]:
 class PostDraft:
     """A post to create; `media` names a stored file.
 
-    One that `is_unlisted` is found by its address only. `model` and `inputs` are those of the run that others
-    may run again with changes.
+    An unlisted post can only be reached by its URL. `model` and `inputs` are those of the run, which other
+    users may repeat with changes.
     """
 
     account_id: str
@@ -213,13 +213,13 @@ def delete_post(account_id: str, post_id: str) -> Transaction[None]:
 
 
 def public_name(account_id: str) -> Transaction[str]:
-    """Return the name by which an account publishes, or "" if it has not chosen one."""
+    """Return the name under which an account publishes, or an empty string if it has not chosen one."""
     row = yield from one("account_public_name", id=account_id)
     return (row["public_name"] or "") if row is not None else ""
 
 
 def set_public_name(account_id: str, name: str) -> Transaction[None]:
-    """Set the name by which an account publishes; raises `InvalidInput` or `Conflict`."""
+    """Set the name under which an account publishes; raises `InvalidInput` and `Conflict`."""
     if not _PUBLIC_NAME.fullmatch(name):
         raise errors.InvalidInput.of(
             "name", "Your name must have 2 to 30 small letters, digits, hyphens or underscores"
@@ -239,7 +239,7 @@ def list_posts(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryP
 
 
 def normalize_tag(tag: str) -> str:
-    """Return the stored form of a tag: without `#` and extra spaces, in lower case."""
+    """Return the stored form of a tag: lower case, without `#` and extra spaces."""
     return " ".join(tag.strip().lstrip("#").split()).casefold()
 
 
@@ -254,7 +254,7 @@ class Gallery:
         self._media = media
 
     async def add_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Character:
-        """Publish a character; its avatar counts as an upload. Raises as `add_post`."""
+        """Publish a character; its avatar counts as an upload. Raises the errors of `add_post`."""
         return await self._database.write(self._create_character(draft, avatar))
 
     def _create_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Transaction[Character]:
@@ -264,7 +264,7 @@ class Gallery:
         return (yield from create_character(replace(draft, avatar=name)))
 
     async def add_post(self, draft: PostDraft, media: MediaSource) -> Post:
-        """Publish a post; its file counts as an upload. Raises `TooLarge`, `Forbidden` or `Conflict`."""
+        """Publish a post; its file counts as an upload. Raises `TooLarge`, `Forbidden` and `Conflict`."""
         return await self._database.write(self._create_post(draft, media))
 
     def _create_post(self, draft: PostDraft, media: MediaSource) -> Transaction[Post]:

@@ -1,1 +1,1 @@
-"""Work that concurrent requests share or that runs one at a time."""
+"""Work that concurrent requests share, and work that is serialized."""

@@ -1,4 +1,4 @@
-"""A limit on what one account runs at once."""
+"""A limit on the concurrent operations of one account."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sixfold import errors
 
 
 class AccountLimit:
-    """Counts what each account runs; `noun` names it in the error message."""
+    """Counts the concurrent operations of each account; `noun` is their name in the error message."""
 
     def __init__(self, limit: int, noun: str) -> None:
         self._limit = limit
@@ -19,7 +19,7 @@ class AccountLimit:
 
     @contextmanager
     def running(self, account_id: str) -> Generator[None]:
-        """Count the block as one that the account runs; raises `TooManyRequests` at the limit."""
+        """Count the block as an operation of the account; raises `TooManyRequests` at the limit."""
         if self._running[account_id] >= self._limit:
             raise errors.TooManyRequests(
                 f"An account may run {self._limit} {self._noun} at once: retry later"

@@ -1,4 +1,4 @@
-"""A thread pool that accounts share: they take turns, and one account has at most half of the threads."""
+"""A thread pool that accounts share in turn; one account uses at most half of the threads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# As many as asyncio's own pool has, but enough for several accounts.
+# The size of asyncio's default pool, but with enough threads for concurrent accounts.
 _THREADS = max(8, min(32, (os.cpu_count() or 1) + 4))
 
 owner: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
-"""The account that this request is for, or the address that sent it before that is known."""
+"""The account of this request, or the client's address until the account is known."""
 
 
 class FairThreadPool(ThreadPoolExecutor):
-    """A pool with one queue of functions for each owner."""
+    """A thread pool with a separate queue of functions for each owner."""
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, name)
@@ -31,7 +31,7 @@ class FairThreadPool(ThreadPoolExecutor):
         self._lock = threading.Lock()
         self._queues: dict[str, deque[Callable[[], None]]] = {}
         self._running: Counter[str] = Counter()
-        # The turns that were left out because all waiting owners had their share.
+        # The number of turns that were skipped because all waiting owners had their share.
         self._skipped = 0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -53,7 +53,7 @@ class FairThreadPool(ThreadPoolExecutor):
                 return
 
     def _begin(self) -> tuple[str, Callable[[], None]] | None:
-        """Return the next function, and move its owner behind the others."""
+        """Return the next function with its owner, who moves to the end, or None if all must wait."""
         with self._lock:
             name = next((each for each in self._queues if self._running[each] < self._share), None)
             if name is None:
@@ -67,7 +67,7 @@ class FairThreadPool(ThreadPoolExecutor):
             return name, call
 
     def _end(self, name: str) -> bool:
-        """Return whether a turn that was left out is due."""
+        """Return whether a skipped turn is due."""
         with self._lock:
             self._running[name] -= 1
             if not self._running[name]:
@@ -79,17 +79,18 @@ class FairThreadPool(ThreadPoolExecutor):
 
 
 def use_for_loop() -> None:
-    """Let the running loop's `asyncio.to_thread` use a pool that no account can take alone."""
+    """Use a pool for the running loop's `asyncio.to_thread` that one account cannot occupy alone."""
     asyncio.get_running_loop().set_default_executor(FairThreadPool(_THREADS, "asyncio"))
 
 
 def _settle(future: Future[T], function: Callable[[], T]) -> None:
-    """Run a function and set its result or error, unless its caller was canceled."""
+    """Run a function and set its result or error, unless the caller was canceled."""
     if not future.set_running_or_notify_cancel():
         return
     try:
         future.set_result(function())
     except BaseException as error:  # noqa: BLE001 - the caller's
         future.set_exception(error)
-        # The traceback refers to this frame: without a cycle, what the function has read is freed at once.
+        # The traceback refers to this frame: without a reference cycle, data that the function has read is
+        # freed at once.
         del future, function

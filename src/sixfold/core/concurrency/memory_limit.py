@@ -1,4 +1,4 @@
-"""A limit on the bytes that all requests together hold of something large, such as responses of servers."""
+"""A limit on the bytes that all requests together use for large data, such as responses of servers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from contextvars import ContextVar
 from sixfold.errors import TooManyRequests
 
 _WAIT_SECONDS = 30.0
-# Leases of one owner that wait; each of their requests has read a little already.
+# Maximum number of waiting leases of one owner; each of their requests has already read some data.
 _MAX_WAITING = 32
 
 
 class MemoryScope:
-    """The leases of a request, which are released when its response has been sent."""
+    """The leases of a request, which are released when the response has been sent."""
 
     def __init__(self) -> None:
         self._leases: list[MemoryLease] = []
         self._is_closed = False
 
     def keep(self, lease: MemoryLease) -> bool:
-        """Release a lease at the end of the request; return False if that is over already."""
+        """Release a lease at the end of the request; return False if the request has already ended."""
         if not self._is_closed:
             self._leases.append(lease)
         return not self._is_closed
@@ -36,14 +36,14 @@ class MemoryScope:
 
 
 scope: ContextVar[MemoryScope | None] = ContextVar("memory_scope", default=None)
-"""The scope of this request."""
+"""The memory scope of this request."""
 
 
 class MemoryLimit:
-    """At most `max_bytes` at a time, and half of them for one owner; 0 means no limit.
+    """A limit of `max_bytes` for all owners, and half of that for each; 0 disables the limit.
 
-    The oldest lease, and the only one of an owner, may exceed the limit of all and of the owner: a lease
-    that has grown is completed.
+    The oldest lease may exceed the limit for all owners, and an owner's only lease may exceed the limit for
+    the owner, so that a growing lease can be completed.
     """
 
     def __init__(self, max_bytes: int, message: str, wait_seconds: float = _WAIT_SECONDS) -> None:
@@ -60,7 +60,10 @@ class MemoryLimit:
 
     @asynccontextmanager
     async def lease(self, owner: str) -> AsyncGenerator[MemoryLease]:
-        """Yield an empty lease, which is released at the end of the request, or of the block on an error."""
+        """Yield an empty lease.
+
+        It is released at the end of the request, or at the end of the block if an error occurs.
+        """
         lease = MemoryLease(self, owner)
         try:
             yield lease
@@ -72,7 +75,7 @@ class MemoryLimit:
             lease.release()
 
     async def resize(self, lease: MemoryLease, size: int) -> None:
-        """Grow a lease when its bytes are available; raises `TooManyRequests` if they are not soon."""
+        """Grow a lease when enough bytes are available; raises `TooManyRequests` after a timeout."""
         if not self._is_available(lease, size):
             await self._wait(lease, size)
         self._set(lease, size)
@@ -122,7 +125,7 @@ class MemoryLimit:
 
 
 class MemoryLease:
-    """Bytes of one owner."""
+    """The bytes that one owner uses."""
 
     def __init__(self, limit: MemoryLimit, owner: str) -> None:
         self.owner = owner
@@ -130,7 +133,7 @@ class MemoryLease:
         self._limit = limit
 
     async def resize(self, size: int) -> None:
-        """Hold `size` bytes, after waiting for them; raises `TooManyRequests`."""
+        """Change the lease to `size` bytes, waiting until they are available; raises `TooManyRequests`."""
         await self._limit.resize(self, size)
 
     def release(self) -> None:

@@ -1,6 +1,6 @@
-"""Reads that concurrent requests share: one in progress also answers the requests that arrive meanwhile.
+"""Reads shared by concurrent requests: a read in progress also answers requests that arrive meanwhile.
 
-Without this, every request in progress would repeat the read when an entry of a short cache expires.
+Otherwise all concurrent requests would repeat the read when an entry of a short-lived cache expires.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ T = TypeVar("T")
 
 
 class SharedReads(Generic[T]):
-    """Reads in progress by key. The read itself continues if a request that waits for it is canceled."""
+    """Reads in progress by key.
+
+    The read itself continues if a request that waits for it is canceled.
+    """
 
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[T]] = {}
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `read`, or of a read of `key` in progress; raises what that raises."""
+        """Return the result of `read`, or of a read of `key` in progress; raises the errors of the read."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.ensure_future(_run(read))
@@ -29,7 +32,7 @@ class SharedReads(Generic[T]):
     def _end(self, key: Hashable, task: asyncio.Task[T]) -> None:
         del self._tasks[key]
         if not task.cancelled():
-            # Marks the exception as retrieved; those that waited have raised it.
+            # Marks the exception as retrieved; the requests that waited have raised it.
             task.exception()
 
 

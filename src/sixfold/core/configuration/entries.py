@@ -1,7 +1,8 @@
 """Entries of the configuration in the database; every server of the database applies them within seconds.
 
 A section is a table of `sixfold.toml` (`gateway.aliases`), and the value of an entry is JSON. The section
-`providers` has sealed provider keys instead, by the name of their setting; a removed key has an empty value.
+`providers` contains encrypted provider keys by the names of their settings; the value of a removed key is
+empty.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COMFYUI = "comfyui"
 SECTIONS = (SERVERS, ALIASES, TOKEN_PRICES, PRICES, COMFYUI)
 KEYS = "providers"
 MAX_ENTRIES, MAX_NAME, _MAX_VALUE = 1000, 120, 8000
-# A sealed secret within a value; records of actions say only that there is one.
+# An encrypted secret within a value; records of actions state only that a secret exists.
 SEALED = "sealed_key"
 _NAME = re.compile(r"[\w.:@/+-]+")
 
@@ -66,7 +67,7 @@ def all_entries() -> Transaction[tuple[ConfigEntry, ...]]:
 def put(actor: Principal, new: ConfigEntry, default: Any = None) -> Transaction[None]:
     """Store an entry with a record of the change; raises `BadRequest` if there are too many entries.
 
-    The record of a first value names the `default` that it replaces.
+    The record of a first value contains the `default` that the value replaces.
     """
     before = yield from _value(new)
     if before == new.value:
@@ -103,7 +104,7 @@ def _target(changed: ConfigEntry) -> str:
 
 
 def _shown(value: str | None) -> Any:
-    """Return a value for a record, without the secret in it."""
+    """Return a value for a record, with its secret removed."""
     document: Any = None if value is None else msgspec.json.decode(value)
     if not isinstance(document, dict) or SEALED not in document:
         return cast("Any", document)

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 from sixfold.core.accounts.keys import Principal
 
-# Where a value is from: `file` is sixfold.toml (or the environment), `page` this server's pages or HTTP,
-# `found` a server that was discovered, `provider` one that a key enables, `bundled` the program.
+# The source of a value: `file` is sixfold.toml (or the environment), `page` is this server's pages or HTTP,
+# `found` is a discovered server, `provider` is enabled by a key, and `bundled` is part of Sixfold.
 Source = Literal["file", "page", "found", "provider", "bundled"]
 InstallState = Literal["absent", "running", "installed", "failed"]
 CheckState = Literal["accepted", "refused", "unknown"]
@@ -17,7 +17,7 @@ CheckState = Literal["accepted", "refused", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """A model server with the models that it listed last; `problem` is why its entry is not applied."""
+    """A model server with its last list of models; `problem` is the reason why its entry is not applied."""
 
     name: str
     kind: str
@@ -32,7 +32,7 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class AliasView:
-    """An alias with its targets in order, each with whether a server has it now; `weights` may be empty."""
+    """An alias with its targets in order, and whether a server has each now; `weights` may be empty."""
 
     name: str
     targets: tuple[tuple[str, bool], ...]
@@ -66,7 +66,7 @@ class PriceView:
 
 @dataclass(frozen=True, slots=True)
 class ComfyView:
-    """A ComfyUI server that runs workflows; `problem` says why it is not used."""
+    """A ComfyUI server that runs workflows; `problem` is the reason why it is not used."""
 
     name: str
     url: str
@@ -94,30 +94,33 @@ class ServerProbe:
 
 
 class ConfigurationService(Protocol):
-    """Reads and changes the entries; a change is in force on this server when it returns."""
+    """Reads and changes the entries; a change has taken effect on this server when the call returns."""
 
     async def view(self) -> ConfigurationView: ...
 
     async def put(self, actor: Principal, section: str, name: str, value: Any) -> None:
-        """Set an entry; raises `BadRequest` with one sentence for one that is not valid, and sets nothing."""
+        """Set an entry; raises `BadRequest` with one sentence if the value is not valid."""
         ...
 
     async def remove(self, actor: Principal, section: str, name: str) -> None:
-        """Remove an entry; raises `NotFound`, and `BadRequest` if others would not be valid without it."""
+        """Remove an entry; raises `NotFound`, and `BadRequest` if other entries depend on it."""
         ...
 
     async def probe_comfyui(self, url: str) -> ServerProbe:
-        """Ask a ComfyUI for its node classes, the `models` of the result, without storing its address."""
+        """Query a ComfyUI server, without storing it, for its node classes (the result's `models`)."""
         ...
 
     async def probe(self, name: str, value: Any) -> ServerProbe:
-        """Ask a model server for its models without storing it; raises `BadRequest` for a wrong value."""
+        """Query a model server, without storing it, for its models; raises `BadRequest`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderView:
-    """A provider; `hint` is the end of its key. `models` can use it, and `chats` are those that it lists."""
+    """A provider; `hint` is the end of its key.
+
+    `models` can use the provider, and `chats` are the chat models that it lists.
+    """
 
     name: str
     title: str
@@ -136,23 +139,26 @@ class ProviderView:
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """The result of a key check; `unknown` if the provider could not be reached."""
+    """The result of a key check; `unknown` means that the provider could not be reached."""
 
     state: CheckState
     message: str
 
 
 class ProviderKeyService(Protocol):
-    """Reads, checks and changes provider keys; keys in the environment or sixfold.toml cannot be changed."""
+    """Reads, checks and changes provider keys.
+
+    Keys in the environment or in sixfold.toml cannot be changed.
+    """
 
     async def view(self) -> tuple[ProviderView, ...]: ...
 
     async def set(self, actor: Principal, provider: str, key: str) -> KeyCheck:
-        """Store a key unless the provider refuses it; raises `InvalidInput`, `NotFound`."""
+        """Store a key unless the provider refuses it; raises `InvalidInput` and `NotFound`."""
         ...
 
     async def check(self, provider: str) -> KeyCheck:
-        """Ask a provider about the key that is in use; raises `NotFound`."""
+        """Check the key that is in use with the provider; raises `NotFound`."""
         ...
 
     async def remove(self, actor: Principal, provider: str) -> None:
@@ -162,9 +168,9 @@ class ProviderKeyService(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstallView:
-    """Weights that can be installed, or are; `percent` is None while the size is unknown.
+    """Weights that are installed or can be; `percent` is None while the size is unknown.
 
-    Suggested are the default weights of a family.
+    The default weights of a family are `suggested`.
     """
 
     family: str
@@ -189,7 +195,7 @@ class EngineInstallService(Protocol):
         ...
 
     async def start(self, actor: Principal, family: str, name: str) -> None:
-        """Begin to install weights; raises `NotFound`, `Conflict`."""
+        """Begin to install weights; raises `NotFound` and `Conflict`."""
         ...
 
     async def stop(self, actor: Principal, family: str, name: str) -> None:

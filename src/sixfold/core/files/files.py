@@ -1,7 +1,7 @@
 """Files of accounts: uploads of `/v1/files`, and the results of batches.
 
-The content is a blob with a name in `media`, so a file of any size is stored once, is part of backups, and is
-deleted with its last name. A name here is never part of a URL.
+The content is a blob with a name in `media`, so a file of any size is stored once, is included in backups,
+and is deleted with its last name. The names of these files never occur in URLs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ MAX_FILENAME_CHARS = 255
 _CONTENT_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SECOND_US = 1_000_000
-# Expired files that one sweep deletes.
+# Number of expired files that one sweep deletes.
 _SWEPT_FILES = 500
 _LAST_ID = "~"
 ANY_TYPE = "application/octet-stream"
 
 
 class FileLimits(msgspec.Struct, frozen=True):
-    """The most files of an account and their most bytes, with the declared bytes of its pending uploads."""
+    """The maximum files and bytes of an account, including the declared bytes of its pending uploads."""
 
     files: int
     bytes: int
 
 
 class FileDetails(msgspec.Struct, frozen=True):
-    """Fields of a file set by a client; `seconds` is its life from now, or None without an end."""
+    """The fields of a file that a client sets; `seconds` is its lifetime from now, or None for no expiry."""
 
     filename: str
     purpose: str
@@ -62,7 +62,7 @@ class AccountFile(msgspec.Struct, frozen=True):
 
 
 class FileFilter(msgspec.Struct, frozen=True):
-    """The filter and the order of a list of files; an empty purpose matches all."""
+    """The filter and order of a list of files; an empty purpose matches all files."""
 
     purpose: str = ""
     with_memory: bool = False
@@ -89,8 +89,8 @@ def check_details(details: FileDetails) -> FileDetails:
 def find(tenant: Tenant, file_id: str, *, with_memory: bool = False) -> Transaction[AccountFile]:
     """Return a file that the tenant sees; raises `FileNotFound`.
 
-    Files of memory pages are found only `with_memory`, here and below: a tenant may lack the rights to the
-    memory.
+    Files of memory pages are found only if `with_memory` is set, here and below, because a tenant may not
+    have access to the memory.
     """
     row = yield from one("file_by_id", **tenant.row, id=file_id, memory=int(with_memory))
     if row is None:
@@ -99,7 +99,7 @@ def find(tenant: Tenant, file_id: str, *, with_memory: bool = False) -> Transact
 
 
 def insert(tenant: Tenant, details: FileDetails, source: MediaSource) -> Transaction[AccountFile]:
-    """Insert a file whose content is stored already, without a check of the quotas."""
+    """Insert a file whose content is already stored, without checking the quotas."""
     current = yield from now()
     file = AccountFile(
         id=ids.new("file"),
@@ -118,7 +118,7 @@ def insert(tenant: Tenant, details: FileDetails, source: MediaSource) -> Transac
 
 
 def name_content(account_id: str, source: MediaSource, expires_at: int | None) -> Transaction[str]:
-    """Give stored content a name until a time, so that it is not deleted before."""
+    """Create a name for stored content that prevents its deletion until a time; return the name."""
     output = OutputFile(media.new_name(source.content_type), source.blob, source.content_type, source.size)
     yield Query("media_insert", {**media.record(output, account_id, "output"), "expires_at": expires_at})
     return output.name
@@ -147,7 +147,7 @@ def delete(tenant: Tenant, file_id: str, *, with_memory: bool = False) -> Transa
 
 
 def leave_stores(file_id: str) -> Transaction[None]:
-    """Remove a deleted file, with its text, from all vector stores."""
+    """Remove a deleted file and its text from all vector stores."""
     for name in ("file_stores_changed", "file_chunks_delete", "file_stores_leave"):
         yield Query(name, {"file_id": file_id})
 
@@ -193,7 +193,7 @@ class AccountFiles:
         self._pending_deletions = PendingDeletions(database)
 
     def new_path(self) -> Path:
-        """Return the path of a new temporary file; call it outside of the event loop."""
+        """Return the path of a new temporary file; call this outside the event loop."""
         self._staging.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._staging / ids.new("stage")
 
@@ -208,7 +208,7 @@ class AccountFiles:
     async def store(self, path: Path, account_id: str = "") -> MediaSource:
         """Store the content of the file at `path`, which is moved away, without a name.
 
-        With an account, it is deleted if it gets no name. Raises `TooLarge`.
+        If an account is given, the content is deleted unless it is named later. Raises `TooLarge`.
         """
         key, _, size = await asyncio.to_thread(blob_keys.hashes, path)
         await self._pending_deletions.add(account_id, key, size, self.limits.bytes)
@@ -225,7 +225,7 @@ class AccountFiles:
         return await self._database.read(query, snapshot=False)
 
     def read(self, file: AccountFile, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file in pieces; raises `KeyError` at the first piece if they are missing."""
+        """Yield the bytes of a file in chunks; raises `KeyError` before the first if they are missing."""
         return self.blobs.stream(file.blob, start, length)
 
     async def page(
@@ -237,7 +237,7 @@ class AccountFiles:
     async def some(
         self, tenant: Tenant, file_ids: Sequence[str], *, with_memory: bool = False
     ) -> tuple[AccountFile, ...]:
-        """Return the files with these ids, without those that the tenant does not see."""
+        """Return the files with these ids that the tenant can see."""
         return await self._database.read(_some(tenant, file_ids, with_memory=with_memory))
 
     async def delete(self, tenant: Tenant, file_id: str, *, with_memory: bool = False) -> None:

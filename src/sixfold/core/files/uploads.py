@@ -24,7 +24,7 @@ State = Literal["pending", "completed", "cancelled"]
 
 
 class PartedUpload(msgspec.Struct, frozen=True):
-    """An upload in parts: the declared size of its file in bytes, and its times in epoch µs."""
+    """An upload in parts, with the declared size of its file in bytes, and its times in epoch µs."""
 
     id: str
     filename: str
@@ -103,7 +103,7 @@ class PartedUploads:
         return await self._database.read(_find(tenant, upload_id), snapshot=False)
 
     async def add(self, tenant: Tenant, upload_id: str, path: Path) -> tuple[UploadPart, int]:
-        """Store the file at `path` as a part; return it with the time of its creation in epoch µs."""
+        """Store the file at `path` as a part; return the part with its creation time in epoch µs."""
         await self._database.read(_find_pending(tenant, upload_id))
         source = await self._files.store(path, tenant.account_id)
 
@@ -129,7 +129,7 @@ class PartedUploads:
     async def complete(
         self, tenant: Tenant, upload_id: str, part_ids: Sequence[str], md5: str = ""
     ) -> tuple[PartedUpload, AccountFile]:
-        """Make a file of the parts in this order; raises `BadRequest` unless it has the declared size."""
+        """Create a file from the parts in this order; raises `BadRequest` unless it has the declared size."""
         upload = await self._database.read(_find_pending(tenant, upload_id))
         stored_parts = await self._database.read(_parts(upload_id))
         unknown = [part_id for part_id in part_ids if part_id not in stored_parts]
@@ -163,8 +163,8 @@ class PartedUploads:
         return await self._database.write(complete())
 
     async def _join(self, parts: Sequence[UploadPart], path: Path) -> str:
-        """Write the parts to a new file and return its MD5 in hex."""
-        # Clients use it to detect damage, not for security.
+        """Write the parts to a new file and return its MD5 in hexadecimal."""
+        # Clients use the MD5 to detect damage, not for security.
         digest = hashlib.md5(usedforsecurity=False)
         file = await asyncio.to_thread(path.open, "xb")
         try:
