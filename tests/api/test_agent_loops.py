@@ -204,7 +204,7 @@ async def test_provider_side_state_and_tools_are_refused(gateway: Gateway) -> No
         await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
     assert before.value.param == "previous_response_id"
     function = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
-    with pytest.raises(openai.BadRequestError, match="is only available from its provider"):
+    with pytest.raises(openai.BadRequestError, match="can be chosen only with a model of its provider"):
         await client.responses.create(
             model="acme/small", input="x", tool_choice=cast("Any", {"type": "web_search"})
         )

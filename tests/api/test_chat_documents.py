@@ -210,9 +210,9 @@ async def test_hold_covers_the_text_of_the_document(gateway: Gateway) -> None:
     ("part", "words"),
     [
         ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBE"}}, "PDF is damaged"),
-        ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,?"}}, "must be base64"),
+        ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,?"}}, "must be valid base64"),
         ({"file": {"filename": "a.exe", "file_data": "data:x/y;base64,AA=="}}, "not a document"),
-        ({"file": {}}, "needs its data in base64"),
+        ({"file": {}}, "must have base64 data"),
         ({"file": 3}, "must be an object"),
         ({"file": {"filename": 3}}, "filename of a document must be a string"),
     ],
@@ -246,7 +246,7 @@ async def test_files_of_a_request_are_as_large_as_its_body(
             if name == "a.png":
                 part = {"type": "input_image", "file_id": file.id}
             calls = len(gateway.acme.seen)
-            with pytest.raises(openai.APIStatusError, match="larger than the largest request body") as caught:
+            with pytest.raises(openai.APIStatusError, match="bytes: send fewer or smaller files") as caught:
                 await chat(gateway, *[part] * 3)
             assert (caught.value.status_code, len(gateway.acme.seen)) == (413, calls)
 

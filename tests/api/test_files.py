@@ -79,7 +79,9 @@ async def test_anthropic_upload_expires_and_loses_its_folder(gateway: Gateway) -
     result = await client.beta.files.upload(file=("a/b.txt", b"x"), expires_in_seconds=3600)
     assert result.expires_at is not None
     assert ((result.expires_at - result.created_at).total_seconds(), result.filename) == (3600, "b.txt")
-    with pytest.raises(anthropic.BadRequestError, match="expires_in_seconds must be from 3600 to 7776000"):
+    with pytest.raises(
+        anthropic.BadRequestError, match="expires_in_seconds must be an integer from 3600 to 7776000"
+    ):
         await client.beta.files.upload(file=("b.txt", b"x"), expires_in_seconds=3599)
     with pytest.raises(anthropic.BadRequestError, match="next_page"):
         await client.beta.files.list(page="2")

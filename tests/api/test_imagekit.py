@@ -261,7 +261,7 @@ async def test_a_body_that_is_no_object_is_resource_c1_too(app: AppFixture, raw:
 async def test_errors_of_this_area_are_details(app: AppFixture) -> None:
     away = app.visitor("203.0.113.9")
     assert (await away.get("/create_image", params=SMALL)).json() == {
-        "detail": "This needs the header Authorization: Bearer <API_KEY>"
+        "detail": "This request requires the header Authorization: Bearer <API_KEY>"
     }
     wrong = await app.client.post("/create_image")
     assert (wrong.status_code, wrong.json()) == (405, {"detail": "Method not allowed"})

@@ -111,7 +111,7 @@ async def test_longest_token_array_is_read(full: AppFixture) -> None:
         ([[1] * 8193], "1 to 8192 token ids"),
         ([[1]] * 2049, "2048 such arrays"),
         ([[1] * 8000] * 40, "at most 300000 token ids (got 320000)"),
-        (["a", 1], "a text, a list of texts, or token ids"),
+        (["a", 1], "a string, a list of strings, or token ids"),
     ],
 )
 async def test_wrong_token_array_is_400_and_names_the_limit(

@@ -225,7 +225,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a tool server with approvals": (
         {"type": "session.update", "session": {"tools": [{"type": "mcp", "server_label": "x"}]}},
-        "session.tools[0].require_approval", "must be never",
+        "session.tools[0].require_approval", "must be 'never'",
     ),
     "a tool server that is not connected": (
         {"type": "session.update", "session": {"tools": [

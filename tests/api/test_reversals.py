@@ -316,7 +316,7 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
     assert [image["url"] for image in body["data"]] == [readable]
     assert (await app.client.get(readable)).status_code == 200
     assert (body["incomplete"]["requested"], body["incomplete"]["returned"]) == (3, 1)
-    assert "2 of 3 images were not made and are not charged" in body["incomplete"]["message"]
+    assert "2 of 3 images were not generated and are not charged" in body["incomplete"]["message"]
     await app.until("4.96", "0.00")
     assert await app.faults() == ()
 

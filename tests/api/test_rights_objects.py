@@ -158,7 +158,7 @@ async def test_one_account_does_not_take_all_recordings(app: AppFixture) -> None
     other = await app.database.read(accounts.by_email("ben@example.com"))
     for _ in range(2):
         await start(app.key, app.account.id)
-    with pytest.raises(TooManyRequests, match="An account records 2 sessions at most"):
+    with pytest.raises(TooManyRequests, match="An account can record at most 2 sessions"):
         await start(app.key, app.account.id)
     await start(app.other, other.id)
 

@@ -162,7 +162,7 @@ async def test_text_of_strangers_cannot_leave_its_marks(gateway: Gateway, searxn
     [
         (
             fault_server.raw(b"<html>results</html>", "text/html"),
-            "did not return JSON results (got text/html)",
+            "did not return JSON results (content type: text/html)",
         ),
         (fault_server.raw(b'{"results": 3}'), "did not return JSON results"),
         (fault_server.raw(b'{"results": ['), "did not return JSON results"),

@@ -101,7 +101,7 @@ async def test_a_plain_proxy_needs_a_key_and_doctor_says_so(server: Server) -> N
     for path in KEYLESS_ROUTES:
         answer = await raw(server.port, path, "1.0")
         assert status(answer) == 401
-        assert "HTTP/1.0 without a key is refused" in answer
+        assert "HTTP/1.0 requests without a key are refused" in answer
         assert status(await raw(server.port, path, X_Forwarded_For="203.0.113.9")) == 401
         assert status(await raw(server.port, path, "1.0", Authorization=f"Bearer {server.key}")) == 200
     assert await upgrade(server.port, "1.1", "") == b"\x81"

@@ -144,7 +144,9 @@ def open_pages(arguments: argparse.Namespace) -> None:
     configured = database_access.settings_of(arguments)
     running = server_lock.running(configured.data_dir)
     if running is None or not running.url:
-        raise CommandError(f"No server runs on {configured.data_dir}: start one with `sixfold serve`")
+        raise CommandError(
+            f"No server is running for the data folder {configured.data_dir}: start one with `sixfold serve`"
+        )
     account = database_access.read(configured, accounts.operator())
     if account is None:
         raise CommandError(

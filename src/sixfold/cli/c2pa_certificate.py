@@ -20,7 +20,9 @@ def create(arguments: argparse.Namespace) -> None:
     chain_path, key_path = folder / CERTIFICATES, folder / KEY
     for path in (chain_path, key_path):
         if path.exists():
-            raise CommandError(f"{path} exists already: move it away to create another")
+            raise CommandError(
+                f"{path} already exists: move it to another folder before you create a new one"
+            )
     try:
         chain, key = certificates.create(arguments.name, arguments.days)
     except InvalidCertificate as error:

@@ -34,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.model:
         raise CommandError(
-            "The model is missing: use `sixfold run ra1 prompt=…`; `sixfold run --list` lists the models"
+            "No model was specified: run `sixfold run MODEL …`, for example `sixfold run ra1 prompt=…`; "
+            "`sixfold run --list` lists the models"
         )
     client = ServerClient.of(arguments)
     model = next((model for model in catalog.models() if model.name == arguments.model), None)

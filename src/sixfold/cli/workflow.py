@@ -170,7 +170,9 @@ def verify(arguments: argparse.Namespace) -> int:
     registry = app_graphs.node_classes()
     built_in = app_graphs.built_in_workflows()
     if unknown := [slug for slug in arguments.slugs if slug not in built_in]:
-        raise CommandError(f"Built-in workflow {unknown[0]} not found: `sixfold workflow list` lists them")
+        raise CommandError(
+            f"Built-in workflow {unknown[0]} not found: `sixfold workflow list` lists the built-in workflows"
+        )
     day = time.strftime("%Y-%m-%d", time.gmtime())
     slugs = [built_in[slug] for slug in arguments.slugs or built_in]
     records = {space.slug: workflows.verified(space, registry, day) for space in slugs}

@@ -77,7 +77,7 @@ def _reason(status: int) -> str:
     if status == 403:
         return "SearXNG returned status 403: add json to search.formats of its settings.yml"
     if status == 429:
-        return "SearXNG returned status 429: its limiter must admit this server"
+        return "SearXNG returned status 429: configure its limiter to allow this server"
     return f"SearXNG returned status {status}"
 
 
@@ -88,7 +88,7 @@ def _parse(response: FetchResponse) -> tuple[WebResult, ...]:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         kind = response.headers.get("content-type", "").partition(";")[0][:50]
         raise SearchUnavailable(
-            f"The web search failed: SearXNG did not return JSON results (got {kind or 'no type'})"
+            f"The web search failed: SearXNG did not return JSON results (content type: {kind or 'missing'})"
         ) from error
     candidates = (_result(row) for row in rows)
     return tuple(dict.fromkeys(result for result in candidates if result is not None))[:MAX_RESULTS]

@@ -421,7 +421,9 @@ class RayDriver:
                 try:
                     await asyncio.to_thread(_join, self._address, self._namespace)
                 except (ConnectionError, RuntimeError, ValueError, RayError) as error:
-                    raise StartFailed(f"no Ray cluster at {self._address}: {_first_line(error)}") from error
+                    raise StartFailed(
+                        f"could not connect to the Ray cluster at {self._address}: {_first_line(error)}"
+                    ) from error
 
     def _actor(self, spec: WorkerSpec) -> Any:
         actor_class: Any = ray.remote(RaySlot)

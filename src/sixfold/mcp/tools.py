@@ -87,7 +87,9 @@ class Toolbox:
     def __init__(self, tools: Sequence[McpTool], page: int = PAGE) -> None:
         for tool in tools:
             if tool.access is None:
-                raise ValueError(f"The tool {tool.name} declares no access: set one, such as ANY")
+                raise ValueError(
+                    f"The tool {tool.name} does not declare its access: set `access`, for example to ANY"
+                )
         self._tools = {tool.name: tool for tool in tools}
         # Encoded once, as tools never change.
         self._listed = {tool.name: msgspec.Raw(_encode(tool.to_json())) for tool in tools}

@@ -268,7 +268,8 @@ class Fetcher:
             ]
         except UnicodeEncodeError as error:
             raise FetchFailed(
-                "This URL could not be fetched: a header has characters that HTTP does not allow."
+                "This URL could not be fetched: a request header contains characters that HTTP does not "
+                "allow."
             ) from error
         idle_seconds = request.idle_seconds
         return httpcore.Request(
@@ -341,7 +342,7 @@ def _fetch_errors() -> Generator[None, None, None]:
     try:
         yield
     except httpcore.TimeoutException as error:
-        raise FetchFailed("This URL could not be fetched: its server did not answer in time.") from error
+        raise FetchFailed("This URL could not be fetched: its server did not respond in time.") from error
     except httpcore.ProtocolError as error:
         raise FetchFailed(
             "This URL could not be fetched: its response was cut off or is not valid HTTP."
@@ -349,7 +350,7 @@ def _fetch_errors() -> Generator[None, None, None]:
     except (httpcore.NetworkError, OSError) as error:
         reason = "could not be reached"
         if isinstance(error, ssl.SSLError) or isinstance(error.__context__, ssl.SSLError):
-            reason = "has no valid certificate"
+            reason = "does not have a valid certificate"
         raise FetchFailed(f"This URL could not be fetched: its server {reason}.") from error
 
 
@@ -389,7 +390,10 @@ async def _chunks(
                 waited += now() - last_time
                 received += len(chunk)
                 if limits and _is_too_slow(waited, received, limits):
-                    raise FetchFailed("This URL could not be fetched: its server sends too slowly.")
+                    raise FetchFailed(
+                        "This URL could not be fetched: its server sent data too slowly "
+                        f"(less than {limits.floor_bytes_per_second:,} bytes per second)."
+                    )
                 yield chunk
                 last_time = now()
 

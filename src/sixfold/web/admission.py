@@ -22,7 +22,7 @@ from sixfold.web import refusals
 from sixfold.web.bodies import BodyBudget
 from sixfold.web.trusted_hosts import TrustedHosts
 
-_TOO_MANY_BYTES = "Too many large bodies at once: retry when earlier requests have ended"
+_TOO_MANY_BYTES = "Too many large request bodies at a time: retry when earlier requests have ended"
 
 
 class Admission:
@@ -87,7 +87,7 @@ class StreamLimit:
         if self.holders[holder] >= self._per_holder:
             refusals.recorder().add(self._reason, holder)
             raise errors.TooManyStreams(
-                f"This account has {self._per_holder} {self._noun} open, which is the limit: close some",
+                f"This account has {self._per_holder} open {self._noun}, which is the limit: close some",
                 code=f"too_many_{self._reason}",
             )
         self.holders[holder] += 1
@@ -97,7 +97,7 @@ class StreamLimit:
         """Take a slot of the server until the request of `scope` ends; raise `TooManyConnections`."""
         if self._total and self.open >= self._total:
             refusals.recorder().add(self._reason, caller)
-            raise errors.TooManyConnections(f"The server has too many {self._noun} open; retry in a moment")
+            raise errors.TooManyConnections(f"The server has too many open {self._noun}: retry in a moment")
         self.open += 1
         _callbacks(scope).append(self._release)
 

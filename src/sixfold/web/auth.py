@@ -49,7 +49,8 @@ def token_of(header: str | None) -> str | None:
 
 
 _TOO_MANY_BYTES = (
-    "Too many large bodies without a key in the header Authorization at once: retry, or send it there"
+    "Too many large request bodies without a key at a time: retry, or send the key in the header "
+    "Authorization"
 )
 
 
@@ -183,9 +184,10 @@ _LOG = logging.getLogger("sixfold.server")
 _LOG_SECONDS = 60.0
 _RECORD_SECONDS = 24 * 3600.0
 _OLD_HTTP = frozenset({"0.9", "1.0"})
-_KEY_NEEDED = "This needs the header Authorization: Bearer <API_KEY>"
+_KEY_NEEDED = "This request requires the header Authorization: Bearer <API_KEY>"
 _OLD_HTTP_REFUSED = (
-    "HTTP/1.0 without a key is refused, since proxies use it: send the header Authorization: Bearer <API_KEY>"
+    "HTTP/1.0 requests without a key are refused, because proxies send them: use the header Authorization: "
+    "Bearer <API_KEY>"
 )
 
 
@@ -240,7 +242,7 @@ class KeylessAccess:
             return self._recorded()
         counts = ", ".join(f"{name}: {count}" for name, count in sorted(self._forwarded.items()))
         return (
-            f"Requests without a key look forwarded by a proxy and were refused ({counts}): "
+            f"Requests without a key seem to come from a proxy and were refused ({counts}): "
             "set SIXFOLD_PUBLIC_URL where a proxy stands in front, and send a key",
         )
 

@@ -159,7 +159,7 @@ def _head(raw: bytes) -> Head:
     disposition = next((value for name, value in headers if name == b"content-disposition"), b"")
     _, options = parse_options_header(disposition)
     if b"name" not in options:
-        raise _invalid("a part has no name")
+        raise _invalid("a part does not have a name")
     filename = options.get(b"filename")
     return Head(text(options[b"name"]), None if filename is None else text(filename), headers)
 

@@ -15,12 +15,12 @@ from collections import Counter
 CONNECTION_REASONS = {
     "too_many": "connections beyond the capacity of this process",
     "silent": "connections without a request, dropped for others",
-    "slow_headers": "clients too slow with the headers of a request",
-    "slow_body": "clients too slow with the body of a request",
+    "slow_headers": "clients that sent the headers of a request too slowly",
+    "slow_body": "clients that sent the body of a request too slowly",
     "slow_reader": "clients that did not read their response",
     "send_memory": "clients with too much unread data beyond the memory limit for it",
-    "long_headers": "requests with too long headers",
-    "invalid_request": "connections whose data is not HTTP",
+    "long_headers": "requests with headers that are too long",
+    "invalid_request": "connections with data that is not HTTP",
     "peer_connections": "connections beyond the limit of one address",
     "unfinished_requests": "incomplete requests beyond the limit",
 }
@@ -33,7 +33,7 @@ REASONS = {
     "chat_streams": "streamed chats beyond the limit",
     "rate": "requests beyond the rate limit",
     "sign_in": "attempts to sign in beyond the limit",
-    "not_configured": "requests for what is not configured on this server",
+    "not_configured": "requests for features that are not configured on this server",
 }
 # The interval between two log lines of one reason.
 _LOG_SECONDS = 60.0
@@ -100,7 +100,7 @@ class Refusals:
     def _write(self, reason: str, pending: _Pending) -> None:
         caller, minimum = pending.callers.busiest()
         extra = {"reason": reason, "count": pending.count, "caller": caller}
-        text = f"Refused {pending.count} {REASONS[reason]} since the last such log line"
+        text = f"Refused {pending.count} {REASONS[reason]} since the last log line with this reason"
         if caller:
             text += f", at least {minimum} of {caller}"
         if pending.detail:

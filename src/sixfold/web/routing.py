@@ -173,7 +173,9 @@ class Router:
 
 def _require_declared(api: ApiGroup, kind: str, access: Access | None) -> None:
     if access is None:
-        raise ValueError(f"The {kind} of {api.name} declares no access: set one, such as PUBLIC")
+        raise ValueError(
+            f"A {kind} of {api.name} does not declare its access: set `access`, for example to PUBLIC"
+        )
 
 
 def _compile(path: str) -> re.Pattern[str]:

@@ -20,7 +20,7 @@ def test_certificate_is_created_once_with_a_private_key_file(tmp_path: Path) -> 
     before = key.read_bytes()
     done = inside(tmp_path, "c2pa", "create")
     assert (done.status, key.read_bytes()) == (1, before)
-    assert "exists already: move it away" in done.err
+    assert "already exists: move it to another folder" in done.err
 
 
 @pytest.mark.parametrize(

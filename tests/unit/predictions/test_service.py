@@ -146,7 +146,7 @@ async def test_stored_bytes_of_free_runs_are_limited(either: Path) -> None:
         replayed = replace(free, idempotency_id="once")
         first = await built.service.wait(await built.service.submit(replayed), 60)
         assert first.state is PredictionState.SUCCEEDED
-        with pytest.raises(errors.TooLarge, match="outputs of free runs of this account take"):
+        with pytest.raises(errors.TooLarge, match="outputs of this account's free runs use"):
             await built.service.submit(free)
         assert (await built.service.submit(replayed)).id == first.id
         # A request with a price, one of another account, and one of the operator.

@@ -24,7 +24,7 @@ def test_log_has_a_line_a_minute_for_each_reason(caplog: pytest.LogCaptureFixtur
     assert len(caplog.records) == 2
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith(
-        "Refused 1000 requests beyond the rate limit since the last such log line, at least "
+        "Refused 1000 requests beyond the rate limit since the last log line with this reason, at least "
     )
     assert first.endswith("of 192.0.2.1")
     assert second.endswith("at least 1 of 192.0.2.9; the last: This is not set up on this server.")

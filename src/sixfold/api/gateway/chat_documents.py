@@ -62,15 +62,17 @@ def _may_have_documents(raw: bytes) -> bool:
 class _InlineBudget:
     """The bytes of base64 by which the files of a request may extend its body."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._left = max_bytes
+    def __init__(self, max_bytes: int, used: int) -> None:
+        self._max_bytes = max_bytes
+        self._left = max_bytes - used
 
     def spend(self, size: int) -> None:
         """Count a file before it is read; raises `TooLarge`."""
         self._left -= -(-size // 3) * 4
         if self._left < 0:
             raise errors.TooLarge(
-                "A request and its files in base64 are larger than the largest request body"
+                f"A request with its files in base64 must be at most {self._max_bytes:,} bytes: "
+                "send fewer or smaller files"
             )
 
 
@@ -99,7 +101,7 @@ class ChatDocuments:
             raise errors.BadRequest(
                 f"A request may have at most {MAX_DOCUMENTS} images with a file_id (got {len(images)})"
             )
-        budget = _InlineBudget(self._services.settings.inline_body_bytes - len(raw))
+        budget = _InlineBudget(self._services.settings.inline_body_bytes, len(raw))
         inlined = [await self._inline_image(principal, part, budget) for part in images]
         if not parts:
             return await asyncio.to_thread(_encode, body) if any(inlined) else raw
@@ -115,8 +117,10 @@ class ChatDocuments:
             text = part.text if part.text is not None else await self._text(principal, part)
             chars += len(text)
             if chars > self._texts.max_chars:
-                limit = f"{self._texts.max_chars:,}"
-                raise errors.BadRequest(f"The documents of a request may have at most {limit} characters")
+                raise errors.BadRequest(
+                    f"The documents of a request may have at most {self._texts.max_chars:,} characters in "
+                    "total: send fewer or shorter documents"
+                )
             _replace(part, text, wire)
         return await asyncio.to_thread(_encode, body)
 
@@ -134,7 +138,7 @@ class ChatDocuments:
             file, data = await self._read(principal, part.file_id, budget)
             return _named(file.filename, file.content_type), data
         if not part.url.startswith(("https://", "http://")):
-            raise errors.BadRequest("A document needs its data in base64, an http(s) URL or the id of a file")
+            raise errors.BadRequest("A document must have base64 data, an http(s) URL or the id of a file")
         source = await self._services.media.resolve(principal.tenant, Descriptor("url", "file"), part.url)
         name = part.name or unquote(urlsplit(part.url).path.rpartition("/")[2])
         return _named(name, source.content_type), await self._services.blobs.get(source.blob)
@@ -146,7 +150,9 @@ class ChatDocuments:
             principal.tenant, file_id, with_memory=principal.has(Rights.MEMORY_READ)
         )
         if file.size > self._texts.file_bytes:
-            raise errors.TooLarge(f"{file.filename} must have at most {self._texts.file_bytes:,} bytes")
+            raise errors.TooLarge(
+                f"{file.filename} must be at most {self._texts.file_bytes:,} bytes (got {file.size:,})"
+            )
         if budget is not None:
             budget.spend(file.size)
         return file, b"".join([block async for block in self._services.files.read(file)])
@@ -161,7 +167,8 @@ class ChatDocuments:
             return False
         kind = media_types.sniff(data[: media_types.HEAD_BYTES])
         if not kind.startswith("image/"):
-            raise errors.BadRequest(f"{_string(fields, 'file_id')[:100]} is not an image")
+            file_id = _string(fields, "file_id")[:100]
+            raise errors.BadRequest(f"The file {file_id} is not an image (content type: {kind})")
         encoded = await asyncio.to_thread(documents.to_base64, data)
         if is_block:
             part["source"] = {"type": "base64", "media_type": kind, "data": encoded}
@@ -290,7 +297,7 @@ def _data_uri(text: str) -> tuple[str, str]:
         return _DEFAULT_TYPE if text else "", text
     head, _, data = text.removeprefix("data:").partition(",")
     if not head.endswith(";base64"):
-        raise errors.BadRequest("file_data must be a data URI with base64 data")
+        raise errors.BadRequest("file_data must be base64 data, or a data URI with base64 data")
     return head.removesuffix(";base64"), data
 
 
@@ -298,7 +305,7 @@ def _decoded(text: str) -> bytes:
     try:
         return documents.from_base64(text)
     except ValueError as error:
-        raise errors.BadRequest("The data of a document must be base64") from error
+        raise errors.BadRequest("The data of a document must be valid base64") from error
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class ChatHandler:
         has_key = b"idempotency-key" in call.headers
         if chat_call.stream:
             if has_key:
-                raise errors.BadRequest("A stream cannot be replayed; omit Idempotency-Key")
+                raise errors.BadRequest("A streamed response cannot be replayed: omit Idempotency-Key")
             self._services.admission.chat_streams.hold(call.scope, principal.account_id)
             return await self._stream_response(gateway_request, chat_call, payer)
         if not has_key:

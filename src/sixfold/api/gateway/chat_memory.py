@@ -118,7 +118,8 @@ def parse_header(value: str) -> MemoryOptions:
     match = _VALUE.fullmatch(value.strip()) if len(value) <= MAX_VALUE else None
     if match is None:
         raise errors.BadRequest(
-            f"{HEADER} must be collections separated by commas, or *, as in: notes, team; tokens=1500"
+            f"{HEADER} must be collection names separated by commas, or *, for example: notes, team; "
+            "tokens=1500"
         )
     tokens = int(match["tokens"]) if match["tokens"] else context.TOKENS
     if not context.MIN_TOKENS <= tokens <= context.MAX_TOKENS:
@@ -127,7 +128,9 @@ def parse_header(value: str) -> MemoryOptions:
         )
     names = tuple(name.strip() for name in match["names"].split(",") if name.strip())
     if len(names) > _MAX_COLLECTIONS:
-        raise errors.BadRequest(f"{HEADER}: at most {_MAX_COLLECTIONS} collections (got {len(names)})")
+        raise errors.BadRequest(
+            f"{HEADER} may name at most {_MAX_COLLECTIONS} collections (got {len(names)})"
+        )
     return MemoryOptions(() if "*" in names else names, tokens)
 
 

@@ -87,7 +87,7 @@ class _ChatServices:
         del charged
         chat = _queued_chat(values)
         micros = self._gateway.max_cost(chat, _model_name(values))
-        text = f"{money.format_usd(micros)} USD at most, by the tokens"
+        text = f"{money.format_usd(micros)} USD at most, depending on the tokens"
         return PriceRow(micros, money.credits_for(micros), text, "units", 1)
 
     async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
@@ -98,6 +98,10 @@ class _ChatServices:
 
 def _queued_chat(values: Mapping[str, Any]) -> ChatRequest:
     """Return the conversation of a queued request; raises `TooLarge`."""
-    if len(_encode(values.get("messages") or [])) > _MAX_BYTES:
-        raise errors.TooLarge("A queued conversation must be at most 1 MiB; send its images by URL")
+    size = len(_encode(values.get("messages") or []))
+    if size > _MAX_BYTES:
+        raise errors.TooLarge(
+            f"A queued conversation must be at most {_MAX_BYTES:,} bytes (got {size:,}): "
+            "send its images as URLs"
+        )
     return conversation(values, _PLACEHOLDER_IMAGE if values.get("image_url") else "")

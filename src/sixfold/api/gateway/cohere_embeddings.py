@@ -111,13 +111,13 @@ def _parse(raw: bytes) -> tuple[_EmbedBody, list[str]]:
     """Return a request and its texts; raises `InvalidRequest`."""
     body: _EmbedBody = parsing.head(_decoder, raw)
     if body.images:
-        raise InvalidRequest("images cannot be embedded by this server; send texts", param="images")
+        raise InvalidRequest("images is not supported: this server embeds only text", param="images")
     if any(kind != _FLOAT for kind in body.embedding_types or ()):
         raise InvalidRequest('embedding_types must be ["float"]', param="embedding_types")
     texts = list(body.texts or ())
     for index, item in enumerate(body.inputs or ()):
         if any(part.type != "text" or part.text is None for part in item.content):
-            raise InvalidRequest(f"inputs[{index}] must have parts of the type text", param="inputs")
+            raise InvalidRequest(f"inputs[{index}] must contain only parts of the type text", param="inputs")
         texts.append("\n".join(part.text or "" for part in item.content))
     if not 1 <= len(texts) <= MAX_TEXTS:
         raise InvalidRequest(f"texts must have 1 to {MAX_TEXTS} items (got {len(texts)})", param="texts")

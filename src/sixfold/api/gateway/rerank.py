@@ -44,9 +44,9 @@ _PAIR_TOKENS = 8
 # Jina returns the documents unless the request disables it.
 _JINA = "jina-"
 _UNLOCK = (
-    "No model server here reranks: name one with /rerank (llama.cpp --reranking, vLLM, "
-    "text-embeddings-inference, Cohere, Jina) in sixfold.toml; "
-    f"the model `{OWN_MODEL}` of this server ranks by the similarity of vectors, which is less exact."
+    "No configured model server supports reranking: add one with /rerank (llama.cpp --reranking, vLLM, "
+    "text-embeddings-inference, Cohere, Jina) to sixfold.toml; "
+    f"the model `{OWN_MODEL}` of this server ranks by vector similarity, which is less exact."
 )
 
 
@@ -227,7 +227,7 @@ def _text(item: str | dict[str, Any], index: int, fields: Sequence[str] | None) 
     if not item.strip():
         place = f"documents[{index}]"
         raise InvalidRequest(
-            f"{place} must be a non-empty text, or an object with one in `text`", param=place
+            f"{place} must be a non-empty string, or an object with a non-empty string in `text`", param=place
         )
     return item
 

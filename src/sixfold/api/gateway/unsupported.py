@@ -28,21 +28,21 @@ _Row = UnsupportedResource
 OPENAI: Mapping[str, UnsupportedResource] = {
     "agents": _Row("The agents API"),
     "assistants": _Row("The assistants API", "use POST /v1/responses"),
-    "audio/voice_consents": _Row("The API of voice consents"),
-    "audio/voices": _Row("The API of custom voices", "POST /v1/audio/speech takes the built-in voices"),
+    "audio/voice_consents": _Row("The voice consents API"),
+    "audio/voices": _Row("The custom voices API", "POST /v1/audio/speech accepts the built-in voices"),
     "chat/completions": _Row("Stored chat completions", "responses are stored: GET /v1/responses/{id}"),
     "chatkit": _Row("ChatKit"),
     "containers": _Row("The containers API"),
-    "check-api-key": _Row("Cohere's check of keys", "use GET /v1/models"),
+    "check-api-key": _Row("Cohere's API key check", "use GET /v1/models"),
     "classify": _Row("Cohere's classification", "use POST /v1/chat/completions"),
-    "connectors": _Row("The API of connectors"),
+    "connectors": _Row("The connectors API"),
     "content_provenance_checks": _Row(
-        "The API of provenance checks", "`sixfold inspect FILE` shows how a file was made"
+        "The provenance checks API", "`sixfold inspect FILE` shows how a file was made"
     ),
-    "datasets": _Row("The API of datasets", "use POST /v1/files"),
+    "datasets": _Row("The datasets API", "use POST /v1/files"),
     "decisions": _Row("The decisions API"),
     "detokenize": _Row("Cohere's tokenizer"),
-    "embed-jobs": _Row("The API of embed jobs", "use POST /v1/batches"),
+    "embed-jobs": _Row("The embed jobs API", "use POST /v1/batches"),
     "finetuning": _Row("Fine-tuning", "POST /api/training trains image models"),
     "generate": _Row("Cohere's text completion", "use POST /v1/completions"),
     "summarize": _Row("Cohere's summarization", "use POST /v1/chat/completions"),
@@ -51,17 +51,22 @@ OPENAI: Mapping[str, UnsupportedResource] = {
     "evals": _Row("The evals API"),
     "fine_tuning": _Row("Fine-tuning", "POST /api/training trains image models"),
     "images/variations": _Row(
-        "Making variations of an image", "POST /v1/images/edits restyles an image by a prompt"
+        "Creating image variations", "POST /v1/images/edits restyles an image by a prompt"
     ),
     "live": _Row("The live API"),
     "organization": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
     "projects": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
     # The path of the websocket, for other requests.
-    "realtime/": _Row("HTTP at this path", "connect a websocket to /v1/realtime?model=…"),
-    "realtime/calls": _Row("Realtime by WebRTC and SIP", "connect a websocket to /v1/realtime?model=…"),
-    "realtime/sessions": _Row("The beta of the realtime API", "connect a websocket to /v1/realtime?model=…"),
+    "realtime/": _Row("A plain HTTP request to this path", "connect a websocket to /v1/realtime?model=…"),
+    "realtime/calls": _Row(
+        "The realtime API over WebRTC or SIP", "connect a websocket to /v1/realtime?model=…"
+    ),
+    "realtime/sessions": _Row(
+        "The beta version of the realtime API", "connect a websocket to /v1/realtime?model=…"
+    ),
     "realtime/transcription_sessions": _Row(
-        "The beta of realtime transcription", "connect a websocket to /v1/realtime?intent=transcription"
+        "The beta version of realtime transcription",
+        "connect a websocket to /v1/realtime?intent=transcription",
     ),
     "realtime/translations": _Row(
         "Realtime translation", "POST /v1/audio/translations translates recordings"
@@ -70,8 +75,8 @@ OPENAI: Mapping[str, UnsupportedResource] = {
     "skills": _Row("The skills API"),
     "threads": _Row("The threads API", "use POST /v1/responses with previous_response_id"),
     "vaults": _Row("The vaults API"),
-    "webhook_endpoints": _Row("The API of webhook endpoints"),
-    "webhook_event_types": _Row("The API of webhook events"),
+    "webhook_endpoints": _Row("The webhook endpoints API"),
+    "webhook_event_types": _Row("The webhook events API"),
 }
 ANTHROPIC: Mapping[str, UnsupportedResource] = {
     "agents": _Row("The agents API"),
@@ -82,12 +87,12 @@ ANTHROPIC: Mapping[str, UnsupportedResource] = {
     "dreams": _Row("The dreams API"),
     "environments": _Row("The environments API"),
     "experimental": _Row("The experimental API"),
-    "memory_stores": _Row("The API of memory stores", "this server's own memory is at /api/pages"),
+    "memory_stores": _Row("The memory stores API", "use the memory of this server at /api/pages"),
     "organizations": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
     "sessions": _Row("The sessions API"),
     "skills": _Row("The skills API"),
     "tunnels": _Row("The tunnels API"),
-    "user_profiles": _Row("The API of user profiles"),
+    "user_profiles": _Row("The user profiles API"),
     "vaults": _Row("The vaults API"),
 }
 # Keys are the beginning of the path after `/v2/`.
@@ -95,12 +100,12 @@ COHERE: Mapping[str, UnsupportedResource] = {
     "audio": _Row("Cohere's transcription", "use POST /v1/audio/transcriptions"),
     "batches": _Row("Cohere's batches", "use POST /v1/batches"),
     "chat": _Row("Cohere's chat", "use POST /v1/chat/completions"),
-    "parse": _Row("Cohere's parser of documents", "send the document in POST /v1/chat/completions"),
+    "parse": _Row("Cohere's document parser", "send the document to POST /v1/chat/completions"),
 }
 # Methods of the libraries, at paths that have other methods here.
 METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
     ("GET", "chat/completions"): OPENAI["chat/completions"],
-    ("DELETE", "models"): _Row("The deletion of models", "the operator configures the models"),
+    ("DELETE", "models"): _Row("Deleting models", "the operator configures the models"),
 }
 
 

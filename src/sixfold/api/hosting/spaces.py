@@ -79,14 +79,16 @@ class SpaceImportRoutes:
         if folder and run == "remote":
             raise errors.InvalidInput.of("run", "run must be container or process for a folder")
         if not folder and run == "process":
-            raise errors.InvalidInput.of("run", "run must be remote or container for a space of the hub")
+            raise errors.InvalidInput.of("run", "run must be remote or container for a space on the Hub")
         if not run and not folder:
             served = bool(self._services.settings.space_endpoint)
             run = "container" if operates and not served and local_spaces.containers else "remote"
         if run != "remote" and not operates:
             if not local_spaces.containers and not folder:
                 raise errors.EngineUnavailable(_NO_CONTAINERS)
-            raise errors.Forbidden("Only the operator may start spaces on this machine")
+            raise errors.Forbidden(
+                'Only the operator may start spaces on this machine: send `"run": "remote"`'
+            )
         return run
 
 

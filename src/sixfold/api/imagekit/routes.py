@@ -186,7 +186,7 @@ class ImageKitRoutes:
         try:
             return file, await self._services.blobs.get(file.blob)
         except (KeyError, OSError, errors.StoreFailed) as error:
-            await self._services.predictions.refund(prediction, "the file could not be read back")
+            await self._services.predictions.refund(prediction, "the stored file could not be read")
             raise errors.StoreFailed from error
 
     def _styled(self, prediction: Prediction) -> Response:
@@ -206,9 +206,11 @@ class ImageKitRoutes:
         *files, is_folder = await asyncio.gather(*map(uploads.stat, above), _has_any(uploads, f"{key}/"))
         for path, file in zip(above, files, strict=True):
             if file is not None:
-                raise errors.Conflict(f"save_path: {path} is an existing file. Choose another path")
+                raise errors.Conflict(
+                    f"save_path is below {path}, which is an existing file: choose another path"
+                )
         if is_folder:
-            raise errors.Conflict("save_path is an existing folder. Choose another path")
+            raise errors.Conflict("save_path is an existing folder: choose another path")
 
     async def _require_own(self, key: str, tenant: Tenant) -> None:
         """Raise `Conflict` if a request without a key names a file that was made with the operator's key."""
@@ -219,7 +221,8 @@ class ImageKitRoutes:
         # A marker with content is a file of an earlier version, not the file at the top level.
         if file is not None and (marker is None or marker.size):
             raise errors.Conflict(
-                "save_path is a file of the operator's account. Choose another path, or send its key"
+                "The file at save_path belongs to the operator's account: choose another path, or send the "
+                "operator's key"
             )
 
     async def _mark(self, key: str, tenant: Tenant) -> None:
@@ -241,7 +244,9 @@ class ImageKitRoutes:
             await self._mark(key, tenant)
             await self._services.uploads.put(key, data, content_type=file.content_type)
         except errors.Conflict:
-            await self._services.predictions.refund(prediction, "its path was taken meanwhile")
+            await self._services.predictions.refund(
+                prediction, "another request has used its path in the meantime"
+            )
             raise
         except (OSError, errors.StoreFailed) as error:
             await self._services.predictions.refund(prediction, "the file could not be written to its path")

@@ -132,7 +132,7 @@ class GalleryRoutes:
         tags = _tags(fields.values.get("tags"))
         media = await self._file(principal.tenant, fields, "media", _MEDIA)
         if media is None:
-            raise _refused("media", "media: one of media_url, media_bytes or a file is required")
+            raise _unusable("media", "media: one of media_url, media_bytes or a file is required")
         draft = gallery.PostDraft(principal.account_id, values["text"], "", media.content_type, tags)
         post = await self._gallery.add_post(draft, media)
         return {
@@ -150,7 +150,7 @@ class GalleryRoutes:
         by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", fields.files.get(name)
         sources = [key for key in (by_url, by_bytes) if fields.values.get(key) not in (None, "")]
         if len(sources) + (uploaded is not None) > 1:
-            raise _refused(name, f"{name}: only one of {by_url}, {by_bytes} and a file is allowed")
+            raise _unusable(name, f"{name}: only one of {by_url}, {by_bytes} and a file is allowed")
         media, at = self._services.media, sources[0] if sources else name
         try:
             if uploaded is not None:
@@ -167,7 +167,7 @@ class GalleryRoutes:
         except (errors.BadRequest, errors.TooLarge) as error:
             if isinstance(error, errors.InvalidInput):
                 raise
-            raise _refused(at, f"{at}: {error.message}") from error
+            raise _unusable(at, f"{at}: {error.message}") from error
 
     async def _typed(self, source: MediaSource, at: str, allowed: frozenset[str]) -> MediaSource:
         """Return the source with the type of its first bytes; raise `InvalidInput` for other types."""
@@ -177,7 +177,7 @@ class GalleryRoutes:
         kind = media_types.sniff(head)
         if kind not in allowed:
             videos = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV video"
-            raise _refused(at, f"{at}: it must be a PNG, JPEG, WebP, GIF, AVIF or BMP image{videos}")
+            raise _refused(at, f"{at} must be a PNG, JPEG, WebP, GIF, AVIF or BMP image{videos}")
         typed = MediaSource(source.blob, kind, source.size)
         if kind in _IMAGES:
             await self._services.media.check_image(typed)
@@ -194,7 +194,7 @@ class GalleryRoutes:
         """List all posts, or those with `tag`, newest first."""
         tag = request.query_params.get("tag", "")
         if len(tag) > 2 * gallery.MAX_TAG_CHARS:
-            raise _refused("tag", f"tag: it must be at most {gallery.MAX_TAG_CHARS} characters")
+            raise _refused("tag", f"tag must be at most {gallery.MAX_TAG_CHARS} characters")
         page = await self._gallery.posts(*_part(request), tag)
         rows = [self._shown_post(row) for row in page.rows]
         return responses.json({"posts": rows, "next_cursor": page.next_cursor})
@@ -230,6 +230,10 @@ class GalleryRoutes:
 
 
 def _refused(name: str, message: str) -> errors.InvalidInput:
+    return errors.InvalidInput([errors.Problem(name, message, "value_error")])
+
+
+def _unusable(name: str, message: str) -> errors.InvalidInput:
     return errors.InvalidInput([errors.Problem(name, message, dialect.UNUSABLE)])
 
 
@@ -240,7 +244,7 @@ def _decoded(value: Any, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise _refused(name, f"{name}: it must be valid base64") from error
+        raise _refused(name, f"{name} must be valid base64") from error
 
 
 def _tags(value: Any) -> tuple[str, ...]:
@@ -250,12 +254,14 @@ def _tags(value: Any) -> tuple[str, ...]:
     entries: object = value.split(",") if isinstance(value, str) else value
     texts = cast("list[object]", entries) if isinstance(entries, list) else [None]
     if not all(isinstance(text, str) for text in texts):
-        raise _refused("tags", "tags: it must be a list of strings, or a text with commas")
+        raise _refused("tags", "tags must be a list of strings, or one string with commas")
     if len(texts) > gallery.MAX_TAGS:
-        raise _refused("tags", f"tags: it must have at most {gallery.MAX_TAGS} entries (got {len(texts)})")
+        raise _refused("tags", f"tags must have at most {gallery.MAX_TAGS} entries (got {len(texts)})")
     folded = [gallery.normalize_tag(cast("str", text)) for text in texts]
     if any(len(tag) > gallery.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
-        raise _refused("tags", f"tags: each must be at most {gallery.MAX_TAG_CHARS} characters")
+        raise _unusable(
+            "tags", f"tags: each tag must be valid text of at most {gallery.MAX_TAG_CHARS} characters"
+        )
     return tuple(dict.fromkeys(tag for tag in folded if tag))
 
 
@@ -268,10 +274,10 @@ def _part(request: Request) -> tuple[int, str | None]:
     """Return `limit` and `cursor` of the query."""
     text = request.query_params.get("limit", str(PAGE))
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_PAGE:
-        raise _refused("limit", f"limit: it must be from 1 to {MAX_PAGE}")
+        raise _refused("limit", f"limit must be from 1 to {MAX_PAGE}")
     cursor = request.query_params.get("cursor") or None
     if cursor is not None and not _CURSOR.fullmatch(cursor):
-        raise _refused("cursor", "cursor: it is not valid")
+        raise _refused("cursor", "cursor must be the next_cursor of an earlier page")
     return int(text), cursor
 
 

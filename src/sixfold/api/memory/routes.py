@@ -113,7 +113,7 @@ class PageRoutes:
         slug, terms = _slug(request), schemas.terms(request, arguments)
         if arguments["operation"] == "rename":
             if arguments["slug"] is None:
-                raise errors.InvalidInput([errors.Problem("slug", "rename needs slug", "missing")])
+                raise errors.InvalidInput([errors.Problem("slug", "rename requires slug", "missing")])
             origin = _origin(request, arguments["slug"])
             saved = await self._memory.rename(caller, slug, arguments["slug"], terms, origin)
         else:

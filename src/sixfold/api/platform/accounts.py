@@ -105,7 +105,7 @@ def usage_days(request: Request) -> int:
     """Return the number of days of a usage report; raises `BadRequest`."""
     text = request.query_params.get("days", str(USAGE_DAYS))
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= usage_report.MAX_DAYS):
-        raise errors.BadRequest(f"days must be from 1 to {usage_report.MAX_DAYS}")
+        raise errors.BadRequest(f"days must be an integer from 1 to {usage_report.MAX_DAYS}")
     return int(text)
 
 
@@ -124,5 +124,5 @@ def page_size(request: Request) -> int:
     if text is None:
         return PAGE
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_PAGE):
-        raise errors.BadRequest(f"limit must be from 1 to {MAX_PAGE}")
+        raise errors.BadRequest(f"limit must be an integer from 1 to {MAX_PAGE}")
     return int(text)

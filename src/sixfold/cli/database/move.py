@@ -50,7 +50,8 @@ def move(arguments: argparse.Namespace) -> int:
     source = target.replace(database_url="", blob_url="", upload_url="")
     if not (target.database_url or target.blob_url or target.upload_url):
         raise CommandError(
-            "Nothing to move: set SIXFOLD_DATABASE_URL, SIXFOLD_BLOB_URL or SIXFOLD_UPLOAD_URL to the target"
+            "The target is not set: set at least one of SIXFOLD_DATABASE_URL, SIXFOLD_BLOB_URL and "
+            "SIXFOLD_UPLOAD_URL"
         )
     database_access.require_data(source)
     _require_latest(source)

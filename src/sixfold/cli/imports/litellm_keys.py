@@ -106,7 +106,7 @@ def _budgets(name: str, row: dict[str, Any], omitted: list[Omission]) -> tuple[i
     except DecimalException:
         amount = Decimal(-1)
     if not amount.is_finite() or not 0 <= amount <= _MAX_USD:
-        raise UnreadableConfig(f"max_budget of {name} is not an amount: {str(row['max_budget'])[:50]!r}")
+        raise UnreadableConfig(f"{name}.max_budget is not an amount: {str(row['max_budget'])[:50]!r}")
     micros = int(amount * money.MICROS_PER_USD)
     duration = str(row.get("budget_duration") or "")
     match = _DURATION.fullmatch(duration)
@@ -133,5 +133,5 @@ def _expiry(name: str, value: Any) -> int | None:
     try:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
-        raise UnreadableConfig(f"expires of {name} is not a date: {str(value)[:50]!r}") from None
+        raise UnreadableConfig(f"{name}.expires is not a date: {str(value)[:50]!r}") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()) * clock.SECOND_US

@@ -122,4 +122,4 @@ async def prepare_nothing(_model: Any, _inputs: Mapping[str, Any], *, charged: b
 def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> PriceRow:
     """Raise `EngineUnavailable`, for models without a price."""
     del charged
-    raise errors.EngineUnavailable(f"{model.name} has no price on this server.")
+    raise errors.EngineUnavailable(f"{model.name} has no price on this server: choose another model.")

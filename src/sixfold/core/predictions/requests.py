@@ -136,8 +136,8 @@ def _check_free_bytes(account_id: str, most: int) -> Transaction[None]:
     used = int(row["free_bytes"]) if row is not None else 0
     if used >= most:
         raise errors.TooLarge(
-            f"The outputs of free runs of this account take {used:,} bytes, at or beyond the limit of "
-            f"{most:,}: delete some of these runs"
+            f"The outputs of this account's free runs use {used:,} bytes, and the limit is {most:,}: "
+            "delete some of these runs"
         )
 
 

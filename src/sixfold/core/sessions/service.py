@@ -224,12 +224,14 @@ class SessionService:
             ]
             if len(tenant_recordings) >= MAX_ACCOUNT_RECORDINGS:
                 raise errors.TooManyRequests(
-                    f"An account records {MAX_ACCOUNT_RECORDINGS} sessions at most: end a recording first",
+                    f"An account can record at most {MAX_ACCOUNT_RECORDINGS} sessions at a time: end a "
+                    "recording first",
                     retry_after=30,
                 )
             if len(recordings) >= MAX_RECORDINGS:
                 raise errors.TooManyRequests(
-                    f"This server records {MAX_RECORDINGS} sessions at most: try again later", retry_after=30
+                    f"This server can record at most {MAX_RECORDINGS} sessions at a time: try again later",
+                    retry_after=30,
                 )
             running.recording = SessionRecording(
                 running.prompt, tenant.account_id, self._policy.scratch / "recordings"

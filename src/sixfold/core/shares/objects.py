@@ -47,7 +47,9 @@ def _run(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
     if row is None or not principal.tenant.sees(row["account_id"], row["credential_id"] or ""):
         raise errors.NotFound("Prediction not found")
     if row["state"] != PredictionState.SUCCEEDED or row["withheld"]:
-        raise errors.Conflict(f"Only a run that has succeeded can be shared (this one: {row['state']})")
+        raise errors.Conflict(
+            f"Only a run that has succeeded can be shared (the state of this run: {row['state']})"
+        )
     prediction = Prediction.from_row(row)
     return ShareTarget(prediction.id, title_of(prediction.inputs) or prediction.model)
 
@@ -57,7 +59,10 @@ def _workflow(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
     principal.permit(name)
     row = yield from one("custom_model_newest", account_id=principal.account_id, name=name)
     if row is None:
-        raise errors.NotFound(f"The account has no workflow {object_id[:100]!r}; built-in ones are public")
+        raise errors.NotFound(
+            f"The account has no workflow {object_id[:100]!r}; built-in workflows are already public and "
+            "cannot be shared"
+        )
     document = json_decoding.decode(row["document"].encode())
     return ShareTarget(object_id, str(document["models"][name].get("title", object_id)))
 
@@ -67,7 +72,7 @@ def _chat(principal: Principal, object_id: str) -> Transaction[ShareTarget]:
     if row is None:
         raise ConversationNotFound(object_id)
     if not row["items"]:
-        raise errors.Conflict("The chat has no messages yet: ask something first")
+        raise errors.Conflict("The chat has no messages yet: send one first")
     return ShareTarget(object_id, row["title"], row["last_place"])
 
 
@@ -90,7 +95,7 @@ def run(tenant: Tenant, prediction_id: str) -> Transaction[Prediction]:
     row = yield from one("prediction_by_id", id=prediction_id)
     is_there = row is not None and tenant.sees(row["account_id"], row["credential_id"] or "")
     if row is None or not is_there or row["state"] != PredictionState.SUCCEEDED or row["withheld"]:
-        raise errors.NotFound("The shared run does not exist any more")
+        raise errors.NotFound("The shared run no longer exists")
     return Prediction.from_row(row)
 
 
@@ -98,5 +103,5 @@ def page(tenant: Tenant, page_id: str) -> Transaction[MemoryPage]:
     """Return a shared page; raises `NotFound` if it was deleted."""
     row = yield from one("page_by_id", account_id=tenant.account_id, id=page_id)
     if row is None or row["deleted_at"] is not None:
-        raise errors.NotFound("The shared page does not exist any more")
+        raise errors.NotFound("The shared page no longer exists")
     return pages.of(row)

@@ -45,19 +45,21 @@ class ProcessReader:
         kind = documents.kind_of(name)
         if not kind:
             kinds = ", ".join(sorted(documents.KINDS))
-            raise errors.BadRequest(f"{_shown(name)} is not a document that can be read (known: {kinds})")
+            raise errors.BadRequest(f"{_shown(name)} is not a document that can be read (supported: {kinds})")
         size = (await asyncio.to_thread(path.stat)).st_size
         if size > self.limits.file_bytes:
             raise errors.TooLarge(
-                f"{_shown(name)} must have at most {self.limits.file_bytes:,} bytes (got {size:,})"
+                f"{_shown(name)} must be at most {self.limits.file_bytes:,} bytes (got {size:,})"
             )
         if any(importlib.util.find_spec(library) is None for library in _LIBRARIES[kind]):
             raise errors.EngineUnavailable(
-                f"Reading {kind.upper()} documents needs the extra: run pip install 'sixfold[documents]'"
+                f"Reading {kind.upper()} documents requires the `documents` extra: "
+                "run pip install 'sixfold[documents]'"
             )
         if self._waiting[account_id] >= _MAX_WAITING:
             raise errors.TooManyRequests(
-                f"At most {_MAX_WAITING} documents of an account are read at a time: retry", retry_after=5
+                f"An account can have at most {_MAX_WAITING} documents read at a time: retry later",
+                retry_after=5,
             )
         self._waiting[account_id] += 1
         turn = self._turns.setdefault(account_id, asyncio.Lock())

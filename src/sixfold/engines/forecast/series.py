@@ -15,6 +15,7 @@ Values = NDArray[np.float64]
 
 MIN_VALUES = 2
 _MAX_STEPS = 20_000
+_MIXED = "The series mixes numbers with objects that have t and y; use one form for all values."
 _TOLERANCE = 0.34  # of a step, by which a time may deviate from the grid
 
 
@@ -46,14 +47,14 @@ def fill_gaps(values: Values, season: int) -> Values:
 
 def _numbers(points: Sequence[Any]) -> Values:
     if any(isinstance(point, Mapping) for point in points):
-        raise UnusableInput("The series mixes plain numbers with objects of t and y; send one or the other.")
+        raise UnusableInput(_MIXED)
     return np.array([np.nan if point is None else float(point) for point in points])
 
 
 def _on_grid(points: Sequence[Any]) -> Values:
     """Return the values of {t, y} points on the grid of their times."""
     if not all(isinstance(point, Mapping) for point in points):
-        raise UnusableInput("The series mixes plain numbers with objects of t and y; send one or the other.")
+        raise UnusableInput(_MIXED)
     raw_times = _times([point["t"] for point in points])
     values = np.array([np.nan if point["y"] is None else float(point["y"]) for point in points])
     order = np.argsort(raw_times, kind="stable")
@@ -62,7 +63,10 @@ def _on_grid(points: Sequence[Any]) -> Values:
         return values
     steps = np.diff(times)
     if not steps.all():
-        raise UnusableInput("The series has several values for one time.")
+        index = int(order[int(np.flatnonzero(steps == 0)[0]) + 1])
+        raise UnusableInput(
+            f"The series has more than one value for the time {str(points[index]['t'])[:40]}."
+        )
     places = (times - times[0]) / np.median(steps)
     grid = np.rint(places)
     if np.abs(places - grid).max() > _TOLERANCE or np.diff(grid).min() < 1:

@@ -69,7 +69,9 @@ class PiperEngine:
         matching = [speaker for speaker in self._speakers if speaker.language == language]
         if not matching:
             languages = ", ".join(sorted({speaker.language for speaker in self._speakers}))
-            raise EngineError(f"No Piper voice for {language} is installed; available are {languages}.")
+            raise EngineError(
+                f"No Piper voice for {language} is installed; voices are installed for: {languages}."
+            )
         voice_ids = [
             languages.id for languages in voices.table().values() if languages.language == voice.language
         ]

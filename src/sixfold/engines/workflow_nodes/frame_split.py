@@ -20,7 +20,7 @@ def check_size(*sides: int) -> None:
     """Raise `UnusableInput` when an array of this shape would be too large."""
     if min(sides) < 1 or max(sides) > MAX_SIDE or int(np.prod(np.array(sides, np.int64))) > _MAX_VALUES:
         raise UnusableInput(
-            f"An image must have at most {MAX_SIDE:,} pixels a side and {_MAX_VALUES:,} values in all."
+            f"An image must have at most {MAX_SIDE:,} pixels per side and {_MAX_VALUES:,} values in total."
         )
 
 
@@ -29,7 +29,7 @@ def decode_frames(path: Path) -> tuple[NDArray[Any], float]:
     frames: list[NDArray[Any]] = []
     with demux.open_media(path) as container:
         if not container.streams.video:
-            raise UnusableInput("The video has no frames.")
+            raise UnusableInput("The file has no video stream.")
         stream = container.streams.video[0]
         rate = float(stream.average_rate or stream.guessed_rate or 24)
         check_size(1, stream.width, stream.height, 3)

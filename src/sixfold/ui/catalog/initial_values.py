@@ -106,7 +106,7 @@ async def _shared(services: WebServices, user: PageUser | None, model: Model, to
         raise errors.NotFound("The link does not share a run")
     prediction = await services.database.read(objects.run(share.tenant, share.object_id))
     if prediction.model != model.name:
-        raise errors.NotFound("The run was made with another model")
+        raise errors.NotFound(f"The shared run used the model {prediction.model}, not {model.name}")
     return text_inputs(prediction.inputs, model)
 
 

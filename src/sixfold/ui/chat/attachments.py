@@ -55,10 +55,9 @@ class ChatFiles:
         head = await upload.read(media_types.HEAD_BYTES)
         await upload.seek(0)
         kind = media_types.sniff(head, upload.content_type or "")
-        if kind in IMAGE_TYPES and (upload.size or 0) > IMAGE_BYTES:
-            raise errors.TooLarge(
-                f"{name} must be at most {IMAGE_BYTES >> 20} MiB (got {(upload.size or 0) >> 20} MiB)"
-            )
+        size = upload.size or 0
+        if kind in IMAGE_TYPES and size > IMAGE_BYTES:
+            raise errors.TooLarge(f"{name} must be at most {IMAGE_BYTES:,} bytes (got {size:,})")
         if not messages.can_attach(name, kind):
             raise errors.BadRequest(
                 f"{name} cannot be attached: attach images (PNG, JPEG, WebP, GIF), "

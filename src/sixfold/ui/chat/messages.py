@@ -186,7 +186,7 @@ class RequestBuilder:
             return ImagePart(media_type=file.content_type, data=encoded)
         if file.size > self._services.document_texts.file_bytes:
             limit = self._services.document_texts.file_bytes
-            raise errors.TooLarge(f"{file.filename} must have at most {limit:,} bytes")
+            raise errors.TooLarge(f"{file.filename} must be at most {limit:,} bytes (got {file.size:,})")
         text = await self._services.document_texts.text(
             tenant.account_id, _readable_name(file.filename), await self._content(file)
         )

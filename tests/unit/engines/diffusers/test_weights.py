@@ -45,7 +45,7 @@ def test_a_checkpoint_in_one_file_paints_what_its_pipeline_does(weights: Weights
     assert max_difference(expected, pixels(result)) == 0
     assert result.data["weights"] == "one"  # and not where it lies
     shutil.rmtree(tmp_path / "one")
-    with pytest.raises(EngineError, match=r"one\.safetensors needs the configuration of stable-"):
+    with pytest.raises(EngineError, match=r"one\.safetensors requires the configuration of stable-"):
         open_engine(weights, "sd", source=str(file), hub_cache=tmp_path).run(task(), Listener())
 
 

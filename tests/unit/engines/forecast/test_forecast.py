@@ -127,7 +127,7 @@ def test_times_put_values_in_order_and_show_gaps(tmp_path: Path) -> None:
     [
         ([1], "at least 2"),
         ([None, 5, None], "at least 2"),
-        ([{"t": 1, "y": 2}, {"t": 1, "y": 3}], "several values for one time"),
+        ([{"t": 1, "y": 2}, {"t": 1, "y": 3}], "more than one value for the time 1"),
         ([{"t": "soon", "y": 2}, {"t": "later", "y": 3}], "must be a number or a date"),
         ([1, {"t": 1, "y": 2}], "mixes"),
         ([1, 1e200], "at most 1e150"),

@@ -199,12 +199,14 @@ def _metadata(value: Any) -> Mapping[str, str]:
         return {}
     metadata = parsing.mapping(value, "metadata")
     if len(metadata) > MAX_METADATA:
-        raise InvalidRequest(f"metadata must have at most {MAX_METADATA} pairs", param="metadata")
+        raise InvalidRequest(
+            f"metadata must have at most {MAX_METADATA} pairs (got {len(metadata)})", param="metadata"
+        )
     for key, text in metadata.items():
         if len(key) > MAX_METADATA_KEY or not isinstance(text, str) or len(text) > MAX_METADATA_VALUE:
             raise InvalidRequest(
-                f"metadata must map keys of at most {MAX_METADATA_KEY} characters to texts of at most "
-                f"{MAX_METADATA_VALUE}",
+                f"metadata keys must be at most {MAX_METADATA_KEY} characters, and values must be strings of "
+                f"at most {MAX_METADATA_VALUE} characters",
                 param="metadata",
             )
     return metadata

@@ -114,7 +114,7 @@ def _ids(requested_ids: Sequence[str]) -> tuple[str, ...]:
 
 def _page_id(cursor: str) -> str:
     if cursor and not cursor.startswith(_CURSOR):
-        raise errors.BadRequest("page must be the next_page of an earlier response")
+        raise errors.BadRequest("page must be the value of next_page from an earlier response")
     return cursor.removeprefix(_CURSOR)
 
 
@@ -122,7 +122,7 @@ def _seconds(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 9 and MIN_SECONDS <= int(text) <= MAX_SECONDS):
-        raise errors.BadRequest(f"expires_in_seconds must be from {MIN_SECONDS} to {MAX_SECONDS}")
+        raise errors.BadRequest(f"expires_in_seconds must be an integer from {MIN_SECONDS} to {MAX_SECONDS}")
     return int(text)
 
 

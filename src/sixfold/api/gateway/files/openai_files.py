@@ -143,6 +143,6 @@ def expiry_seconds(anchor: Any, seconds: Any, param: str = "expires_after") -> i
     if isinstance(seconds, str) and seconds.isascii() and seconds.isdigit() and len(seconds) < 10:
         seconds = int(seconds)
     if not isinstance(seconds, int) or not MIN_SECONDS <= seconds <= MAX_SECONDS:
-        message = f"{param}.seconds must be from {MIN_SECONDS} to {MAX_SECONDS}"
+        message = f"{param}.seconds must be an integer from {MIN_SECONDS} to {MAX_SECONDS}"
         raise InvalidRequest(message, param=f"{param}.seconds")
     return seconds

@@ -67,7 +67,7 @@ class UploadInPartsRoutes:
         body = await bodies.parse(bodies.parse_object, await request.body())
         size = body.get("bytes")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= MAX_UPLOAD_BYTES:
-            raise InvalidRequest(f"bytes must be an integer from 1 to {MAX_UPLOAD_BYTES}", param="bytes")
+            raise InvalidRequest(f"bytes must be an integer from 1 to {MAX_UPLOAD_BYTES:,}", param="bytes")
         details = FileDetails(
             _text(body, "filename"),
             openai_files.purpose(body.get("purpose")),
@@ -81,7 +81,9 @@ class UploadInPartsRoutes:
 
         async def work(principal: Principal, received: ReceivedUpload) -> Response:
             if received.size > MAX_PART_BYTES:
-                raise errors.TooLarge(f"A part must have at most {MAX_PART_BYTES} bytes")
+                raise errors.TooLarge(
+                    f"A part must be at most {MAX_PART_BYTES:,} bytes (got {received.size:,})"
+                )
             part, created_at = await self._uploads.add(principal.tenant, upload_id, received.path)
             document: UploadPartSchema = {
                 "id": part.id,
@@ -97,7 +99,7 @@ class UploadInPartsRoutes:
         body = await bodies.parse(bodies.parse_object, await request.body())
         part_ids = parsing.items(body.get("part_ids"), "part_ids")
         if not 0 < len(part_ids) <= MAX_PARTS or not all(isinstance(part_id, str) for part_id in part_ids):
-            raise InvalidRequest(f"part_ids must have 1 to {MAX_PARTS} ids", param="part_ids")
+            raise InvalidRequest(f"part_ids must be a list of 1 to {MAX_PARTS:,} ids", param="part_ids")
         md5 = _text(body, "md5") if body.get("md5") is not None else ""
         upload_id = requests.path_value(request, "upload_id")
         upload, file = await self._uploads.complete(principal.tenant, upload_id, part_ids, md5)

@@ -45,9 +45,9 @@ _EFFORTS: Mapping[bool | str, str] = {
 }
 # Fields of `generate` that change the answer and that a model server behind a chat cannot apply.
 _REFUSED: Mapping[str, str] = {
-    "template": "the server that runs the model has its own",
+    "template": "the model server applies the template of the model",
     "context": "send the conversation to /ollama/api/chat",
-    "logprobs": "no log probabilities are returned",
+    "logprobs": "this server does not return log probabilities",
 }
 # Options that text completions have under the same name.
 _TEXT_OPTIONS = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "stop")
@@ -266,7 +266,7 @@ class _OpenCalls:
                 self._answered.add(id(call))
                 return call
         raise InvalidRequest(
-            f"{path} matches no tool call of the previous message: send the assistant's message with its "
+            f"{path} does not match a tool call of the previous message: send the assistant message with its "
             "tool_calls first",
             param=path,
         )
@@ -281,4 +281,4 @@ def _image(data: str, path: str) -> ImagePart:
     for beginning, media_type in _IMAGE_TYPES.items():
         if data.startswith(beginning):
             return ImagePart(media_type=media_type, data=data)
-    raise InvalidRequest(f"{path} must be PNG, JPEG, WebP or GIF images in base64", param=path)
+    raise InvalidRequest(f"{path} must contain only PNG, JPEG, WebP or GIF images in base64", param=path)

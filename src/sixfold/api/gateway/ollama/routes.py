@@ -30,8 +30,8 @@ from sixfold.web.services import WebServices
 VERSION = "0.13.0"
 _RUNNING = "Ollama is running"
 _UNCHANGEABLE = (
-    "Models are not pulled, pushed, created, copied or deleted here: the operator adds them on the model "
-    "servers; GET /ollama/api/tags lists them"
+    "This server does not pull, push, create, copy or delete models: the operator adds them on the model "
+    "servers, and GET /ollama/api/tags lists them"
 )
 
 

@@ -76,7 +76,7 @@ def parse_call(raw: bytes) -> ChatCall:
         raise InvalidRequest("messages must have at least one message", param="messages")
     limits = [limit for limit in (head.max_completion_tokens, head.max_tokens) if limit is not None]
     if limits and min(limits) < 1:
-        raise InvalidRequest("max_tokens must be positive", param="max_tokens")
+        raise InvalidRequest(f"max_tokens must be at least 1 (got {min(limits)})", param="max_tokens")
     # Servers differ in which of the two they apply.
     max_tokens = max(limits, default=None)
     answers = 1 if head.n is None else head.n

@@ -48,7 +48,7 @@ class MutuallyExclusive(InvalidRequest):
     code = "mutually_exclusive_parameters"
 
     def __init__(self, first: str, second: str) -> None:
-        super().__init__(f"{first} and {second} exclude each other: send one of them", param=second)
+        super().__init__(f"{first} and {second} cannot be combined: send only one of them", param=second)
 
 
 class OpenAIErrorBodySchema(TypedDict):

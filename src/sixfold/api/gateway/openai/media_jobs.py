@@ -223,7 +223,7 @@ class MediaJobRunner:
         if not prediction.is_terminal:
             seconds = self._services.settings.inline_seconds
             timeout_message = (
-                f"Not finished within {seconds:g} s (SIXFOLD_INLINE_SECONDS), so it was canceled"
+                f"The request was canceled: it did not finish within {seconds:g} s (SIXFOLD_INLINE_SECONDS)"
             )
             return (
                 errors.ShuttingDown()
@@ -261,7 +261,7 @@ class MediaJobRunner:
         try:
             return await self._services.blobs.get(prediction.output.files[0].blob)
         except (KeyError, OSError, errors.StoreFailed) as error:
-            await self._services.predictions.refund(prediction, "the file could not be read back")
+            await self._services.predictions.refund(prediction, "the stored file could not be read")
             raise errors.StoreFailed from error
 
 

@@ -26,7 +26,8 @@ from sixfold.web import bodies, responses
 WIRE = "moderations"
 _MAX_INPUTS = 1000
 _UNLOCK = (
-    "No model server here moderates: set OPENAI_API_KEY or MISTRAL_API_KEY, or name a server with "
+    "No configured model server supports moderation: set OPENAI_API_KEY or MISTRAL_API_KEY, or add a "
+    "server with "
     "/moderations in sixfold.toml"
 )
 
@@ -66,7 +67,7 @@ class ModerationRoutes:
                 if self._forwarding.first_model(MODERATION):
                     raise errors.UnknownModel(
                         f"The model {name[:100]!r} was not found for this endpoint; GET /v1/models lists "
-                        f"those with the capability `{MODERATION}`"
+                        f"the models with the capability `{MODERATION}`"
                     )
                 raise errors.EngineUnavailable(_UNLOCK)
             usage = TokenUsage(chats.estimate_body(raw))
@@ -82,7 +83,9 @@ def _check_input(value: Any) -> None:
     """Raise `InvalidRequest` unless there is an input, or a list of them."""
     count = len(cast("list[Any]", value)) if isinstance(value, list) else bool(value)
     if not isinstance(value, str | list) or not 1 <= count <= _MAX_INPUTS:
-        raise InvalidRequest(f"input must be a text, or a list of 1 to {_MAX_INPUTS} inputs", param="input")
+        raise InvalidRequest(
+            f"input must be a non-empty string, or a list of 1 to {_MAX_INPUTS} inputs", param="input"
+        )
 
 
 def _with_flags(raw: bytes) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def tool_choice(value: Any) -> str:
     fields = mapping(value, "tool_choice")
     if fields.get("type", "function") not in ("function", "custom", "allowed_tools"):
         raise InvalidRequest(
-            f"The tool {fields['type']!r} is only available from its provider: name a function",
+            f"The tool {fields['type']!r} can be chosen only with a model of its provider: name a function "
+            "instead",
             param="tool_choice",
         )
     function = fields.get("function", fields)

@@ -107,7 +107,7 @@ class UpstreamPassthrough:
             events.raw_headers += engine_headers(stream.target)
             return events
         if call.kind == EVENTS:
-            raise errors.BadRequest("A stream cannot be replayed; omit Idempotency-Key")
+            raise errors.BadRequest("A streamed response cannot be replayed: omit Idempotency-Key")
         reply = await self.complete(request, principal, call, scope)
         response = Response(reply.raw or b"", 200, media_type=call.kind)
         response.raw_headers += reply_headers(reply)

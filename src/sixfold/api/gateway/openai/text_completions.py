@@ -20,7 +20,7 @@ from sixfold.core.gateway.ports import TEXT_COMPLETIONS
 _MAX_ANSWERS, _MAX_PROMPTS = 128, 2048
 # The kind of a prompt by the first byte of its JSON.
 _KINDS = {b'"': "text", b"[": "tokens", **{b"%d" % digit: "token" for digit in range(10)}}
-_PROMPT = "prompt must be a text, a list of texts, or token ids"
+_PROMPT = "prompt must be a string, a list of strings, or token ids"
 
 
 class _StreamChoice(msgspec.Struct):
@@ -47,7 +47,7 @@ def parse_call(raw: bytes) -> ChatCall:
     """Parse the head of a request; raises `BadRequest` or `InvalidRequest`."""
     head = cast("_TextHead", parsing.head(_head, raw))
     if head.max_tokens is not None and head.max_tokens < 0:
-        raise InvalidRequest("max_tokens must not be negative", param="max_tokens")
+        raise InvalidRequest(f"max_tokens must be at least 0 (got {head.max_tokens})", param="max_tokens")
     for name, value in (("n", head.n), ("best_of", head.best_of)):
         if value is not None and not 1 <= value <= _MAX_ANSWERS:
             raise InvalidRequest(f"{name} must be from 1 to {_MAX_ANSWERS} (got {value})", param=name)
@@ -79,7 +79,9 @@ def _prompt_count(value: msgspec.Raw) -> int:
     if kinds == {"token"}:
         return 1
     if len(items) > _MAX_PROMPTS:
-        raise InvalidRequest(f"prompt may have at most {_MAX_PROMPTS} texts", param="prompt")
+        raise InvalidRequest(
+            f"prompt must have at most {_MAX_PROMPTS} strings (got {len(items)})", param="prompt"
+        )
     return len(items)
 
 

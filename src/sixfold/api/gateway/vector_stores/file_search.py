@@ -48,7 +48,7 @@ class FileSearchTool:
         if not tools:
             return None
         if len(tools) > 1:
-            raise InvalidRequest("tools may have at most one file_search tool", param="tools")
+            raise InvalidRequest("tools may contain at most one file_search tool", param="tools")
         text = _last_message(body.get("input"))[: schemas.QUERY_CHARS]
         try:
             hits = await self._hits(principal, tools[0], text)

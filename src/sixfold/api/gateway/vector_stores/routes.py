@@ -131,7 +131,7 @@ class VectorStoreRoutes:
         principal = await self._auth.enter(request)
         start = requests.query_text(request, "page", MAX_TEXT) or "0"
         if not (start.isascii() and start.isdigit() and len(start) < 9):
-            raise InvalidRequest("page must be the next_page of the previous page", param="page")
+            raise InvalidRequest("page must be the value of next_page from the previous page", param="page")
         chunks = await self._stores.chunks(
             principal.tenant, _store(request), _file(request), int(start), _CHUNKS + 1
         )

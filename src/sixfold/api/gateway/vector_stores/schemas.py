@@ -269,7 +269,7 @@ def file_spec(body: Mapping[str, Any]) -> VectorStoreFileSpec:
 def batch_specs(body: Mapping[str, Any]) -> list[VectorStoreFileSpec]:
     """Return the files of a batch; raises `InvalidRequest`."""
     if (body.get("files") is None) == (body.get("file_ids") is None):
-        raise InvalidRequest("Send either file_ids or files", param="file_ids")
+        raise InvalidRequest("file_ids and files cannot be combined: send only one of them", param="file_ids")
     if body.get("files") is not None:
         rows = parsing.items(body["files"], "files")
         if not 0 < len(rows) <= MAX_FILES:

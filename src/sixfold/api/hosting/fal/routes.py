@@ -53,7 +53,8 @@ class FalRoutes:
             result = await self._services.predictions.wait(prediction, seconds, patient=True)
             if not result.is_terminal:
                 raise errors.EngineFailed(
-                    f"Not finished within {seconds:g} s (SIXFOLD_INLINE_SECONDS): the request continues, "
+                    f"The request did not finish within {seconds:g} s (SIXFOLD_INLINE_SECONDS) and "
+                    "continues: "
                     f"poll {schemas.QUEUE}/{requests.path_value(request, 'app')}/requests/{result.id}"
                 )
             return self._result(result, public)
@@ -109,7 +110,7 @@ class FalRoutes:
         if app.startswith(_OWNER):
             return None, app.removeprefix(_OWNER)
         raise errors.NotFound(
-            f"Application '{app[:100]}' not found: use sixfold/MODEL with a name of GET /api/services"
+            f"Application '{app[:100]}' not found: use sixfold/MODEL with a model name from GET /api/services"
         )
 
     async def status(self, request: Request) -> Response:

@@ -53,7 +53,7 @@ class ReplicateFiles:
         principal = await self._services.authenticator.bearer(request)
         bound = requests.query_text(request, "cursor", _MAX_CURSOR_CHARS)
         if bound and not _ID.fullmatch(bound):
-            raise errors.BadRequest("cursor is invalid: use the one in `next`")
+            raise errors.BadRequest("cursor is invalid: use the URL in `next`")
         rows = await self._services.database.read(_page(principal.tenant, bound))
         files = [self._file(row) for row in rows[:_PAGE]]
         more = (

@@ -168,8 +168,8 @@ class ReplicateModels:
         owner, _, name = reference.partition("/")
         if owner != schemas.OWNER:
             raise errors.NotFound(
-                f"Model {reference[:100]} not found: the owner of models here is {schemas.OWNER}, and "
-                f"GET {schemas.BASE}/models lists the names of Replicate that stand for them"
+                f"Model {reference[:100]} not found: models of this server have the owner {schemas.OWNER}, "
+                f"and GET {schemas.BASE}/models lists the Replicate names that they also have"
             )
         if name not in self._services.catalog:
             principal.permit(name)

@@ -28,7 +28,9 @@ from sixfold.web.services import WebServices
 
 FACE = "replicate"
 _PAGE = 100
-_NO_DEPLOYMENTS = "There are no deployments here: run the model itself, which starts and stops on demand"
+_NO_DEPLOYMENTS = (
+    "This server does not support deployments: run the model itself, which starts and stops on demand"
+)
 
 
 class ReplicateRoutes:
@@ -110,7 +112,7 @@ class ReplicateRoutes:
         prediction_id = requests.path_value(request, "prediction_id")
         prediction = await self._services.predictions.get(prediction_id, principal.tenant)
         if prediction.output_kind != "text":
-            raise errors.BadRequest("Only the output of text models is streamed; read urls.get instead")
+            raise errors.BadRequest("Only text models can stream their output: read urls.get instead")
         self._services.admission.event_stream(request, prediction.account_id)
         frames = texts.frames(self._services.predictions, prediction)
         return StreamingResponse(frames, 200, streaming.HEADERS, "text/event-stream")
@@ -174,12 +176,16 @@ class ReplicateRoutes:
     async def refuse_training(self, request: Request) -> Response:
         """Raise `BadRequest`."""
         await self._enter(request)
-        raise errors.BadRequest("Trainings are created by POST /api/training, with the images as a list")
+        raise errors.BadRequest(
+            "Trainings cannot be created here: use POST /api/training, with a list of images"
+        )
 
     async def refuse_model(self, request: Request) -> Response:
         """Raise `BadRequest`."""
         await self._enter(request)
-        raise errors.BadRequest("Models are added by POST /api/containers/templates or `sixfold model add`")
+        raise errors.BadRequest(
+            "Models cannot be added here: use POST /api/containers/templates or `sixfold model add`"
+        )
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)

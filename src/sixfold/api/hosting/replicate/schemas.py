@@ -329,7 +329,7 @@ def request(body: Mapping[str, Any], name: str, prefer: str) -> RunRequest:
     events_filter = body.get("webhook_events_filter")
     names = list(_EVENTS) if events_filter is None else events_filter
     if not isinstance(names, list) or not all(item in _EVENTS for item in cast("list[Any]", names)):
-        message = f"webhook_events_filter must be a list of {', '.join(_EVENTS)}"
+        message = f"webhook_events_filter must be a list of names from {', '.join(_EVENTS)}"
         raise errors.InvalidInput([errors.Problem("webhook_events_filter", message, "enum")])
     events = tuple(event for item in cast("list[str]", names) if (event := _EVENTS[item]))
     url = body.get("webhook")

@@ -91,7 +91,9 @@ def granted(fields: Mapping[str, Any], limits: Scope, grantable: Rights) -> Righ
         return limits.default_rights & grantable
     requested = rights.of_names(names)
     if refused := rights.names(requested & ~grantable):
-        raise errors.Forbidden(f"This key cannot have {', '.join(refused)}, which its creator may not grant")
+        raise errors.Forbidden(
+            f"The key cannot have the rights {', '.join(refused)}: its creator may not grant them"
+        )
     return requested
 
 
@@ -101,5 +103,7 @@ def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     except msgspec.ValidationError:
         values = ("",)
     if len(values) > _MAX_NAMES or not all(0 < len(value) <= _MAX_CHARS for value in values):
-        raise errors.InvalidInput.of(name, f"{name} must be a list of at most {_MAX_NAMES} names")
+        raise errors.InvalidInput.of(
+            name, f"{name} must be a list of at most {_MAX_NAMES} names of 1 to {_MAX_CHARS} characters"
+        )
     return values

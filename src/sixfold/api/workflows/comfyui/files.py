@@ -195,8 +195,8 @@ def _named(subfolder: str, filename: str, kind: str) -> StoredName:
     )
     if name is None:
         raise errors.BadRequest(
-            "The file name is not valid: filename must have no folder, "
-            f"subfolder must be relative and without .., and type must be one of {', '.join(KINDS)}"
+            "The file name is not valid: filename must not contain a folder, "
+            f"subfolder must be relative and must not contain .., and type must be one of {', '.join(KINDS)}"
         )
     return name
 

@@ -133,7 +133,7 @@ def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Mem
     before = yield from find(account_id, member_id)
     role = changes.get("role", before.role)
     if role != before.role and "owner" in (role, before.role):
-        raise errors.Forbidden("The owner changes only when the organization is transferred")
+        raise errors.Forbidden("The owner's role cannot be changed here: transfer the organization instead")
     names = ("role", "team_id", "budget_day", "budget_month")
     values = {name: changes.get(name, getattr(before, name)) for name in names}
     yield from require_team(account_id, values["team_id"])

@@ -121,7 +121,7 @@ def _separate_sign_in(account: Account, handle: str) -> Transaction[None]:
     check_handle(handle)
     if account.password_hash is None and (yield from one("identities_of", account_id=account.id)) is None:
         raise errors.Conflict(
-            "Set a password first: after the transfer you sign in to an account of your own"
+            "Set a password first: after the transfer, you will use it to sign in to a separate account"
         )
     if not (yield Query("account_rename", {"id": account.id, "email": handle})):
         raise errors.Conflict(f"The name {handle} is taken: choose another one")

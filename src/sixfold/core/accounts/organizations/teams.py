@@ -85,5 +85,5 @@ def remove(account_id: str, team_id: str) -> Transaction[None]:
 def _name(text: str) -> str:
     name = " ".join(text.split())
     if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
-        raise errors.BadRequest(f"The name of a team must have 1 to {_MAX_NAME} characters")
+        raise errors.BadRequest(f"A team name must have 1 to {_MAX_NAME} printable characters")
     return name

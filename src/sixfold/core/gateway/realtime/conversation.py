@@ -82,11 +82,11 @@ class RealtimeConversation:
             part = item.parts[content_index]
         if not isinstance(part, AudioContent):
             raise errors.InvalidInput.of(
-                "item_id", f"Part {content_index} of the item {item_id[:64]!r} is not audio of the model"
+                "item_id", f"Part {content_index} of the item {item_id[:64]!r} is not audio from the model"
             )
         if not 0 <= end_ms <= part.duration_ms:
             raise errors.InvalidInput.of(
-                "audio_end_ms", f"audio_end_ms must be from 0 to {part.duration_ms}, the end of this audio"
+                "audio_end_ms", f"audio_end_ms must be from 0 to {part.duration_ms}, the length of this audio"
             )
         part.truncate(end_ms)
 
@@ -99,12 +99,16 @@ class RealtimeConversation:
 
 def check_size(items: Sequence[RealtimeItem]) -> None:
     """Raise `TooLarge` if these items are too many or too long for one conversation."""
-    if len(items) > MAX_ITEMS:
-        raise errors.TooLarge(f"A conversation has at most {MAX_ITEMS:,} items: delete some of them")
-    if sum(item.size for item in items) > MAX_PARTS:
-        raise errors.TooLarge(f"A conversation has at most {MAX_PARTS:,} parts of messages: delete items")
-    if sum(item.chars for item in items) > MAX_CHARS:
-        raise errors.TooLarge(f"A conversation has at most {MAX_CHARS:,} characters: delete items")
+    totals = (
+        ("items", len(items), MAX_ITEMS),
+        ("message parts", sum(item.size for item in items), MAX_PARTS),
+        ("characters", sum(item.chars for item in items), MAX_CHARS),
+    )
+    for noun, total, limit in totals:
+        if total > limit:
+            raise errors.TooLarge(
+                f"A conversation can have at most {limit:,} {noun} (got {total:,}): delete some items"
+            )
 
 
 def system_text(items: Iterable[RealtimeItem], instructions: str) -> str:

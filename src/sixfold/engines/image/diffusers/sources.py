@@ -130,8 +130,8 @@ def _file(name: str, path: Path, hub_cache: Path | None) -> WeightSource:
         return WeightSource(name, _cached(repository, hub_cache), path)
     except EngineError:
         raise EngineError(
-            f"{path.name} needs the configuration of {repository}: put that repository's {INDEX} and its "
-            f"small files into the folder {beside.name} beside it."
+            f"{path.name} requires the configuration of {repository}: copy its {INDEX}, configuration and "
+            f"tokenizer files into the folder {beside.name} next to {path.name}."
         ) from None
 
 

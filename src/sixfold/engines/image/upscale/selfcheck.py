@@ -29,6 +29,9 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     back = cv2.resize(large, (_SMALL, _SMALL), interpolation=cv2.INTER_AREA)
     away = float(np.abs(back - small).mean())
     if not away < _AWAY:
-        raise EngineError("Self-check failed: the enlarged image differs from the original.")
+        raise EngineError(
+            f"Self-check failed: the mean difference from the original is {away:.3f}; "
+            f"it must be below {_AWAY}."
+        )
     data = encode.encode(np.rint(large * 255).astype(np.uint8), None, format="png")
     return data, f"{engine.version[2:]} enlarges; mean difference from the input {away:.3f} of white"

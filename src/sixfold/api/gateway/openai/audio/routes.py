@@ -138,7 +138,7 @@ class AudioRoutes:
 def _transcript_format(values: Mapping[str, Any], *, stream: bool, translate: bool) -> str:
     """Return the format of a transcript; raises `InvalidRequest` for those that no engine here has."""
     if values.get("response_format") == "diarized_json":
-        message = "diarized_json needs a model server that tells speakers apart; use verbose_json"
+        message = "diarized_json requires a model server that identifies speakers: use verbose_json"
         raise InvalidRequest(message, param="response_format")
     if translate:
         media_jobs.reject_stream(values)

@@ -180,7 +180,7 @@ def _check_include(request: Request) -> None:
     """Accept `include`, which OpenAI's clients send: items are always returned with all that is stored."""
     names = request.query_params.getlist("include[]") + request.query_params.getlist("include")
     if any(len(name) > _MAX_TEXT for name in names):
-        raise InvalidRequest(f"include may have at most {_MAX_TEXT} characters", param="include")
+        raise InvalidRequest(f"include must have at most {_MAX_TEXT} characters", param="include")
 
 
 def _conversation(record: ConversationRecord) -> ConversationSchema:
@@ -215,12 +215,13 @@ def _metadata(value: Any) -> str:
     fields = parsing.mapping({} if value is None else value, "metadata")
     if len(fields) > _MAX_PAIRS:
         raise InvalidRequest(
-            f"metadata may have at most {_MAX_PAIRS} pairs (got {len(fields)})", param="metadata"
+            f"metadata must have at most {_MAX_PAIRS} pairs (got {len(fields)})", param="metadata"
         )
     for name, text in fields.items():
         if not isinstance(text, str) or len(text) > _MAX_VALUE or len(name) > _MAX_KEY:
             raise InvalidRequest(
-                f"metadata may have names of {_MAX_KEY} and texts of {_MAX_VALUE} characters at most",
+                f"metadata keys must be at most {_MAX_KEY} characters, and values must be strings of at most "
+                f"{_MAX_VALUE} characters",
                 param="metadata",
             )
     return _encode(fields).decode()
@@ -234,7 +235,7 @@ def _items(value: Any, param: str) -> tuple[ConversationItem, ...]:
     """Return items in their full form, with new ids; raises `InvalidRequest`."""
     items = parsing.items(value, param)
     if len(items) > MAX_ITEMS:
-        raise InvalidRequest(f"{param} may have at most {MAX_ITEMS} items (got {len(items)})", param=param)
+        raise InvalidRequest(f"{param} must have at most {MAX_ITEMS} items (got {len(items)})", param=param)
     for index, item in enumerate(items):
         _check_item(parsing.mapping(item, f"{param}[{index}]"), f"{param}[{index}]")
     encoded = (msgspec.Raw(_encode(item)) for item in cast("Sequence[Mapping[str, Any]]", items))
@@ -246,7 +247,7 @@ def _check_item(item: Mapping[str, Any], path: str) -> None:
     if not isinstance(kind, str) or not 0 < len(kind) <= _MAX_TYPE:
         raise InvalidRequest(f"{path}.type must be a string of 1 to {_MAX_TYPE} characters", param=path)
     if kind == "item_reference":
-        raise InvalidRequest(f"{path} must be an item: a conversation stores no references", param=path)
+        raise InvalidRequest(f"{path} must be an item: a conversation cannot store references", param=path)
     if kind != "message":
         return
     if item.get("role") not in _ROLES:

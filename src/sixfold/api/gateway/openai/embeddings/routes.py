@@ -175,11 +175,11 @@ async def _texts(value: Any) -> tuple[list[str], int]:
     elif isinstance(value, list):
         texts = cast("list[Any]", value)
     if not 0 < len(texts) <= _MAX_TEXTS:
-        raise InvalidRequest(f"input must have 1 to {_MAX_TEXTS} texts", param="input")
+        raise InvalidRequest(f"input must have 1 to {_MAX_TEXTS} strings (got {len(texts)})", param="input")
     if any(not isinstance(text, str) for text in texts):
-        raise InvalidRequest("input must be a text, a list of texts, or token ids", param="input")
+        raise InvalidRequest("input must be a string, a list of strings, or token ids", param="input")
     if any(not text for text in texts):
-        raise InvalidRequest("input must not contain empty texts", param="input")
+        raise InvalidRequest("input must not contain empty strings", param="input")
     return texts, tokens or sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
 
 

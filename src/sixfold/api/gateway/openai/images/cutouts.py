@@ -40,7 +40,7 @@ class ImageCutouts:
         Raises `InvalidRequest`, `Forbidden` and `EngineUnavailable`.
         """
         if values.get("output_format") not in (None, "", "png"):
-            message = "A transparent background requires PNG: leave output_format out"
+            message = "A transparent background requires PNG: omit output_format, or set it to png"
             raise InvalidRequest(message, param="output_format")
         job.principal.permit(MODEL)
         self._services.catalog[MODEL].choose({}, self._services.predictions.terms)

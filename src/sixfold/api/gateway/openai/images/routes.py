@@ -138,7 +138,7 @@ class ImageRoutes:
         if mask is None and fields.values.get("model") in (CLEANER, FILL):
             raise InvalidRequest("mask is required and must be a file", param="mask")
         if mask is not None and len(images) > 1:
-            message = f"image must be one file with a mask for the models of this server (got {len(images)})"
+            message = f"image must be one file if mask is sent to a model of this server (got {len(images)})"
             raise InvalidRequest(message, param="image")
         source, *more = [await self._runner.receive("image", "image", image) for image in images]
         if mask is None:
@@ -287,9 +287,11 @@ def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> int:
         message = f"partial_images must be an integer from 0 to {MAX_PARTIAL_IMAGES}"
         raise InvalidRequest(message, param="partial_images")
     if stream and values.get("response_format") == "url":
-        raise InvalidRequest("Events have images in base64; omit response_format", param="response_format")
+        raise InvalidRequest(
+            "Streamed events contain images in base64: omit response_format", param="response_format"
+        )
     if values.get("output_compression") not in (None, "", 100, "100"):
-        message = "output_compression cannot be chosen for the models of this server; omit it"
+        message = "output_compression is not supported by the models of this server: omit it"
         raise InvalidRequest(message, param="output_compression")
     return int(partial)
 
@@ -356,7 +358,7 @@ def _file(prediction: Prediction) -> OutputFile:
 def _incomplete(requested: int, returned: int, reason: errors.SixfoldError | None) -> dict[str, Any]:
     """Return how many images are missing and why."""
     message = (reason or errors.StoreFailed()).message
-    text = f"{requested - returned} of {requested} images were not made and are not charged: {message}"
+    text = f"{requested - returned} of {requested} images were not generated and are not charged: {message}"
     return {"requested": requested, "returned": returned, "message": text}
 
 

@@ -25,8 +25,12 @@ _Language = Annotated[str, Meta(max_length=40)]
 _OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
 # What this server does not have, by its path: the only value that it accepts, and the reason.
 _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("prompt",), "prompt must be null", "this server stores no prompts; send instructions"),
-    (("audio", "input", "noise_reduction"), "noise_reduction must be null", "this server filters no audio"),
+    (("prompt",), "prompt must be null", "this server does not store prompts; send instructions"),
+    (
+        ("audio", "input", "noise_reduction"),
+        "noise_reduction must be null",
+        "this server does not filter audio",
+    ),
 )
 # The fields of an MCP server that name another server than one of the operator.
 _REFUSED_OF_SERVERS = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
@@ -50,7 +54,7 @@ class RealtimeAudioFormat(Struct, forbid_unknown_fields=True, omit_defaults=True
         if self.rate is None and self.type == "audio/pcm":
             self.rate = PCM_RATE
         elif self.rate is not None and self.type != "audio/pcm":
-            raise ValueError("G.711 has 8000 samples per second: omit rate")
+            raise ValueError("G.711 always has 8,000 samples per second: omit rate")
 
 
 def _pcm() -> RealtimeAudioFormat:
@@ -270,8 +274,8 @@ def updated(configuration: SessionConfiguration, changes: Mapping[str, Any]) -> 
     """Return a configuration with the fields of `session.update`; raises `InvalidRequest`."""
     if changes.get("type", configuration.type) != configuration.type:
         raise InvalidRequest(
-            f"The type of this session is {configuration.type}: connect with intent=transcription in the "
-            "query for transcripts only, and without it for responses",
+            f"The type of this session is {configuration.type} and cannot be changed: connect again with "
+            "intent=transcription in the query for transcripts only, or without it for responses",
             param="session.type",
         )
     if configuration.only_transcribes:
@@ -279,7 +283,7 @@ def updated(configuration: SessionConfiguration, changes: Mapping[str, Any]) -> 
     changes = {**changes, "tracing": None, "truncation": "disabled", "include": None}
     if changes.get("model", configuration.model) != configuration.model:
         raise InvalidRequest(
-            f"The model of this session is {configuration.model}: connect again to use another one",
+            f"The model of this session is {configuration.model}: connect again to use another model",
             param="session.model",
         )
     return _converted(configuration, changes, "session")
@@ -357,17 +361,17 @@ def _check_servers(configuration: SessionConfiguration, root: str) -> None:
         for name in _REFUSED_OF_SERVERS:
             if getattr(tool, name) is not None:
                 raise InvalidRequest(
-                    f"{path}.{name} must be omitted: server_label names a tool server of the operator",
+                    f"{path}.{name} must be omitted: server_label must name a tool server of the operator",
                     param=f"{path}.{name}",
                 )
         if tool.require_approval != "never":
             raise InvalidRequest(
-                f"{path}.require_approval must be never: this server asks for no approvals",
+                f"{path}.require_approval must be 'never': this server does not ask for approval",
                 param=f"{path}.require_approval",
             )
         if tool.server_label in labels:
             raise InvalidRequest(
-                f"{path}.server_label must be used once (got {tool.server_label!r} again)",
+                f"{path}.server_label must be unique ({tool.server_label!r} is already used)",
                 param=f"{path}.server_label",
             )
         labels.add(tool.server_label)

@@ -86,7 +86,7 @@ class RealtimeSocket:
             if not done:
                 minutes = round(self._seconds / 60)
                 await self._end(
-                    SessionExpired(f"A session lasts at most {minutes} minutes: connect again"), NORMAL
+                    SessionExpired(f"A session can last at most {minutes} minutes: connect again"), NORMAL
                 )
             elif draining in done and not receiving.done():
                 await self._finish_responses(receiving)

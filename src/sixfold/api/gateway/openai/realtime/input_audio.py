@@ -76,7 +76,7 @@ class InputAudio:
         """Add audio, and report the changes between speech and silence."""
         data = _decoded(event.get("audio"))
         if len(data) % KINDS[self._buffer.encoding].sample_bytes:
-            raise InvalidRequest("audio must have whole samples of 16 bits", param="audio")
+            raise InvalidRequest("audio must consist of whole 16-bit samples", param="audio")
         pcm = self._buffer.append(data)
         detector = self._detector
         if detector is None:
@@ -152,7 +152,7 @@ class InputAudio:
 
 def _decoded(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise InvalidRequest("audio is required and must be a string with base64", param="audio")
+        raise InvalidRequest("audio is required and must be a base64 string", param="audio")
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -89,7 +89,7 @@ def _message(item: Mapping[str, Any], item_id: str, name: str) -> MessageItem:
     path = f"{name}.content"
     content = parsing.items(item.get("content"), path)
     if len(content) > _MAX_PARTS:
-        raise InvalidRequest(f"{path} must have at most {_MAX_PARTS} parts", param=path)
+        raise InvalidRequest(f"{path} must have at most {_MAX_PARTS} parts (got {len(content)})", param=path)
     parts = [_part(parsing.mapping(part, path), role, path) for part in content]
     return MessageItem(item_id, role, parts)
 
@@ -106,10 +106,12 @@ def _part(part: Mapping[str, Any], role: MessageRole, path: str) -> ContentPart:
     allowed = " or ".join(filter(None, kinds))
     if kind in kinds:
         raise InvalidRequest(
-            f"{path}.audio: send audio with input_audio_buffer.append, or a transcript", param=f"{path}.audio"
+            f"{path}.audio cannot be sent in an item: send audio with input_audio_buffer.append, or a "
+            "transcript",
+            param=f"{path}.audio",
         )
     raise InvalidRequest(
-        f"{path}.type of a message of the role {role} must be {allowed} (got {str(kind)[:40]!r})",
+        f"{path}.type must be {allowed} in a message with the role {role} (got {str(kind)[:40]!r})",
         param=f"{path}.type",
     )
 

@@ -70,7 +70,7 @@ class RealtimeOutput:
         if isinstance(event, TextDelta | ToolCallDelta):
             self._chars += len(event.text)
             if self._chars > MAX_CHARS:
-                raise errors.TooLarge(f"A response has at most {MAX_CHARS:,} characters")
+                raise errors.TooLarge(f"A response can have at most {MAX_CHARS:,} characters")
         match event:
             case TextDelta() if event.text:
                 await self._write_text(event.text)
@@ -104,7 +104,7 @@ class RealtimeOutput:
                 call.status = status
                 await self._end_arguments(call)
             else:
-                call.output, call.failed = "The response ended before the call", True
+                call.output, call.failed = "The response ended before the call was made", True
             await self._end(call)
         self._calls.clear()
 

@@ -158,7 +158,7 @@ class ResponseRun:
             if number < _MAX_SERVER_CALLS:
                 output = await toolset.call(self.request_id, call.shown_name, call.arguments)
             else:
-                text = f"A response may call {_MAX_SERVER_CALLS} tools of servers."
+                text = f"A response may make at most {_MAX_SERVER_CALLS} calls to tool servers."
                 output = ToolOutput(text, failed=True)
             await self._output.end_server_call(call, output)
 

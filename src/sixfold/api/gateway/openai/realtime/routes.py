@@ -98,7 +98,7 @@ class RealtimeRoutes:
         session = dict(configuration.mapping(body, "session"))
         settings = _settings(session, {})
         if principal.key_id is None:
-            raise errors.BadRequest("A client secret needs an API key: send one that is not the server's own")
+            raise errors.BadRequest("A client secret can be created only with an API key of an account")
         created_at = await self._services.database.read(now())
         expires_at = created_at // SECOND_US + seconds
         value = self._services.client_secrets.close(principal.key_id, expires_at * SECOND_US, session)
@@ -143,7 +143,7 @@ class RealtimeRoutes:
         now_us = await self._services.database.read(now())
         secret = self._services.client_secrets.open(key, now_us)
         if not await self._services.connections.is_valid(Credential("key", secret.key_id)):
-            raise errors.Unauthenticated("The key of this client secret has ended")
+            raise errors.Unauthenticated("The API key of this client secret has expired or was revoked")
         return _Caller(await authenticator.key(authenticator.delegate(secret.key_id)), secret.session)
 
 
@@ -151,7 +151,7 @@ def _settings(session: dict[str, Any], query: Mapping[str, str]) -> SessionConfi
     """Return the configuration of a session; what a client secret has replaces the query of the URL."""
     name = session.get("model") or query.get("model") or ""
     if not isinstance(name, str) or len(name) > _MAX_MODEL:
-        raise InvalidRequest(f"model must be a string of up to {_MAX_MODEL} characters", param="model")
+        raise InvalidRequest(f"model must be a string of at most {_MAX_MODEL} characters", param="model")
     if session.get("type", query.get("intent")) == configuration.TRANSCRIPTION:
         # Clients name a realtime model too, which does not transcribe.
         model = "" if name.startswith(OPENAI_NAMES) else name

@@ -189,7 +189,7 @@ class RealtimeSession:
             )
         if len(self._runs) >= MAX_RESPONSES:
             raise errors.TooManyRequests(
-                f"A session has at most {MAX_RESPONSES} responses at once: wait for one"
+                f"A session can have at most {MAX_RESPONSES} responses at a time: wait until one has ended"
             )
         self._stop_idle()
         run = ResponseRun(request, self._services, self._send)
@@ -333,8 +333,8 @@ def _metadata(value: Any) -> Mapping[str, str] | None:
     )
     if not valid:
         raise InvalidRequest(
-            f"response.metadata must have at most {_MAX_METADATA} names of up to {_MAX_KEY} characters, with "
-            f"strings of up to {_MAX_VALUE}",
+            f"response.metadata must have at most {_MAX_METADATA} keys of at most {_MAX_KEY} characters, and "
+            f"its values must be strings of at most {_MAX_VALUE} characters",
             param="response.metadata",
         )
     return rows

@@ -68,7 +68,7 @@ def parse_call(raw: bytes) -> ResponsesRequest:
     """Parse the head of a request, which may have no input of its own; raises as `dialect.parse_call`."""
     call = dialect.parse_call(raw, counting=True)
     if call.stream:
-        raise InvalidRequest("A compaction cannot be streamed: leave stream out", param="stream")
+        raise InvalidRequest("A compaction cannot be streamed: omit stream", param="stream")
     return call
 
 
@@ -168,7 +168,8 @@ def open_summaries(seal: CompactionSeal, account_id: str, raw: bytes) -> bytes:
             summary = seal.open(account_id, content)
         except ValueError as error:
             raise InvalidRequest(
-                "The compaction was made for another account or by another server: send the messages instead",
+                "The compaction was created for another account or by another server: send the messages "
+                "instead",
                 param=f"input[{index}].encrypted_content",
             ) from error
         part = {"type": "input_text", "text": _SUMMARY + summary}

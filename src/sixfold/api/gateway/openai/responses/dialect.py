@@ -113,9 +113,11 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
         raise InvalidRequest("input must not be empty", param="input")
     if head.background:
         # The usage of this tool would be known only after the response, and could not be charged.
-        raise InvalidRequest("background is not supported: leave it out, or use a batch", param="background")
+        raise InvalidRequest("background is not supported: omit it, or use a batch", param="background")
     if head.max_output_tokens is not None and head.max_output_tokens < 1:
-        raise InvalidRequest("max_output_tokens must be positive", param="max_output_tokens")
+        raise InvalidRequest(
+            f"max_output_tokens must be at least 1 (got {head.max_output_tokens})", param="max_output_tokens"
+        )
     conversation = (
         head.conversation.id if isinstance(head.conversation, _ConversationHead) else head.conversation
     )
@@ -153,7 +155,10 @@ def parse(raw: bytes) -> ChatRequest:
     if body.get("previous_response_id"):
         raise PreviousResponseNotFound(str(body["previous_response_id"]))
     if body.get("prompt"):
-        raise InvalidRequest("prompt requires a model server with the Responses API", param="prompt")
+        raise InvalidRequest(
+            "prompt requires a model server with the Responses API: send instructions and input instead",
+            param="prompt",
+        )
     system = [str(body["instructions"])] if body.get("instructions") else []
     messages: list[ChatMessage] = []
     items: Any = body.get("input") or []
@@ -203,8 +208,8 @@ def _add_item(item: Mapping[str, Any], path: str, system: list[str], messages: l
                 messages.append(ChatMessage("assistant", (ReasoningPart(reasoning, signature),)))
         case "compaction":
             raise InvalidRequest(
-                "A compaction of a provider can be read only there: choose a model of that provider, or send "
-                "the messages instead",
+                "A compaction can be read only by the provider that created it: choose a model of that "
+                "provider, or send the messages instead",
                 param=path,
             )
         case "item_reference":

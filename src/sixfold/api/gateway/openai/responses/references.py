@@ -90,13 +90,16 @@ async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_by
         return raw
     if references.has_prompt and not policy.trusted:
         raise InvalidRequest(
-            "prompt is an object of the operator at the model server: send instructions and input instead",
+            "prompt names an object that belongs to the operator at the provider: send instructions and "
+            "input instead",
             param="prompt",
         )
     item_ids = {own_id for item in references.items.values() for own_id in _own_ids(item).values()}
     object_ids = {*item_ids, *references.bare.values(), *references.objects}
     if len(object_ids) > _MAX_REFERENCES:
-        raise InvalidRequest(f"input may refer to at most {_MAX_REFERENCES} objects", param="input")
+        raise InvalidRequest(
+            f"input may refer to at most {_MAX_REFERENCES} objects (got {len(object_ids)})", param="input"
+        )
     owned = await store.owned(policy.tenant, object_ids)
     provider_objects.check(policy, references.objects, owned)
     same_server_ids = {each for each, row in owned.items() if row.server.partition("/")[0] == policy.server}

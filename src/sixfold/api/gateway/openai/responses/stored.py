@@ -258,7 +258,7 @@ class StoredResponseRoutes:
 
     async def show(self, request: HttpRequest) -> Response:
         if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
-            raise errors.BadRequest("A stored response cannot be streamed; omit stream")
+            raise errors.BadRequest("A stored response cannot be streamed: omit stream")
         body = await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))
         return Response(body, headers=_NO_STORE, media_type="application/json")
 

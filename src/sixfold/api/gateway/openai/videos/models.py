@@ -43,7 +43,7 @@ def resolve(catalog: Catalog, name: Any, *, has_image: bool) -> Model:
             f"{name} does not accept an image: omit input_reference", param="input_reference"
         )
     if not has_image and REFERENCE in inputs and inputs[REFERENCE].required:
-        raise InvalidRequest(f"{name} needs an image: send input_reference", param="input_reference")
+        raise InvalidRequest(f"{name} requires an image: send input_reference", param="input_reference")
     return model
 
 
@@ -57,7 +57,7 @@ def length(model: Model, seconds: Any) -> dict[str, Any]:
     if limits is None:
         if seconds in (None, ""):
             return {}
-        raise InvalidRequest(f"{model.name} has one length; omit seconds", param="seconds")
+        raise InvalidRequest(f"{model.name} has a fixed length: omit seconds", param="seconds")
     low, high = ((bound - offset) / rate for bound in (limits.min or 0, limits.max or math.inf))
     requested = min(max(DEFAULT_SECONDS, low), high) if seconds in (None, "") else _number(seconds)
     if not low <= requested <= high:
@@ -162,7 +162,7 @@ def _nearest_side(resolutions: tuple[str, ...], side: int) -> str:
 
 def _size_message(model: Model, resolutions: tuple[str, ...], *, has_image: bool) -> str:
     if not resolutions:
-        return f"{model.name} has one size; omit size"
+        return f"{model.name} has a fixed size: omit size"
     if not resolutions[0].endswith("p"):
         return f"size must be one of {', '.join(resolutions)} for {model.name}"
     sides = ", ".join(resolution[:-1] for resolution in resolutions)

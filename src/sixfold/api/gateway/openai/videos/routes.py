@@ -50,10 +50,10 @@ _FIRST, _LAST = "", "~"
 _STATUSES = {PredictionState.QUEUED: "queued", PredictionState.SUCCEEDED: "completed"}
 _POLL_MS = "1000"
 _REFUSALS = {
-    "remix": "The models of this server cannot remix a video: create one with input_reference instead",
-    "edits": "The models of this server cannot edit a video: create one with input_reference instead",
-    "extensions": "The models of this server cannot extend a video: create one with more seconds instead",
-    "characters": "The models of this server have no characters: create a video with input_reference instead",
+    "remix": "The models of this server cannot remix a video: create a video with input_reference instead",
+    "edits": "The models of this server cannot edit a video: create a video with input_reference instead",
+    "extensions": "The models of this server cannot extend a video: use a larger value of seconds instead",
+    "characters": "Characters are not supported: create a video with input_reference instead",
 }
 
 
@@ -160,7 +160,10 @@ class VideoRoutes:
             if isinstance(file_id, str) and file_id:
                 file = await self._services.files.get(principal.tenant, file_id)
                 if file.size > _MAX_IMAGE_BYTES:
-                    raise InvalidRequest("input_reference must have at most 64 MiB", param="input_reference")
+                    raise InvalidRequest(
+                        f"input_reference must be at most {_MAX_IMAGE_BYTES:,} bytes (got {file.size:,})",
+                        param="input_reference",
+                    )
                 data = await self._services.blobs.get(file.blob)
             elif isinstance(url, str) and url.startswith("data:"):
                 data = _data_of(url)
@@ -220,12 +223,16 @@ class VideoRoutes:
         prediction = await self._get(request)
         if prediction.state is not PredictionState.SUCCEEDED or prediction.output is None:
             status = self._video(prediction)["status"]
-            raise InvalidRequest(f"The video has no content: its status is {status}", status=409)
+            raise InvalidRequest(
+                f"The content of the video is not available: its status is {status}", status=409
+            )
         file = next(
             (file for file in prediction.output.files if file.content_type.startswith("video/")), None
         )
         if file is None:
-            raise errors.NotFound("The video has no file: it failed or its file was deleted")
+            raise errors.NotFound(
+                "The file of the video does not exist: the video failed, or its file was deleted"
+            )
         if variant != "video":
             return await self._still(file, variant)
         tag = file.blob.rpartition("/")[2]
@@ -237,7 +244,11 @@ class VideoRoutes:
     async def _still(self, file: OutputFile, variant: str) -> Response:
         """Make a still image of a video, at most two at a time."""
         if file.size > _MAX_STILL_BYTES:
-            raise InvalidRequest("The video exceeds the size of a still image: omit variant", param="variant")
+            raise InvalidRequest(
+                f"A still image requires a video of at most {_MAX_STILL_BYTES:,} bytes (got {file.size:,}): "
+                "omit variant",
+                param="variant",
+            )
         async with self._stills:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "video")
@@ -358,5 +369,5 @@ def _data_of(url: str) -> bytes:
         return base64.b64decode(data if marker else "?", validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest(
-            "image_url must be an http(s) URL or a data URI in base64", param="input_reference"
+            "image_url must be an http(s) URL or a base64 data URI", param="input_reference"
         ) from None
