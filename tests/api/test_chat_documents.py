@@ -210,7 +210,7 @@ async def test_hold_covers_the_text_of_the_document(gateway: Gateway) -> None:
     ("part", "words"),
     [
         ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBE"}}, "PDF is damaged"),
-        ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,?"}}, "must be valid base64"),
+        ({"file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,?"}}, "valid base64"),
         ({"file": {"filename": "a.exe", "file_data": "data:x/y;base64,AA=="}}, "not a document"),
         ({"file": {}}, "must have base64 data"),
         ({"file": 3}, "must be an object"),
