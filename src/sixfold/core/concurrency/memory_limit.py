@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from typing import Self
 
 from sixfold.errors import TooManyRequests
 
@@ -58,21 +57,9 @@ class MemoryLimit:
         self._changed = asyncio.Event()
         self.total = 0
 
-    @asynccontextmanager
-    async def lease(self, owner: str) -> AsyncGenerator[MemoryLease]:
-        """Yield an empty lease.
-
-        It is released at the end of the request, or at the end of the block if an error occurs.
-        """
-        lease = MemoryLease(self, owner)
-        try:
-            yield lease
-        except BaseException:
-            lease.release()
-            raise
-        request = scope.get()
-        if lease.size and (request is None or not request.keep(lease)):
-            lease.release()
+    def lease(self, owner: str) -> MemoryLease:
+        """Return an empty lease, to be used in an `async with` block."""
+        return MemoryLease(self, owner)
 
     async def resize(self, lease: MemoryLease, size: int) -> None:
         """Grow a lease when enough bytes are available; raises `TooManyRequests` after a timeout."""
@@ -125,12 +112,23 @@ class MemoryLimit:
 
 
 class MemoryLease:
-    """The bytes that one owner uses."""
+    """The bytes that one owner uses.
+
+    As a context manager it is released at the end of the request, or of the block if an error occurs.
+    """
 
     def __init__(self, limit: MemoryLimit, owner: str) -> None:
         self.owner = owner
         self.size = 0
         self._limit = limit
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, error: type[BaseException] | None, *_details: object) -> None:
+        request = scope.get()
+        if error is not None or (self.size and (request is None or not request.keep(self))):
+            self.release()
 
     async def resize(self, size: int) -> None:
         """Change the lease to `size` bytes, waiting until they are available; raises `TooManyRequests`."""
