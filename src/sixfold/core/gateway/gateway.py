@@ -1,8 +1,9 @@
-"""Chat gateway: price and hold a request, try servers in order, return the response, charge for it.
+"""The chat gateway: prices and holds of requests, attempts at servers, responses and charges.
 
-A complete response is charged by the usage that the server reports, even if the caller has disconnected while
-waiting for it. If the caller leaves a stream, the input and what was delivered are charged. A call whose
-servers all fail costs nothing. A stream is passed on without buffering beyond the current event.
+A complete response is charged according to the usage that the server reports, even if the caller has
+disconnected while waiting for it. If the caller leaves a stream, the input and the delivered part of the
+output are charged. A call is free if all servers fail. A stream is forwarded without buffering beyond the
+current event.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, 
 _INPUT_TOKENS = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _DELETE_SECONDS = 30.0
 _MAX_OUTPUT_TOKENS, _MAX_LOG_CHARS = 1_000_000_000, 100_000
-# Health and discovery changes take effect within this time.
+# Changes of health and discovery take effect within this time.
 _ROUTE_CACHE_SECONDS = 0.25
 _MAX_CACHED_ROUTES = 1024
 
 
 class Gateway:
-    """Calls model servers for accounts. Each server process has one."""
+    """Calls model servers for accounts. Each server process has one gateway."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Gateway:
 
     @property
     def boot(self) -> str:
-        """Id of this server process, stored with its calls."""
+        """The id of this server process, which is stored with its calls."""
         return self._billing.holder
 
     @boot.setter
@@ -100,7 +101,7 @@ class Gateway:
         self._billing.holder = name
 
     def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
-        """Apply another policy and other prices; calls in flight keep their prices."""
+        """Apply a new policy and new prices; calls in progress keep their prices."""
         self.policy, self._prices = policy, prices
         self._attempts.reconfigure(policy)
         self._route_cache.clear()
@@ -109,8 +110,8 @@ class Gateway:
         """Return the complete response after it has been charged.
 
         Raises `Forbidden`, `UnknownModel`, `UnpricedModel`, `TooManyRequests`, `InsufficientCredits`,
-        `UpstreamRefused` if the server rejects the request, and `EngineFailed` if every server failed. After
-        an error nothing is charged.
+        `UpstreamRefused` if the server rejects the request, and `EngineFailed` if every server failed. If an
+        error is raised, nothing is charged.
         """
         guard = None if self.guardrails is None else self.guardrails.of(request)
         if guard is not None:
@@ -140,12 +141,12 @@ class Gateway:
         return reply
 
     async def paid_before(self, scope: str, call_id: str, content: bytes) -> int | None:
-        """Return what an earlier request with this Idempotency-Key and content has paid, or None."""
+        """Return the amount paid by an earlier request with this Idempotency-Key and content, or None."""
         once = await PARSER.run_large(len(content), gateway_idempotency.once_id, scope, content)
         return await self._database.write(gateway_idempotency.paid_before(once, call_id), durable=False)
 
     async def stream(self, request: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
-        """Return a response whose first bytes have arrived; raises what `complete` raises."""
+        """Return a response whose first bytes have arrived; raises the errors of `complete`."""
         guard = None if self.guardrails is None else self.guardrails.of(request)
         if guard is not None:
             request, stream = await guard.stream(request, payer, self._open)
@@ -179,11 +180,11 @@ class Gateway:
 
         `chat` is for example `ChatRequest((ChatMessage("user", (TextPart("…"), ImagePart(url="…"))),),
         system="…")`; `ImagePart(media_type="image/png", data=base64)` is an image without a URL. `model` is a
-        name from `/v1/models`, or empty for the default. The caller is charged as on `/v1` and sees the call
-        in the log under `request_id`, which must be new.
+        name from `/v1/models`, or empty for the default. The caller is charged as on `/v1`, and the log lists
+        the call under `request_id`, which must be new.
 
         In the reply, `answer.text` is the text, `answer.calls` are the tool calls, `cost` is in micro-dollars
-        and `target` is the `NAME/model` that served the request. Raises what `complete` raises, and
+        and `target` is the `NAME/model` that served the request. Raises the errors of `complete`, and
         `EngineUnavailable` with instructions if no model server is known.
         """
         request = replace(self._chat_request(principal, request_id, chat, model, endpoint), services=services)
@@ -192,15 +193,15 @@ class Gateway:
     async def complete_prepaid(
         self, caller: Principal, request_id: str, chat: ChatRequest, model: str, hold: int = 0
     ) -> GatewayReply:
-        """Run a chat completion that was paid, or that its prediction pays for; nothing is charged here.
+        """Run a chat completion that is paid in advance or by its prediction, without a charge.
 
-        The prediction owes the `cost` of the reply, which is at most `hold`.
+        The prediction must be charged the `cost` of the reply, which is at most `hold`.
         """
         request = self._chat_request(caller, request_id, chat, model, "hosting")
         return await self.complete(replace(request, prepaid_hold=hold, allowed_services=()))
 
     def max_cost(self, chat: ChatRequest, model: str) -> int:
-        """Return the maximum cost of a response in micro-dollars; raises what `complete` raises."""
+        """Return the maximum cost of a response in micro-dollars; raises the errors of `complete`."""
         request = self._chat_request(Principal("", "", ""), "", chat, model, "")
         return self._plan(RequestNeeds(request)).held
 
@@ -222,7 +223,8 @@ class Gateway:
     ) -> ResponseStream:
         """Stream a chat completion for internal callers; see `complete_chat`.
 
-        The stream's `events()` yields `TextDelta`, `ToolCallStart` and so on, and finally `MessageEnd`.
+        The stream's `events()` yields `TextDelta`, `ToolCallStart` and other events, and finally
+        `MessageEnd`.
         """
         request = self._chat_request(principal, request_id, chat, model, endpoint)
         request = replace(request, stream=True, services=services)
@@ -274,7 +276,10 @@ class Gateway:
         return await PARSER.run_large(request.size, lambda: chats.estimate(request.parse()))
 
     async def delete_stored(self, server: str, path: str) -> None:
-        """Delete what a server stores; raises `EngineFailed`. A server that is gone is skipped."""
+        """Delete an object that a server stores; raises `EngineFailed`.
+
+        A server that no longer exists is skipped.
+        """
         upstream = next((each for each in self.router.servers() if each.name == server), None)
         if upstream is None:
             return
@@ -289,7 +294,7 @@ class Gateway:
             )
 
     async def sweep(self) -> None:
-        """Release the holds of calls whose server process is gone, and delete old log rows."""
+        """Release the holds of calls whose server process has ended, and delete old log rows."""
         current_time = await self._database.read(now(), snapshot=False)
         cutoff = current_time - int(self.policy.call_seconds * 1_000_000) - request_log.CALL_US
         transaction = request_log.sweep(self.boot, cutoff, self._missing_servers)
@@ -351,9 +356,7 @@ class Gateway:
         return RoutePlan(rated_targets, needs.input_tokens, held, tools)
 
     def _priced_targets(self, request: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:
-        """Return the targets of a model name with their rates, cached briefly while all targets are
-        healthy.
-        """
+        """Return a model's targets with their rates, cached briefly while all targets are healthy."""
         name = request.model, request.wire if request.is_forwarded else None
         current_time = time.monotonic()
         cached = self._route_cache.get(name)
@@ -412,7 +415,7 @@ class Gateway:
         return GatewayReply(target.name, target.model, usage, cost, charge, raw, answer, False, list_price)
 
     async def _ensure_held(self, active: ActiveCall, response: UpstreamResponse) -> None:
-        """Wait for the hold: no part of a response may be passed on before it is written."""
+        """Wait for the hold, which must be written before any part of a response is forwarded."""
         try:
             await self._billing.ensure_held(active.record)
         except BaseException:
@@ -420,7 +423,7 @@ class Gateway:
             raise
 
     async def _settle(self, active: ActiveCall, outcome: CallOutcome) -> None:
-        """Settle a call by its outcome. If the database fails, `sweep` releases the hold later."""
+        """Settle a call with its outcome. If the database fails, `sweep` releases the hold later."""
         call, request = active.record, active.request
         call.total_us = int((time.perf_counter() - active.started_at) * 1_000_000)
         booking = self._billing.settle(call, outcome)
@@ -429,7 +432,7 @@ class Gateway:
                 await self.token_rates.add(request.limit_id, request.tpm, outcome.usage.output)
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
-            # The hold of this call was deferred, and the ledger has refused it now.
+            # The hold of this call was deferred, and the ledger has now refused it.
             outcome = CallOutcome("failed", error=error.message)
             raise
         finally:
@@ -456,7 +459,10 @@ class Gateway:
     async def _end(
         self, active: ActiveCall, response: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
     ) -> CallOutcome:
-        """Settle a finished stream; without usage it is free. A failed one counts against its target."""
+        """Settle a finished stream, which is free without usage.
+
+        A failed stream counts as a failure of its target.
+        """
         if state == "failed":
             self.health.record_failure(response.target.name)
         outcome = CallOutcome(state, error=error)
@@ -469,7 +475,7 @@ class Gateway:
 
 
 def _check_allowed(request: GatewayRequest) -> None:
-    """Raise `Forbidden` for a model beyond the key's limit, `InsufficientCredits` below a balance of 0."""
+    """Raise `Forbidden` for a model beyond the key's limit, and `InsufficientCredits` below 0."""
     if request.below_zero:
         raise errors.InsufficientCredits
     allowed = request.allowed_services

@@ -1,4 +1,4 @@
-"""Responses of model servers that share a GPU with other programs, and their errors when it is full."""
+"""Responses of model servers that share a GPU with other programs, and errors of a full GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_out_of_memory(message: bytes) -> bool:
 
 
 class LeasedStream:
-    """A response whose server keeps the GPU until the response is closed."""
+    """A response whose server uses the GPU until the response is closed."""
 
     def __init__(self, response: UpstreamStream, lease: GpuLease) -> None:
         self._response = response

@@ -1,4 +1,4 @@
-"""Latency and circuit breaker of each target."""
+"""The latency and circuit breaker of each target."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ _FAILURES = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 120.0
 # Weight of the newest latency in the moving average.
 _WEIGHT = 0.2
-# One retry costs this many successes or seconds; the budget saves up at most this many.
+# One retry costs this many successes or seconds; the budget accumulates at most this many.
 _RETRY_COST, _RETRY_STORE = 5, 100
 
 
 @dataclass(slots=True)
 class TargetHealth:
-    """State of one target. `open_until` is in seconds of the clock; `busy` if the last error was a 429."""
+    """The state of one target.
+
+    `open_until` is in seconds of the clock; `busy` is True if the last error was a 429.
+    """
 
     failures: int = 0
     open_until: float = 0.0
@@ -27,7 +30,7 @@ class TargetHealth:
 
 
 class HealthTracker:
-    """State of all targets. An open circuit lets one trial call through before it closes."""
+    """The state of all targets. An open circuit admits one trial call before it closes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -44,7 +47,7 @@ class HealthTracker:
         return health
 
     def allows(self, target: str) -> bool:
-        """Return whether to call a target now; for an open circuit, True starts the trial call."""
+        """Return whether to call a target now; if its circuit is open, True starts the trial call."""
         if target not in self.tripped:
             return True
         health = self.get(target)
@@ -56,8 +59,9 @@ class HealthTracker:
     def try_open(self, targets: Sequence[str]) -> str | None:
         """Start a trial call although the circuits of all these targets are open.
 
-        Returns the target whose circuit closes first, or None if one of them has a trial call already. A
-        server that works again serves the next request, and one that does not gets one call at a time.
+        Returns the target whose circuit closes first, or None if a trial call to one of them is in progress.
+        Therefore a server that has recovered serves the next request, and a failing server receives one call
+        at a time.
         """
         if any(self.get(target).on_trial for target in targets):
             return None
@@ -74,7 +78,7 @@ class HealthTracker:
         return health.on_trial or self._clock() < health.open_until
 
     def seconds_until_open(self, targets: Iterable[str]) -> int:
-        """Return the seconds until the first of these targets, all with open circuits, may be called."""
+        """Return the seconds until one of these targets, all with open circuits, may be called."""
         return max(1, math.ceil(min(self.get(target).open_until for target in targets) - self._clock()))
 
     def busy(self, targets: Iterable[str]) -> bool:
@@ -92,7 +96,7 @@ class HealthTracker:
         self._retries = min(_RETRY_STORE, self._retries + 1)
 
     def record_failure(self, target: str, *, busy: bool = False) -> None:
-        """Record a failure; `busy` for a 429."""
+        """Record a failure; `busy` is True for a 429."""
         health = self.get(target)
         health.failures += 1
         health.on_trial, health.busy = False, busy
@@ -108,13 +112,14 @@ class HealthTracker:
             self.tripped.discard(target)
 
     def release_trial(self, target: str) -> None:
-        """Release the trial of a call that was not made or whose result says nothing about the target."""
+        """Release the trial of a call that was not made or whose result is unrelated to the target."""
         self.get(target).on_trial = False
 
     def may_retry(self) -> bool:
-        """Take one retry from the budget, so that retries cannot flood a server.
+        """Take one retry from the budget, which limits retries; return whether it was available.
 
-        It is a fifth of the successes, and one every five seconds, so that it is not used up for good.
+        The budget grows by one retry for every five successes and every five seconds, so that it is never
+        exhausted permanently.
         """
         elapsed, self._refilled_at = self._clock() - self._refilled_at, self._clock()
         self._retries = min(_RETRY_STORE, self._retries + elapsed)

@@ -15,7 +15,7 @@ from sixfold.core.gateway.usage import family
 
 
 class HostedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of the table, with the document that states it and the date of that document."""
+    """A row of the table, with the URL and the date of the document that states its values."""
 
     as_of: str
     source: str
@@ -34,9 +34,9 @@ def table() -> Mapping[str, HostedModel]:
 
 
 def completed(model: ServedModel, provider: str) -> ServedModel:
-    """Return a model of a provider with what its list does not state; `provider` is that of the price table.
+    """Return a provider's model, completed with values that the provider's list does not state.
 
-    Capabilities that the provider states are kept.
+    `provider` is the name in the price table. Capabilities that the provider states are kept.
     """
     row = _row(model.name, provider)
     if row is None:

@@ -1,4 +1,4 @@
-"""Charge once for a call that is repeated under its Idempotency-Key because its response was lost.
+"""Single charges for calls that are repeated with an Idempotency-Key because the response was lost.
 
 A server may die, or lose its database, after a call was charged and before its response is stored for the
 key. The model is then called again, and the second response is free.
@@ -18,17 +18,17 @@ _REPEATED_ERROR = "The result of this call was lost; the request was repeated"
 
 
 def once_id(scope: str, content: bytes) -> str:
-    """Return the id of a request with an Idempotency-Key and a content, of which only repetitions are free.
+    """Return the id of a request with an Idempotency-Key and a content; only its repetitions are free.
 
-    The key itself may be used for another content after an error, which is not stored.
+    The key may be used for other content after an error, because errors are not stored.
     """
     return hashlib.sha256(scope.encode() + b"\0" + content).hexdigest() if content else scope
 
 
 def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
-    """Return the charge for an earlier call of the same request, or None if the call `call_id` has to pay.
+    """Return the charge for an earlier call of the same request, or None if `call_id` must be charged.
 
-    An earlier call that is still running ends here and costs nothing.
+    An earlier call that is still running is ended without a charge.
     """
     previous = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)
     if previous is not None and previous["state"] in _PAID_STATES:
@@ -47,7 +47,7 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
 
 
 def refund(once: str) -> Transaction[None]:
-    """Refund the paid call of a request whose response was lost and which is not repeated any more."""
+    """Refund the paid call of a request whose response was lost and which will not be repeated."""
     previous = yield from one("gateway_call_once_get", id=once, life=idempotency.LIFE_US)
     if previous is None or previous["state"] not in _PAID_STATES:
         return

@@ -1,7 +1,7 @@
-"""The media that a request contains as base64: their number and characters, which are not text.
+"""The number and characters of media that a request contains as base64, which do not count as text.
 
-Only where an API has media: base64 anywhere else, such as in a message's text or in the arguments of a tool
-call, is text for the model and is charged as text.
+Only the media fields of an API are counted: base64 anywhere else, such as in a message's text or in the
+arguments of a tool call, is text for the model and is charged as text.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ _MEMBERS = (
     *("signature", "encrypted_content"),
 )
 _INNER = ("url", "data", "file_data")
-# Ollama's messages and prompts have a list of images.
+# Ollama's messages and prompts contain a list of images.
 _IMAGES = "images"
-# What may contain parts: of a request, and of one of them. The `input` of a tool call is not one of them.
+# Members that may contain parts, of a request and of such a member. The `input` of a tool call is not
+# included.
 _REQUEST_PARTS = ("messages", "input", "system")
 _PARTS = ("content", "output")
 # Shorter media count as text.
@@ -36,14 +37,14 @@ MIN_CHARS = 1024
 
 
 class MediaSizes(NamedTuple):
-    """The number of media in a request, and the characters of all of them."""
+    """The number of media in a request, and the total number of their characters."""
 
     files: int = 0
     chars: int = 0
 
 
 def media_in(body: bytes) -> MediaSizes:
-    """Return the media of a JSON request; none if it cannot be read."""
+    """Return the media of a JSON request, which are 0 if it cannot be parsed."""
     try:
         document: Any = json_decoding.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -82,7 +83,7 @@ def _media_of(part: dict[str, Any]) -> list[str]:
 
 
 def _base64_chars(text: str) -> int:
-    """Return the number of base64 characters in a data URI, or in a text that is not a URL."""
+    """Return the number of base64 characters in a data URI, or in a string that is not a URL."""
     if text.startswith("data:"):
         return len(text) - text.find(",") - 1
     return 0 if "://" in text[:16] else len(text)

@@ -47,7 +47,7 @@ _FIELDS = frozenset({"kind", "base_url", "api_key", "models", "local", "response
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRow:
-    """A configured model server; with empty `models`, those that it lists."""
+    """A configured model server; if `models` is empty, the models that the server lists."""
 
     name: str
     kind: str
@@ -62,7 +62,10 @@ class UpstreamRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelAlias:
-    """A target of an alias. If targets have weights, the first is drawn at random and the others follow."""
+    """A target of an alias.
+
+    If targets have weights, the first is drawn at random and the others follow.
+    """
 
     target: str
     weight: float | None = None
@@ -70,7 +73,7 @@ class ModelAlias:
 
 @dataclass(frozen=True, slots=True)
 class GatewayPolicy:
-    """Settings of the gateway. `max_tokens` is held for requests that set no limit."""
+    """The settings of the gateway; `max_tokens` is held for requests without a limit."""
 
     retries: int = 2
     timeout_seconds: float = 600.0
@@ -87,13 +90,13 @@ class GatewayPolicy:
     store_responses: bool = True
     responses_days: int = 30
     responses_bytes: int = 2**30
-    # The quotas of an account: its conversations, the items of each, and the bytes of all.
+    # The quotas of an account: conversations, items of each, and total bytes.
     conversations: int = 10_000
     conversation_items: int = 10_000
     conversations_bytes: int = 2**30
     servers: tuple[UpstreamRow, ...] = ()
     aliases: Mapping[str, tuple[ModelAlias, ...]] = field(default_factory=dict[str, tuple[ModelAlias, ...]])
-    # The guardrail of all keys and accounts that have none of their own.
+    # The guardrail of all keys and accounts without a separate guardrail.
     guardrail: Guardrail | None = None
 
 
@@ -144,7 +147,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _upstream(name: str, value: Any) -> UpstreamRow | None:
-    """Return a chat server, or None for a provider of media, which the engines read."""
+    """Return a model server, or None for a media provider, which the engines read."""
     if not isinstance(value, dict) or "/" in name:
         raise ValueError(f"[gateway.upstreams.{name}] must be a table, with no / in its name")
     row = cast("dict[str, Any]", value)

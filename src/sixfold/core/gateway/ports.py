@@ -18,14 +18,18 @@ from sixfold.core.gpu.arbiter import GpuAccess
 from sixfold.core.input_limits import json_limits
 from sixfold.core.input_limits.json_limits import JsonLimits
 
-# A protocol of model servers to which no other one is translated.
+# A protocol of model servers into which other protocols are not translated.
 TEXT_COMPLETIONS = "completions"
-# The protocol of `/responses/compact`, and one that no server has: a chat that summarizes the conversation.
+# The protocol of `/responses/compact`, and a protocol that servers do not have: a chat that summarizes the
+# conversation.
 COMPACTION, SUMMARY = "compaction", "summary"
 
 
 class UpstreamFailure(Exception):
-    """A server could not be reached, disconnected or timed out; the text continues "The model server …"."""
+    """A server could not be reached, disconnected or timed out.
+
+    The message completes the sentence "The model server …".
+    """
 
 
 class UpstreamRejection(NamedTuple):
@@ -34,11 +38,11 @@ class UpstreamRejection(NamedTuple):
     message: str
     param: str = ""
     too_long: bool = False
-    # A content filter rejected the request, whatever the status is.
+    # A content filter rejected the request, regardless of the status.
     filtered: bool = False
 
     def error(self, status: int) -> errors.UpstreamRefused:
-        """Return the exception to raise: `TooLong` if the context is too long, else `UpstreamRefused`.
+        """Return the error to raise: `TooLong` if the context is too long, otherwise `UpstreamRefused`.
 
         Agents shorten their history after `TooLong`.
         """
@@ -47,7 +51,7 @@ class UpstreamRejection(NamedTuple):
 
 
 class UsageScanner(Protocol):
-    """Reads a response stream while it is passed on, to count usage and to detect its end and errors."""
+    """Reads a response stream while it is forwarded, to count usage and to detect its end and errors."""
 
     @property
     def usage(self) -> TokenUsage | None:
@@ -59,7 +63,7 @@ class UsageScanner(Protocol):
     error: str
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Return the bytes to send now; an incomplete event may be held back."""
+        """Return the bytes to send now; an incomplete event may be delayed."""
         ...
 
 
@@ -80,17 +84,17 @@ class WireProtocol(Protocol):
 
     name: str
     path: str
-    # What a response may have, as far as it is JSON.
+    # The possible contents of a response, if it is JSON.
     response_limits: JsonLimits = json_limits.RESPONSE
 
     def path_of(self, model: str, *, stream: bool) -> str:
-        """Return the path of a request; some protocols have the model in it."""
+        """Return the path of a request, which contains the model in some protocols."""
         return self.path
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes: ...
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """Return a request of this protocol with the server's model name, asking for usage."""
+        """Return a request of this protocol with the server's model name and a request for usage."""
         ...
 
     def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
@@ -98,19 +102,19 @@ class WireProtocol(Protocol):
         ...
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        """Return a response's usage and length in characters; raises `ValueError` if it is invalid."""
+        """Return a response's usage and its length in characters; raises `ValueError` if it is invalid."""
         ...
 
     def parse_error(self, body: bytes) -> UpstreamRejection: ...
 
     def scanner(self) -> UsageScanner:
-        """Return a scanner for a stream that is passed on."""
+        """Return a scanner for a stream that is forwarded."""
         ...
 
     def stream_parser(self, chat: ChatRequest) -> StreamParser: ...
 
 
-# The largest complete response of a model server, and the part that counts against no limit of memory.
+# The largest complete response of a model server, and the part that does not count against the memory limit.
 MAX_RESPONSE_BYTES, _FREE_BYTES = 64 * 2**20, 2**20
 
 
@@ -132,7 +136,7 @@ class UpstreamStream(Protocol):
 async def read_all(stream: UpstreamStream, lease: MemoryLease | None = None) -> bytes:
     """Return all remaining bytes; raises `UpstreamFailure` above the limit.
 
-    Raises `TooManyRequests` if `lease` cannot have the memory for a large body.
+    Raises `TooManyRequests` if `lease` cannot reserve the memory for a large body.
     """
     blocks: list[bytes] = []
     size = 0
@@ -151,17 +155,17 @@ class Upstream(Protocol):
 
     name: str
     local: bool
-    # Whether it runs on this machine or in its network.
+    # Whether the server runs on this machine or in the local network.
     in_local_network: bool
-    # Whether its chats read PDF files in its own protocol.
+    # Whether its chats accept PDF files in the server's protocol.
     reads_documents: bool
-    # Whether it was found on a known port instead of configured.
+    # Whether it was discovered on a known port instead of configured.
     discovered: bool
     # The provider whose rows of the bundled price table apply; empty for the rows without a provider.
     price_table: str
-    # Calls in progress on a local server, by which servers with the same model share the load.
+    # Calls in progress on a local server, used to balance load between servers with the same model.
     in_flight: int
-    # The GPU that it shares with other programs, or None.
+    # The GPU that the server shares with other programs, or None.
     gpu: GpuAccess | None
 
     @property
@@ -170,7 +174,7 @@ class Upstream(Protocol):
         ...
 
     def wire(self, protocol: str) -> WireProtocol:
-        """Return the protocol that the server speaks for a request in the `protocol`."""
+        """Return the protocol in which the server serves requests of a `protocol`."""
         ...
 
     def serves(self, model: str) -> bool:
@@ -178,15 +182,15 @@ class Upstream(Protocol):
         ...
 
     def models(self) -> tuple[str, ...]:
-        """Return the names of the server's models, as far as is known."""
+        """Return the names of the server's models, if known."""
         ...
 
     def listing(self) -> tuple[ServedModel, ...]:
-        """Return the server's models with their capabilities, in its order."""
+        """Return the server's models with their capabilities, in the order of its list."""
         ...
 
     def describe(self, model: str) -> ServedModel:
-        """Return a model's entry of the listing, or what its name suggests if the server does not list it."""
+        """Return a model's entry in the listing, or a guess from its name if the server does not list it."""
         ...
 
     async def refresh(self) -> None:
@@ -194,20 +198,20 @@ class Upstream(Protocol):
         ...
 
     async def delete(self, path: str) -> int:
-        """DELETE a path and return the status; raises `UpstreamFailure`."""
+        """Send a DELETE request and return the status; raises `UpstreamFailure`."""
         ...
 
     def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> Coroutine[Any, Any, UpstreamStream]:
-        """POST a body; raises `UpstreamFailure`."""
+        """Send a POST request; raises `UpstreamFailure`."""
         ...
 
 
 class GatewayRequest(msgspec.Struct, frozen=True):
-    """A request: `body` in the protocol `wire`, and `parse` for a server that speaks another protocol.
+    """A request: `body` in the protocol `wire`, and `parse` for servers with another protocol.
 
-    `allowed_services` are the services of a limited key, which must contain the model or one of `services`.
+    `allowed_services` are the services of a limited key, which must include the model or one of `services`.
     """
 
     account_id: str
@@ -218,12 +222,12 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     body: bytes
     parse: Callable[[], ChatRequest]
     stream: bool = False
-    # The most output tokens of one answer, and the number of answers.
+    # Maximum output tokens of one answer, and the number of answers.
     max_tokens: int | None = None
     answers: int = 1
     # The expected usage of a request that is not a chat.
     expected_usage: TokenUsage | None = None
-    # The length of embeddings that the caller wants.
+    # The dimensions of embeddings that the caller requests.
     dimensions: int | None = None
     keep_usage: bool = True
     services: tuple[str, ...] = ()
@@ -231,7 +235,7 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     below_zero: bool = False
     # Input tokens that `body` omits because the server stores them.
     stored_tokens: int = 0
-    # The hold of the prediction that pays for this call; nothing is held or charged here.
+    # The hold of the prediction that pays for this call, for which nothing else is held or charged.
     prepaid_hold: int | None = None
     tpm: int | None = None
     # The key whose tokens per minute count this request.
@@ -239,25 +243,25 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     key_id: str | None = None
     credential_id: str = ""
     headers: Mapping[str, str] = {}
-    # The guardrail of the key or its account as JSON; empty without one.
+    # The guardrail of the key or its account as JSON, or an empty string.
     guardrail: str = ""
     # The caller's label of the purpose of the call.
     tag: str = ""
-    # For how many days the request and its response are logged; 0 for not at all.
+    # The number of days for which the request and its response are logged; 0 disables the log.
     content_days: int = 0
-    # Parses another body of the same protocol, for a guardrail that changes it.
+    # Parses another body of the same protocol, for a guardrail that changes the body.
     reparse: Callable[[bytes], ChatRequest] | None = None
     # The approximate bytes of a chat without a `body`.
     chat_bytes: int = 0
 
     @property
     def size(self) -> int:
-        """The approximate bytes, by which a large request is handled in a thread."""
+        """The approximate size in bytes; a large request is processed in a thread."""
         return len(self.body) or self.chat_bytes
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether only servers that speak its protocol can serve the request."""
+        """Whether only servers with the request's protocol can serve it."""
         return self.expected_usage is not None or self.wire == TEXT_COMPLETIONS
 
     @property
@@ -267,7 +271,7 @@ class GatewayRequest(msgspec.Struct, frozen=True):
 
 
 class GatewayReply(msgspec.Struct, frozen=True):
-    """A complete response: `raw` if the server speaks the caller's protocol, else `answer`.
+    """A complete response: `raw` if the server uses the caller's protocol, otherwise `answer`.
 
     The lines of `charge` add up to `cost` (micro-dollars).
     """
@@ -284,12 +288,12 @@ class GatewayReply(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return the text of `answer`; empty for a response in `raw`."""
+        """The text of `answer`; empty for a response in `raw`."""
         return "" if self.answer is None else self.answer.text
 
 
 class StreamFilter(Protocol):
-    """Changes a stream before it is passed on."""
+    """Changes a stream before it is forwarded."""
 
     def blocks(self, source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         """Yield the bytes to send."""
@@ -299,7 +303,7 @@ class StreamFilter(Protocol):
 
 
 class FilterableStream(Protocol):
-    """A streamed response that a filter may change: bytes if it is `raw`, events if not."""
+    """A streamed response that a filter may change: bytes if it is `raw`, otherwise events."""
 
     raw: bool
     filter: StreamFilter | None

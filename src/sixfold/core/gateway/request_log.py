@@ -1,7 +1,8 @@
-"""The log of calls: insert them with their hold, finish them with their charge, list them.
+"""The log of calls, and the transactions that insert, finish, refund and list calls.
 
-A call is written once, when it has ended. Until then a call that costs something is known by its hold, which
-contains what is needed to end it if its server dies. The id of a call is that of its request.
+A call is written once, when it has ended. Until then, a call that is not free is recorded by its hold, which
+contains the data that is needed to end the call if its server dies. The id of a call is the id of its
+request.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ _MEDIA_ENDPOINTS = frozenset({"embeddings", "images", "edits", "speech", "transc
 
 
 class CallRecord(msgspec.Struct):
-    """A call. `held` is in micro-dollars, `held_at` in epoch µs; `counted` are the ids of the budgets that
-    count it.
+    """The log record of a gateway call.
+
+    `held` is in micro-dollars and `held_at` in epoch µs; `counted` contains the ids of the budgets that count
+    the call.
     """
 
     id: str
@@ -54,9 +57,11 @@ class CallRecord(msgspec.Struct):
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a call: succeeded, left (the caller disconnected) or failed; `cost` in micro-dollars.
+    """The outcome of a call: succeeded, left (the caller disconnected) or failed.
 
-    `charge` has the lines that add up to the cost, as JSON.
+    `cost` is in micro-dollars.
+
+    `charge` contains the lines that add up to the cost, as JSON.
     """
 
     state: str
@@ -69,7 +74,7 @@ class CallOutcome(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class CallTotals:
-    """Number of calls, their tokens, and their charges in micro-dollars."""
+    """The number of calls, their tokens, and their charges in micro-dollars."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -78,13 +83,13 @@ class CallTotals:
 
 
 class TokenCounts:
-    """Counters for Prometheus: `totals` of the calls of a server that ended in a state."""
+    """Counters for Prometheus: `totals` of the calls of a server, by the state in which they ended."""
 
     def __init__(self) -> None:
         self.totals: dict[tuple[str, str], CallTotals] = {}
 
     def add(self, call: CallRecord, outcome: CallOutcome) -> None:
-        # Callers choose the model's name, so only the server's becomes a label.
+        # Callers choose the model's name, so only the server's name becomes a label.
         key = call.target.partition("/")[0], outcome.state
         total = self.totals.get(key)
         if total is None:
@@ -96,13 +101,16 @@ class TokenCounts:
 
 
 def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:
-    """Hold the amount of a call; on `InsufficientCredits` or `BudgetExceeded` nothing is written."""
+    """Hold the amount of a call.
+
+    Raises `InsufficientCredits` or `BudgetExceeded`, and then writes nothing.
+    """
     yield from ledger.hold(call.account_id, call.id, call.held, payer, _hold_details(call, holder))
     call.held_at = yield from now()
 
 
 def finish(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[None]:
-    """End a call with a hold and charge its cost; does nothing if a sweep has ended it before."""
+    """End a call with a hold and charge its cost; has no effect if a sweep has already ended the call."""
     if (yield Query("gateway_call_finish", _row(call, outcome, holder))):
         yield from ledger.capture(call.id, outcome.cost, _entry(call, outcome))
 
@@ -113,7 +121,7 @@ def insert(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[N
 
 
 def refund(call_id: str, error: str) -> Transaction[None]:
-    """Refund an ended call whose response cannot be delivered; does nothing for a call without a charge."""
+    """Refund an ended call whose response cannot be delivered; has no effect for a call without a charge."""
     yield Query("gateway_call_withdraw", {"id": call_id, "error": error, "charge": charges.NOTHING})
     yield from ledger.refund(call_id, ledger.LedgerEntry("refund", error, call_id))
 
@@ -134,10 +142,10 @@ def write_batch(
     holder: str,
     combined: Sequence[tuple[CallRecord, Payer | None, CallOutcome]] = (),
 ) -> Transaction[None]:
-    """Apply `begin`, `finish` and `insert` to many calls: all of them or none.
+    """Apply `begin`, `finish` and `insert` to many calls: to all or none.
 
-    `combined` are calls that ended before they were held. Raises what `begin` and `finish` raise; if the
-    calls do not fit together, each may still fit by itself.
+    `combined` are calls that ended before they were held. Raises the errors of `begin` and `finish`; if the
+    calls together exceed a limit, each may still be valid separately.
     """
     rows = [_row(call, outcome, holder) for call, outcome in outcomes]
     rows += [_row(call, outcome, holder) for call, _, outcome in combined]
@@ -157,11 +165,11 @@ def write_batch(
 
 
 def sweep(holder: str, cutoff: int, missing_before: frozenset[str] | None) -> Transaction[frozenset[str]]:
-    """Release the holds of calls that began before `cutoff` (epoch µs) and of those whose server is gone.
+    """Release the holds of calls that began before `cutoff` (epoch µs) or whose server is missing.
 
-    Return the servers that are gone now. A server that was not in `missing_before`, the result of the last
-    sweep, is only noted, as it may have lost its database for a moment. If `missing_before` is None, all are
-    released at once.
+    Return the missing servers. The holds of a server that is not in `missing_before`, the result of the
+    previous sweep, are not released yet, because it may have lost its database for a moment. If
+    `missing_before` is None, the holds of all missing servers are released.
     """
     rows = yield Query("find_orphaned_holds", {"holder": holder, "before": cutoff})
     for row in rows:
@@ -189,7 +197,7 @@ async def delete_all_before(database: Database, before: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """Filter for `page`; an empty value matches all calls. `text` is searched in all texts."""
+    """A filter for `page`; an empty value matches all calls. `text` is searched in all text columns."""
 
     model: str = ""
     state: str = ""
@@ -202,7 +210,7 @@ def list_calls(
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
     """Return an account's calls, newest first, and the cursor of the next page; raises `BadRequest`.
 
-    Calls of this server's own models are predictions, and their ids begin with `pred_`.
+    Calls of this server's models are predictions, whose ids begin with `pred_`.
     """
     if cursor is not None and not cursor.startswith("req_"):
         raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
@@ -224,7 +232,7 @@ def list_calls(
 
 
 def _moment(call_id: str) -> str:
-    """Return the part of an id by which calls of all kinds are in order."""
+    """Return the part of an id that orders calls of all kinds by time."""
     return call_id.partition("_")[2]
 
 
@@ -246,7 +254,7 @@ def _entry(call: CallRecord, outcome: CallOutcome) -> ledger.LedgerEntry:
 
 
 def _hold_details(call: CallRecord, holder: str) -> str:
-    """Return the JSON of a hold, from which a sweep can end the call."""
+    """Return the JSON of a hold, which a sweep needs to end the call."""
     details = _encode(
         {
             "holder": holder,

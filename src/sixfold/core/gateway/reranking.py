@@ -11,7 +11,7 @@ import msgspec
 
 
 class RankedDocument(msgspec.Struct, frozen=True):
-    """A document, by its position in the request, and its relevance."""
+    """A document, given by its position in the request, and its relevance."""
 
     index: int
     score: float
@@ -29,7 +29,7 @@ class _Ranking(msgspec.Struct):
     data: list[_RankedRow] | None = None
 
 
-# text-embeddings-inference returns the list alone.
+# text-embeddings-inference returns only the list.
 _read = msgspec.json.Decoder(_Ranking | list[_RankedRow]).decode
 
 
@@ -54,7 +54,7 @@ def parse_ranking(body: bytes) -> tuple[RankedDocument, ...]:
 
 
 def rank_vectors(vectors: Sequence[Sequence[float]]) -> tuple[RankedDocument, ...]:
-    """Rank vectors by their cosine with the first one, that of the query; negative ones count as 0."""
+    """Rank vectors by their cosine with the first vector, the query's; negative cosines count as 0."""
     query, *documents = vectors
     ranked: list[RankedDocument] = []
     for index, vector in enumerate(documents):

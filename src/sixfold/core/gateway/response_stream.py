@@ -1,4 +1,4 @@
-"""A response that is streamed to the caller, and what it costs however it ends.
+"""A response that is streamed to the caller, and its cost for each way in which it can end.
 
 `_close` and `_usage` decide the table "What a response costs" of docs/howto/gateway.md. A stream ends as
 `succeeded`, as `failed`, which is free, or as `left` if the caller disconnected or read too slowly.
@@ -23,15 +23,15 @@ from sixfold.core.gateway.ports import StreamFilter, UpstreamFailure, UsageScann
 from sixfold.core.gateway.request_log import CallOutcome
 from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
-# How long a stream is read after its caller has left.
+# Seconds for which a stream is read after its caller has disconnected.
 _END_SECONDS = 0.5
-# The most that is read of a stream of events; what collects or converts them needs as much memory.
+# Maximum bytes that are read from a stream of events; collecting or converting them needs as much memory.
 _MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
 _SLOW_CALLER = "The response was not read in time; the part that was delivered is charged"
-# The most characters of a stream that is converted: some protocols repeat the whole text at its end.
+# Maximum characters of a converted stream: some protocols repeat the whole text at the end.
 _MAX_CHARS = chats.MAX_RESPONSE_CHARS
-# Events that are converted in one turn of the event loop, about 5 ms.
+# Events that are converted in one iteration of the event loop, about 5 ms.
 _TURN_EVENTS = 200
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
 
@@ -41,7 +41,7 @@ class _CallerTooSlow(Exception):
 
 
 class ResponseStream:
-    """A streamed response. Read it to its end or close the iterator, which settles the charge."""
+    """A streamed response, which must be read to its end or closed to settle the charge."""
 
     def __init__(
         self, active: ActiveCall, response: UpstreamResponse, call_seconds: float, on_end: OnEnd
@@ -54,15 +54,15 @@ class ResponseStream:
         self._on_end = on_end
         self._active = active
         self._response = response
-        # How the call ended and what it was charged, once it is settled.
+        # The outcome and charge of the call, once it is settled.
         self.outcome: CallOutcome | None = None
 
     def blocks(self) -> AsyncGenerator[bytes]:
-        """Yield the server's bytes, for a `raw` stream; raises `EngineFailed` if the server fails."""
+        """Yield the server's bytes of a `raw` stream; raises `EngineFailed` if the server fails."""
         return self._blocks() if self.filter is None else self.filter.blocks(self._blocks())
 
     def events(self) -> AsyncGenerator[Event]:
-        """Yield protocol-independent events, for a stream that is not `raw`; raises `EngineFailed`."""
+        """Yield protocol-independent events of a stream that is not `raw`; raises `EngineFailed`."""
         return self._events() if self.filter is None else self.filter.events(self._events())
 
     async def _blocks(self) -> AsyncGenerator[bytes]:
@@ -100,7 +100,7 @@ class ResponseStream:
                     yield event
                     count += 1
                     if not count % _TURN_EVENTS:
-                        # A block may have thousands of small events, for which neither side waits.
+                        # A block may contain thousands of small events, between which neither side waits.
                         await asyncio.sleep(0)
             for event in parser.events(b""):
                 yield event
@@ -133,7 +133,7 @@ class ResponseStream:
     ) -> None:
         self._is_closed = True
         chars, is_chat = scanner.chars, self._active.request.expected_usage is None
-        # A caller that has received the last of a text has received all.
+        # A caller that has received the last part of a text has received all of it.
         complete = state == "succeeded" or (is_chat and scanner.complete)
         try:
             if state == "left" and scan is not None and chars and is_chat and self._is_paid:
@@ -148,9 +148,9 @@ class ResponseStream:
         return bool(self._response.rates.output) and not self._response.target.upstream.local
 
     async def _read_end(self, scan: Callable[[bytes], object]) -> None:
-        """Read on for a moment, to learn the usage of an answer that was ending when its caller left.
+        """Continue reading briefly, for the usage of an answer that was ending when its caller left.
 
-        Otherwise a caller that leaves just before the end would not pay for reasoning that is not shown.
+        Otherwise a caller that disconnects just before the end would not pay for hidden reasoning.
         """
         with contextlib.suppress(UpstreamFailure, TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
@@ -160,7 +160,7 @@ class ResponseStream:
 
     async def _read(self) -> AsyncGenerator[bytes]:
         stream, deadline = self._response.stream, self._active.started_at + self._call_seconds
-        # The same without the time in which the caller did not read.
+        # The same, without the time in which the caller did not read.
         server_deadline = deadline
         block = self._response.first_block
         remaining = _MAX_BYTES if self._response.wire.name in EVENT_PROTOCOLS else math.inf
@@ -195,10 +195,10 @@ def _outcome(scanner: UsageScanner) -> tuple[str, str]:
 
 
 def _usage(active: ActiveCall, scanner: UsageScanner, chars: int, *, complete: bool) -> TokenUsage:
-    """Return the usage to charge for the `chars` that were delivered, the whole text if `complete`.
+    """Return the usage to charge for the delivered `chars`, or for the whole text if `complete`.
 
-    The input counts in full. The output of a part is estimated, by its share of the reported usage if there
-    is one.
+    The input is charged in full. The output of a part is estimated, as its share of the reported usage if the
+    server reported one.
     """
     reported = scanner.usage
     expected = active.request.expected_usage
@@ -221,7 +221,7 @@ def _usage(active: ActiveCall, scanner: UsageScanner, chars: int, *, complete: b
 
 
 def _share(usage: TokenUsage, delivered: int, chars: int) -> int:
-    """Return the output tokens of the delivered part of a text, with all reasoning that is not shown."""
+    """Return the output tokens of the delivered part of a text, including all hidden reasoning."""
     # A text has at most one token per character.
     hidden = min(usage.output, max(usage.reasoning, usage.output - chars))
     return hidden + math.ceil((usage.output - hidden) * delivered / chars)

@@ -1,4 +1,4 @@
-"""Resolve the model name of a request to the targets to try, in order."""
+"""Resolution of a request's model name to the targets to try, in order."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ NO_VISION = (
     "No chat model here accepts images: pull one that does (`ollama pull qwen3-vl`), set OPENAI_API_KEY or "
     "ANTHROPIC_API_KEY, or name a model in [gateway.aliases] vision of sixfold.toml."
 )
-# Fields by which gateways behind this one (OpenRouter, LiteLLM, Portkey) choose another model, server or
-# price than `model`, to which limits of keys and prices refer. They are not passed on.
+# Fields with which gateways behind this one (OpenRouter, LiteLLM, Portkey) select a model, server or price
+# other than `model`, to which prices and the limits of keys refer. They are not forwarded.
 _ROUTING_FIELDS = frozenset(
     {
         "api_base",
@@ -56,11 +56,12 @@ _ROUTING_FIELDS = frozenset(
         "user_config",
     }
 )
-# Fields that set the number or the length of answers at some servers and are not read here: llama.cpp's and
-# KoboldCpp's go before `max_tokens` and `n`.
+# Fields that set the number or length of answers at some servers and are not read here: those of llama.cpp
+# and KoboldCpp take precedence over `max_tokens` and `n`.
 _OUTPUT_FIELDS = frozenset({"max_length", "max_new_tokens", "n_cmpl", "n_predict", "num_predict"})
 _REMOVED_FIELDS = _ROUTING_FIELDS | _OUTPUT_FIELDS
-# Fields that are read here, of which servers in Go, such as Ollama, also take other spellings (`Max_Tokens`).
+# Fields that are read here, for which servers in Go, such as Ollama, also accept other spellings
+# (`Max_Tokens`).
 _READ_FIELDS = frozenset(
     {
         *(
@@ -80,7 +81,7 @@ _READ_FIELDS = frozenset(
 class RouteTarget:
     """One model of one server; its `name` is `NAME/model`.
 
-    `shared` targets are local servers with the same model, of which the least busy one is called first.
+    `shared` targets are local servers with the same model; the least busy one is called first.
     """
 
     __slots__ = ("model", "name", "shared", "upstream")
@@ -100,7 +101,7 @@ class RouteTarget:
         return self.upstream.wire(wire).name == wire
 
 
-# Targets with their rates, in the order to try them.
+# Targets with their rates, in the order in which they are tried.
 RatedTargets = tuple[tuple[RouteTarget, TokenRates], ...]
 
 
@@ -125,14 +126,14 @@ class ModelRouter:
         self._servers, self._aliases = servers, aliases
 
     def servers(self) -> tuple[Upstream, ...]:
-        """Return every server that can be called."""
+        """The servers that can be called."""
         return tuple([upstream for upstream in self._servers() if upstream.ready])
 
     def resolve(self, name: str) -> tuple[RouteTarget, ...]:
         """Return the targets of a name in the order to try them; raises `UnknownModel`.
 
-        Targets with an open circuit come last. If several servers have the model, local ones come first, then
-        the fastest.
+        Targets with an open circuit come last. If more than one server has the model, local servers come
+        first, then the fastest.
         """
         targets = self._targets(name)
         if not targets and name in DEFAULT:
@@ -179,14 +180,14 @@ class ModelRouter:
         return ""
 
     def first_model(self, capability: str) -> str:
-        """Return the full name of the first listed model with a capability, local ones first, or ""."""
+        """Return the full name of the first listed model with a capability, local models first, or ""."""
         models = [row for row in self._ranked() if capability in row[1].capabilities]
         for upstream, model in sorted(models, key=lambda row: not row[0].local):
             return RouteTarget(upstream, model.name).name
         return ""
 
     def has(self, name: str) -> bool:
-        """Return whether a server that can be called has a model, which is not an alias."""
+        """Return whether a server that can be called has a model; aliases do not count."""
         return bool(self._direct_targets(name))
 
     def is_weighted(self, name: str) -> bool:
@@ -195,11 +196,11 @@ class ModelRouter:
         return choices is not None and choices[0].weight is not None
 
     def accepts_protocol(self, name: str, wire: str) -> bool:
-        """Return whether a server of this name accepts requests in a protocol without translation."""
+        """Return whether a server with this name accepts requests in a protocol without translation."""
         return any(target.accepts(wire) for target in self._targets(name))
 
     def reads_documents(self, name: str, wire: str) -> bool:
-        """Return whether every server of a model reads documents in a protocol; True for an unknown model."""
+        """Return whether all servers of a model read documents in a protocol; True for an unknown model."""
         try:
             targets = self.resolve_chat(name)
         except errors.SixfoldError:
@@ -207,8 +208,9 @@ class ModelRouter:
         return all(target.upstream.reads_documents and target.accepts(wire) for target in targets)
 
     def searches_web(self, name: str, wire: str) -> bool:
-        """Return whether a server of a model may search the web itself: one outside of the local network
-        that speaks the protocol. True for an unknown model.
+        """Return whether a server of a model may itself search the web; True for an unknown model.
+
+        This applies to servers with the protocol outside the local network.
         """
         try:
             targets = self.resolve_chat(name)
@@ -217,7 +219,7 @@ class ModelRouter:
         return any(target.accepts(wire) and not target.upstream.in_local_network for target in targets)
 
     def models(self) -> tuple[tuple[str, str], ...]:
-        """Return every name that a request may use with its owner, sorted."""
+        """Return all names that a request may use with their owners, sorted."""
         owners = {alias: "sixfold" for alias in self._aliases if self._targets(alias)}
         bare_names: dict[str, str] = {}
         for upstream in self.servers():
@@ -257,7 +259,7 @@ class ModelRouter:
         return self._by_speed([upstream for upstream in self.servers() if _lists(upstream, name)], name)
 
     def _sharing(self, upstream: Upstream, kind: str, model: str) -> tuple[RouteTarget, ...]:
-        """Return the targets of the discovered servers of a kind that list a model, else of `upstream`."""
+        """Return the targets of a kind's discovered servers that list a model, otherwise only `upstream`."""
         listing = [
             server
             for server in self.servers()
@@ -279,8 +281,9 @@ class ModelRouter:
         return tuple(targets)
 
     def _find_server(self, prefix: str, model: str) -> Upstream | None:
-        """Return the server of this name, else a discovered one of that kind on another host
-        (`ollama@gpu-box`).
+        """Return the server with this name, or else a discovered server.
+
+        A discovered server on another host has its kind and host as its name (`ollama@gpu-box`).
         """
         candidates = [server for server in self._servers() if server.ready and server.serves(model)]
         other_hosts = f"{prefix}@"
@@ -297,7 +300,7 @@ class ModelRouter:
         )
 
     def _default_targets(self, name: str) -> tuple[RouteTarget, ...]:
-        """Return the targets of the first alias that has the capability, else of the first such model."""
+        """Return the targets of the first alias with the capability, or else of the first such model."""
         if name != VISION:
             return self._first_targets(_is_chat)
         return self._first_targets(_is_vision) or self._first_targets(_may_be_vision)
@@ -315,7 +318,7 @@ class ModelRouter:
         return ()
 
     def _ranked(self) -> list[tuple[Upstream, ServedModel]]:
-        """Return all listed models: configured servers first, loaded models first within a server."""
+        """Return all listed models: configured servers first, and loaded models first within a server."""
         servers = self.servers()
         rows = [
             (len(servers) if upstream.discovered else place, not model.loaded, upstream, model)
@@ -339,7 +342,7 @@ class ModelRouter:
 
 
 def is_routing_field(name: str) -> bool:
-    """Return whether a field of a request may select another model, server, price or length of the answer."""
+    """Return whether a field may select another model, server or price, or the length of the answer."""
     if name in _REMOVED_FIELDS:
         return True
     folded = name.casefold()
@@ -347,7 +350,7 @@ def is_routing_field(name: str) -> bool:
 
 
 def remove_routing_fields(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    """Return the fields of a request without those of which `is_routing_field` is true."""
+    """Return the fields of a request except those for which `is_routing_field` is true."""
     for name in [name for name in fields if is_routing_field(name)]:
         del fields[name]
     return fields
@@ -367,18 +370,18 @@ def _is_vision(_upstream: Upstream, model: ServedModel) -> bool:
 
 
 def _may_be_vision(upstream: Upstream, model: ServedModel) -> bool:
-    """Return whether a configured server's model may accept images; a discovered server has to list that."""
+    """Return whether a model may accept images; a discovered server must list this capability."""
     return model.vision is None and not upstream.discovered
 
 
 def _may_be_chat(target: RouteTarget) -> bool:
-    """Return whether the model may accept conversations; a guess by name alone does not exclude it."""
+    """Return whether the model may accept conversations; a guess from its name does not exclude it."""
     model = target.model_info()
     return model.chat or not model.stated
 
 
 def _weighted(choices: tuple[ModelAlias, ...], random_number: Callable[[], float]) -> tuple[ModelAlias, ...]:
-    """Return the choices with one drawn by weight first and the others by descending weight."""
+    """Return the choices with one drawn by weight first, and the others by descending weight."""
     weights = [1.0 if choice.weight is None else choice.weight for choice in choices]
     point, first = random_number() * sum(weights), 0
     for index, weight in enumerate(weights):

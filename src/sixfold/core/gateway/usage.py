@@ -22,7 +22,7 @@ _MAX_USD = 1_000
 
 
 class Units(msgspec.Struct, frozen=True):
-    """Billing units besides tokens; `image_out` are tokens that `output` includes."""
+    """Billing units other than tokens; `image_out` are tokens that `output` includes."""
 
     images: int = 0
     milliseconds: int = 0
@@ -53,7 +53,7 @@ class TokenUsage(msgspec.Struct, frozen=True):
     reasoning: int = 0
     reported: bool = True
     units: Units | None = None
-    # The provider's charge for the call in micro-dollars, as it reports it.
+    # The charge for the call that the provider reports, in micro-dollars.
     billed_micros: int = 0
 
 
@@ -69,19 +69,20 @@ def parse_token_count(value: Any) -> int | None:
 def parse_totals(input_tokens: Any, output_tokens: Any) -> tuple[int, int] | None:
     """Return the tokens of a call as its server reports them, or None if they cannot be charged.
 
-    Then one of them is missing or invalid, or both are 0, although every call has tokens.
+    They cannot be charged if one of them is missing or invalid, or both are 0, although every call has
+    tokens.
     """
     read, output = parse_token_count(input_tokens), parse_token_count(output_tokens)
     return None if read is None or output is None or not read + output else (read, output)
 
 
 def uncounted(units: Units | None) -> TokenUsage | None:
-    """Return the usage of a server that reports units and no valid tokens; None if it reports nothing."""
+    """Return the usage of a server that reports units but no valid tokens; None if it reports neither."""
     return None if units is None else TokenUsage(reported=False, units=units)
 
 
 def limit_parts(usage: TokenUsage) -> TokenUsage:
-    """Return a usage with parts of at most its totals: servers may report parts that exceed them."""
+    """Limit the parts of a usage to its totals, because servers may report parts that exceed them."""
     parts = usage.cached, usage.cache_write, usage.cache_write_long, usage.image_in, usage.audio_in
     if sum(parts) <= usage.input and usage.audio_out <= usage.output:
         return usage
@@ -101,9 +102,7 @@ def parse_micros(value: Any) -> int:
 
 
 def merge_usage(reported: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
-    """Return the usage of an image, audio or embedding call: what the server reports, else what was
-    expected.
-    """
+    """Return the usage of an image, audio or embedding call, as reported or else as expected."""
     if reported is None:
         return msgspec.structs.replace(expected, reported=False)
     units = _merge_units(reported.units, expected.units)
@@ -113,7 +112,7 @@ def merge_usage(reported: TokenUsage | None, expected: TokenUsage) -> TokenUsage
 
 
 def _merge_units(reported: Units | None, expected: Units | None) -> Units | None:
-    """Return the reported units with zeros replaced by the expected ones."""
+    """Return the reported units, with zeros replaced by the expected units."""
     if reported is None or expected is None:
         return reported or expected
     pairs = zip(msgspec.structs.astuple(reported), msgspec.structs.astuple(expected), strict=True)
@@ -122,12 +121,14 @@ def _merge_units(reported: Units | None, expected: Units | None) -> Units | None
 
 @dataclass(frozen=True, slots=True)
 class TokenRates:
-    """Rates in micro-dollars: per million tokens or characters, per image, per minute of audio, per search,
-    per use of a provider's tool.
+    """Rates in micro-dollars.
+
+    Rates are per million tokens or characters, per image, per minute of audio, per search, or per use of a
+    provider's tool.
 
     A missing special rate falls back to the input or output rate. The `long_…` rates apply to all tokens of a
-    request with more than `long_tokens` input tokens. `list_rates` are set where lower ones are
-    applied. With `as_billed`, a call costs what the provider states, if it states it.
+    request with more than `long_tokens` input tokens. `list_rates` are set if lower rates are applied. If
+    `as_billed` is set, a call costs the amount that the provider states, if any.
     """
 
     input: int
@@ -163,8 +164,9 @@ class TokenRates:
         return charges.total(self.lines(usage))
 
     def lines(self, usage: TokenUsage) -> tuple[LineItem, ...]:
-        """Return the line items of the usage; cached, reasoning and other special tokens have their own
-        lines.
+        """Return the line items of the usage.
+
+        Cached, reasoning and other special tokens have separate lines.
         """
         if self.list_rates is not None:
             return charges.waive(self.list_rates.lines(usage))
@@ -260,8 +262,9 @@ _MAX_CACHED = 1024
 
 
 def rates(row: Mapping[str, Any]) -> TokenRates:
-    """Parse a row of the price table (`input_per_million_usd`, …); raises `ValueError` with a one-line
-    message.
+    """Parse a row of the price table, such as `input_per_million_usd`.
+
+    Raises `ValueError` with a one-line message.
     """
     amounts: dict[str, int] = {}
     for key, value in row.items():
@@ -296,7 +299,10 @@ def _micros(key: str, value: Any) -> int:
 
 
 class PricedServer(Protocol):
-    """A model server as prices see it; `price_table` is the prefix of its bundled rows."""
+    """The attributes of a model server that determine prices.
+
+    `price_table` is the prefix of the server's bundled rows.
+    """
 
     name: str
     local: bool
@@ -304,11 +310,12 @@ class PricedServer(Protocol):
 
 
 class PriceBook:
-    """Prices of targets: the operator's rows first, then the bundled rows, by model.
+    """Prices of targets by model: the operator's rows first, then the bundled rows.
 
-    `tools` has the prices of providers' tools, by the name of the setting, for rows that do not set them.
+    `tools` contains the prices of providers' tools, by the name of the setting, for rows that do not set
+    them.
 
-    With `own_hardware_free`, local model servers cost nothing, and the operator's rows are shown as list
+    If `own_hardware_free` is set, local model servers are free, and the operator's rows are shown as list
     prices.
     """
 
@@ -328,8 +335,10 @@ class PriceBook:
         self._cache: dict[tuple[str, str], TokenRates | None] = {}
 
     def rates_of(self, server: PricedServer, model: str, stated: TokenRates | None) -> TokenRates | None:
-        """Return the operator's rates, else zero for a local server, else the rates that the provider states
-        in its list of models, else the bundled rates; None if there are none.
+        """Return the rates of a server's model, or None if it has no price.
+
+        The operator's rates come first, then zero for a local server, then the rates that the provider states
+        in its list of models, then the bundled rates.
         """
         if server.local:
             return self.local(server.name, model)
@@ -337,8 +346,10 @@ class PriceBook:
         return None if rates is None else self.with_tools(rates)
 
     def find(self, upstream: str, model: str, table: str = "") -> TokenRates | None:
-        """Return the operator's rates for `upstream/model` or the model, else the bundled rates of its
-        family: of the rows of a provider (`table/…`), or of those without a provider.
+        """Return the operator's rates for `upstream/model` or the model, or else the bundled rates.
+
+        The bundled rates are those of the model's family in the rows of a provider (`table/…`), or in the
+        rows without a provider.
         """
         try:
             return self._cache[upstream, model]
@@ -352,7 +363,7 @@ class PriceBook:
         return rates
 
     def with_tools(self, rates: TokenRates) -> TokenRates:
-        """Return rates with the prices of providers' tools that they do not set."""
+        """Return rates completed with the prices of providers' tools that they do not set."""
         missing = {name: micros for name, micros in self._tools.items() if getattr(rates, name) is None}
         return replace(rates, **missing)
 
@@ -362,7 +373,7 @@ class PriceBook:
         return rows.get(f"{upstream}/{model}") or rows.get(model) or FREE
 
     def own(self, upstream: str, model: str) -> TokenRates | None:
-        """Return the operator's rates only."""
+        """Return only the operator's rates."""
         return self._own.get(f"{upstream}/{model}") or self._own.get(model)
 
 
@@ -376,10 +387,10 @@ def _own_rates(name: str, row: Any) -> TokenRates:
 
 
 def family(model: str, table: str, bundled: Collection[str]) -> str:
-    """Return the row of a model in a bundled table: its name, or that name without a date or version suffix.
+    """Return the name of a model's row in a bundled table: its name, or the name without a suffix.
 
-    Suffixes are as in `…-2025-08-07`, `…-latest` and `…-20250929-v1:0`. Names in the table of a
-    provider contain its slashes; those of other models are looked up without them.
+    A suffix is a date or version, as in `…-2025-08-07`, `…-latest` and `…-20250929-v1:0`. Names in the table
+    of a provider contain the provider's slashes; names of other models are looked up without them.
     """
     prefix = f"{table}/" if table else ""
     base_name = f"{prefix}{model}" if table else model.rpartition("/")[2]

@@ -1,6 +1,6 @@
-"""Calls the HTTP hook of a guardrail: it gets the texts of a call and allows, changes or blocks them.
+"""Calls of a guardrail's HTTP hook, which receives the texts of a call and allows, changes or blocks them.
 
-The request is signed according to Standard Webhooks, as webhooks are, and sent through the guarded fetcher.
+The request is signed according to Standard Webhooks, like webhooks, and sent through the guarded fetcher.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from sixfold.core.gateway.guardrails.models import HookSettings, Stage
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.input_limits import json_limits
 
-# The most characters of texts that are sent, and bytes that are read.
+# Maximum characters of texts that are sent, and maximum bytes that are read.
 _MAX_CHARS, _MAX_ANSWER = 4 * 2**20, 16 * 2**20
 _MAX_MESSAGE = 300
-# Calls of hooks for one account at once; further ones wait within the timeout of the hook. The fetcher has
-# 64 slots for all accounts, so a slow hook of one account cannot occupy them.
+# Concurrent calls of hooks for one account; further calls wait within the timeout of the hook. The fetcher
+# has 64 slots for all accounts, so a slow hook of one account cannot occupy them all.
 _PER_ACCOUNT = 8
 _encode = msgspec.json.Encoder().encode
 
 
 class GuardrailBlocked(errors.BadRequest):
-    """The guardrail blocked this call."""
+    """A guardrail blocked this call."""
 
     code = "guardrail_blocked"
 
 
 class GuardrailUnavailable(errors.SixfoldError):
-    """The guardrail of this key did not answer, so the call was blocked."""
+    """The guardrail of this key did not respond, so the call was blocked."""
 
     status = 503
     code = "guardrail_unavailable"
@@ -47,7 +47,7 @@ class GuardrailUnavailable(errors.SixfoldError):
 
 
 class HookSender(Protocol):
-    """The guarded fetcher, as far as hooks need it."""
+    """The methods of the guarded fetcher that hooks use."""
 
     def check_url(self, url: str) -> None:
         """Raise `FetchRefused` for a URL that is never allowed."""
@@ -70,7 +70,7 @@ _decode = msgspec.json.Decoder(_HookAnswer).decode
 
 
 class GuardrailHooks:
-    """Calls hooks."""
+    """Calls the hooks of guardrails."""
 
     def __init__(self, database: Database, sender: HookSender, secrets: WebhookSecrets) -> None:
         self.sender = sender
@@ -81,13 +81,15 @@ class GuardrailHooks:
     async def check(
         self, hook: HookSettings, stage: Stage, request: GatewayRequest, texts: Sequence[str], signer: str
     ) -> Sequence[str]:
-        """Return the texts to use; `signer` is the account whose secret signs, empty for the operator's.
+        """Return the texts to use.
+
+        `signer` is the account whose secret signs the request, or empty for the operator's secret.
 
         Raises `GuardrailBlocked`, and `GuardrailUnavailable` if the hook fails.
         """
         chars = sum(map(len, texts))
         if chars > _MAX_CHARS:
-            # Also with `on_failure` allow: a caller could avoid the hook by a longer text.
+            # Also if `on_failure` is `allow`: otherwise a caller could avoid the hook with a longer text.
             raise GuardrailBlocked(
                 f"The guardrail blocked this {stage}: its hook takes at most {_MAX_CHARS:,} characters "
                 f"of text (got {chars:,})"
@@ -134,7 +136,7 @@ class GuardrailHooks:
         secret = await self._secret(signer)
         # A character has up to four bytes.
         headers, body = await PARSER.run_large(4 * sum(map(len, texts)), _message, secret, document)
-        # An account's slots exist as long as it has calls.
+        # An account's slots exist only while the account has calls.
         slots = self._slots.setdefault(request.account_id, asyncio.Semaphore(_PER_ACCOUNT))
         async with asyncio.timeout(hook.timeout_seconds), slots:
             response = await self.sender.send(

@@ -1,8 +1,8 @@
-"""Masking of secrets, e-mail addresses and card numbers in a text that may arrive in pieces.
+"""Masking of secrets, e-mail addresses and card numbers in a text that may arrive in chunks.
 
 A mask is not reversible: the original is not stored. The time is linear in the length of the text: candidates
 are found by fixed strings (`sk-`, `@`) or digits, and each is checked within a bounded length. At most `HOLD`
-characters at the end of a text are undecided, and only those that may belong to a match.
+characters at the end of a text are undecided, and only if they may belong to a match.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sixfold.core.input_limits import byte_search
 from sixfold.core.input_limits.budget import InputBudget, Limit
 
 SECRETS, EMAILS, CARDS = KINDS
-# More than the longest e-mail address or card number, and than what identifies a secret.
+# More than the length of an e-mail address, a card number, or the identifying part of a secret.
 HOLD = 512
-# Decided characters that stay available, to see what precedes a candidate.
+# Decided characters that are kept to check the context before a candidate.
 _CONTEXT = 80
 # Long texts are masked in slices, between which other threads can run.
 SLICE = 16 * 1024
@@ -33,7 +33,7 @@ _DIGIT_CHARS = frozenset("0123456789 -")
 
 
 class Span(NamedTuple):
-    """A part of a text, by its offsets in the whole text, and what replaces it."""
+    """A part of a text, by its offsets in the whole text, and its replacement."""
 
     start: int
     end: int
@@ -41,9 +41,9 @@ class Span(NamedTuple):
 
 
 class _SecretForm(NamedTuple):
-    """A kind of secret: how it begins, the pattern that it must match, and the characters that continue it.
+    """A kind of secret: its prefix, the pattern that it must match, and the characters that continue it.
 
-    With `apart`, no `-` or `_` may precede it.
+    If `apart` is set, `-` or `_` must not precede the secret.
     """
 
     prefix: str
@@ -104,7 +104,7 @@ _MAX_LOCAL = 64
 _DIGITS = re.compile(r"(?<![0-9])(?=[0-9](?:[ -]?[0-9]){12})[0-9]{3,19}(?:[ -][0-9]{3,6})*(?![0-9])")
 _GROUP = re.compile(r"[0-9]+")
 _SEPARATORS = re.compile(r"[ -]")
-# The value of a digit in the sum for the check digit, doubled at every other position.
+# The value of a digit in the checksum, doubled at every other position.
 _SINGLE = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
 _CARD_START = re.compile(r"4|5|6|3[04-9]|2[2-7]")
@@ -118,7 +118,7 @@ _CPU_TIME = Limit(
 
 
 class _Match(NamedTuple):
-    """A candidate; one that begins in masked text may begin later, but before `latest`."""
+    """A candidate; if it begins in masked text, it may begin later, but before `latest`."""
 
     start: int
     end: int
@@ -128,29 +128,29 @@ class _Match(NamedTuple):
 
 
 class TextMasker:
-    """Finds what to mask in one text; `feed` it the pieces in order, then call `end`."""
+    """Finds the parts to mask in one text: `feed` it the chunks in order, then call `end`."""
 
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = frozenset(kinds)
         self._buffer = ""
         # The position of the buffer in the text, and that of the first undecided character in the buffer.
         self._offset = self._next = 0
-        # The secret that continues at the first undecided character, and how much of it may follow.
+        # The secret that continues at the first undecided character, and the maximum length of its rest.
         self._open: _SecretForm | None = None
         self._left = 0
 
     @property
     def decided(self) -> int:
-        """The number of characters at the beginning of the text that no later piece changes."""
+        """The number of characters at the beginning of the text that later chunks cannot change."""
         return self._offset + self._next
 
     def feed(self, piece: str) -> list[Span]:
-        """Add a piece; return the parts to mask that are now decided."""
+        """Add a chunk; return the parts to mask that are now decided."""
         self._append(piece)
         return self._scan(final=False)
 
     def end(self, piece: str = "") -> list[Span]:
-        """Add the last piece; return the remaining parts to mask."""
+        """Add the last chunk; return the remaining parts to mask."""
         self._append(piece)
         return self._scan(final=True)
 
@@ -204,7 +204,7 @@ class TextMasker:
         return end
 
     def _key_end(self) -> int:
-        """Return the end of a key block: its last line, or the first character that no key has."""
+        """Return the end of a key block: its last line, or the first character that is not part of a key."""
         closed = _KEY_REST.match(self._buffer, self._next)
         if closed is not None:
             self._open = None
@@ -226,7 +226,7 @@ class TextMasker:
             yield from _cards(self._buffer, self._next)
 
     def _undecided(self) -> int:
-        """Return where the first match may begin that a later piece completes or prolongs."""
+        """Return the first position at which a later chunk may complete or extend a match."""
         buffer, size = self._buffer, len(self._buffer)
         least = max(self._next, size - HOLD)
         hold = size
@@ -263,7 +263,7 @@ def _is_apart(buffer: str, at: int, form: _SecretForm) -> bool:
 
 
 def _first_secret(buffer: str, start: int) -> int:
-    """Return where a secret, or the beginning of its prefix, begins in the run at the end of a text."""
+    """Return the start of a secret, or of a partial prefix, in the run at the end of a text."""
     size = len(buffer)
     for at in range(start, size):
         if at and buffer[at - 1] in _ASCII_WORD:
@@ -278,7 +278,7 @@ def _first_secret(buffer: str, start: int) -> int:
 
 
 def _key_start(buffer: str, least: int) -> int:
-    """Return where a private key, or the beginning of its first line, begins at the end of a text."""
+    """Return the start of a private key, or of a partial first line, at the end of a text."""
     at = buffer.find(_KEY_PREFIX, least)
     if at >= 0:
         return at
@@ -289,7 +289,7 @@ def _key_start(buffer: str, least: int) -> int:
 
 
 def _digits_start(buffer: str, least: int) -> int:
-    """Return where a card number may begin at the end of a text."""
+    """Return the first position at the end of a text at which a card number may start."""
     start = size = len(buffer)
     while start > least and buffer[start - 1] in _DIGIT_CHARS:
         start -= 1
@@ -327,7 +327,7 @@ def _cards(buffer: str, start: int) -> Iterator[_Match]:
 
 
 def is_card_number(digits: str) -> bool:
-    """Return whether digits have the beginning, the length and the check digit (Luhn) of a card number."""
+    """Return whether digits have the prefix, the length and the check digit (Luhn) of a card number."""
     if len(digits) not in _CARD_LENGTHS or _CARD_START.match(digits) is None:
         return False
     codes = digits.encode("ascii")
@@ -335,9 +335,9 @@ def is_card_number(digits: str) -> bool:
 
 
 def apply(text: str, spans: Collection[Span], offset: int = 0) -> str:
-    """Return a text, which begins at `offset`, with those parts replaced that begin in it.
+    """Return a text that begins at `offset`, with the parts replaced that begin in it.
 
-    What a span covers is removed from the text even if the span begins before it.
+    The part of a span inside the text is removed even if the span begins before the text.
     """
     pieces: list[str] = []
     at, end = offset, offset + len(text)
@@ -358,7 +358,7 @@ def budget() -> InputBudget:
 
 
 def mask(text: str, kinds: Collection[str], spent: InputBudget | None = None) -> str:
-    """Return a text with everything of these kinds masked; raises `InputTooLarge` beyond the budget."""
+    """Return a text with all data of these kinds masked; raises `InputTooLarge` above the budget."""
     masker = TextMasker(kinds)
     spans: list[Span] = []
     last = max(0, len(text) - SLICE)
@@ -371,5 +371,5 @@ def mask(text: str, kinds: Collection[str], spent: InputBudget | None = None) ->
 
 
 def may_mask(body: bytes) -> bool:
-    """Return whether a JSON document may have something to mask; False needs no decoding."""
+    """Return whether a JSON document may contain data to mask; False means that decoding is unnecessary."""
     return byte_search.has_match(_LIKELY, body)

@@ -20,7 +20,7 @@ _TIMEOUTS = (0.1, 30.0)
 class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An HTTP endpoint that allows, changes or blocks calls.
 
-    `on_failure` says whether to block or allow a call if it does not answer.
+    `on_failure` determines whether a call is blocked or allowed if the endpoint does not respond.
     """
 
     url: str
@@ -30,7 +30,7 @@ class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Guardrail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The data masked in requests and, with `mask_responses`, in responses, and the hook."""
+    """The kinds of data masked in requests and, if `mask_responses` is set, in responses, and the hook."""
 
     mask: tuple[Literal["secrets", "emails", "cards"], ...] = ()
     mask_responses: bool = False
@@ -38,11 +38,11 @@ class Guardrail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it does nothing."""
+        """Whether the guardrail has no effect."""
         return not self.mask and self.hook is None
 
     def hook_of(self, stage: Stage) -> HookSettings | None:
-        """Return the hook if it checks this stage."""
+        """Return the hook if it checks this stage, otherwise None."""
         return self.hook if self.hook is not None and stage in self.hook.stages else None
 
     def document(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Guardrail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(fields: Mapping[str, Any]) -> Guardrail:
-    """Return the guardrail of these fields; raises `InvalidInput`."""
+    """Parse the fields of a guardrail; raises `InvalidInput`."""
     try:
         guardrail = msgspec.convert(fields, Guardrail)
     except msgspec.ValidationError as error:

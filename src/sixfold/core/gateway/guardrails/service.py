@@ -1,4 +1,4 @@
-"""Applies guardrails to calls of the gateway: before a model server is called, and to its response."""
+"""Application of guardrails to the gateway's requests, before a server is called, and to responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sixfold.core.gateway.ports import FilterableStream, GatewayReply, GatewayRe
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.input_limits import json_decoding
 
-# The most of a stream that is collected for a hook.
+# Maximum size of a stream that is collected for a hook.
 _MAX_STREAM = 32 * 2**20
 _encode = msgspec.json.Encoder().encode
 Serve = Callable[[GatewayRequest, Payer | None], Awaitable[GatewayReply]]
@@ -34,7 +34,10 @@ AnyStream = TypeVar("AnyStream", bound=FilterableStream)
 
 
 class GuardrailService:
-    """Finds the guardrail of a call; `default` returns the operator's, for all without one of their own."""
+    """Finds the guardrail of a call.
+
+    `default` returns the operator's guardrail, which applies if the key and account have none.
+    """
 
     def __init__(
         self,
@@ -54,23 +57,23 @@ class GuardrailService:
         if not request.guardrail and default is None and request.key_id is not None:
             return None
         if "Content-Type" in request.headers:
-            # A form, which has a file.
+            # A form, which contains a file.
             return None
         if request.guardrail:
             guardrail = guardrail_settings.decode(request.guardrail)
             return None if guardrail.is_empty else GuardedCall(self, guardrail)
         if request.key_id is None and request.account_id:
-            # The guardrail of the account is not known yet.
+            # The guardrail of the account is not loaded yet.
             return GuardedCall(self, None)
         return None if default is None else GuardedCall(self, default, is_default=True)
 
     async def checked(self, request: GatewayRequest) -> GatewayRequest:
-        """Return a request to count after its guardrail is applied; raises as `GuardedCall.complete`."""
+        """Apply the guardrail to a request that is counted; raises the errors of `GuardedCall.complete`."""
         guard = self.of(request)
         return request if guard is None else await guard.before(request)
 
     async def check_text(self, principal: Principal, request_id: str, endpoint: str, text: str) -> str:
-        """Return a text after its guardrail is applied; raises as `GuardedCall.complete`."""
+        """Apply the guardrail to a text; raises the errors of `GuardedCall.complete`."""
         chat = ChatRequest((ChatMessage("user", (TextPart(text),)),))
         request = GatewayRequest(
             account_id=principal.account_id,
@@ -95,7 +98,7 @@ class GuardrailService:
         return self._default() or Guardrail(), True
 
     async def record_refusal(self, request: GatewayRequest, error: errors.SixfoldError) -> None:
-        """Write a call that was blocked before a server was called into the log."""
+        """Log a call that was blocked before a server was called."""
         call = CallRecord(
             request.request_id,
             request.account_id,
@@ -111,7 +114,7 @@ class GuardrailService:
 
 
 class GuardedCall:
-    """One call with its guardrail."""
+    """A call with its guardrail."""
 
     def __init__(
         self, service: GuardrailService, guardrail: Guardrail | None, *, is_default: bool = False
@@ -126,9 +129,9 @@ class GuardedCall:
     ) -> tuple[GatewayRequest, GatewayReply]:
         """Return the request that was served and its response.
 
-        Raises `GuardrailBlocked` and what `serve` raises.
+        Raises `GuardrailBlocked` and the errors of `serve`.
 
-        A call whose request is blocked costs nothing; one whose response is blocked costs what it has used.
+        A call whose request is blocked is free; a call whose response is blocked is charged for its usage.
         """
         checked = await self.before(request)
         reply = await serve(checked, payer)
@@ -149,7 +152,7 @@ class GuardedCall:
         payer: Payer | None,
         open_stream: Callable[[GatewayRequest, Payer | None], Awaitable[AnyStream]],
     ) -> tuple[GatewayRequest, AnyStream]:
-        """Return the request that was served and its stream, which a hook for responses has checked."""
+        """Return the served request and its stream, after a hook for responses has checked the stream."""
         checked = await self.before(request)
         stream = await open_stream(checked, payer)
         guardrail = self._guardrail
@@ -192,13 +195,13 @@ class GuardedCall:
         parse = request.parse
         if body is not request.body and request.reparse is not None:
             parse = functools.partial(request.reparse, body)
-        # The history of a conversation may be outside of the body.
+        # The history of a conversation may be stored outside the body.
         return msgspec.structs.replace(
             request, body=body, parse=functools.partial(_parse_masked, parse, guardrail.mask)
         )
 
     async def _chat(self, request: GatewayRequest, hook: HookSettings | None) -> GatewayRequest:
-        """Check a request without a protocol."""
+        """Check a protocol-independent request."""
         chat = await PARSER.run(_parse_masked, request.parse, self._guardrail.mask)
         if hook is not None:
             collected: list[str] = []
@@ -227,7 +230,7 @@ class GuardedCall:
         hook: HookSettings | None,
         stage: Stage,
     ) -> bytes:
-        """Return a JSON document with its texts checked; the same object if nothing changes."""
+        """Return a JSON document with its texts checked, or the same object if nothing changes."""
         cost = len(body) * masking.COST
         if hook is None and cost <= LOOP_BYTES and not masking.may_mask(body):
             return body
@@ -272,7 +275,7 @@ class GuardedCall:
 
 
 class MaskFilter:
-    """Masks a stream while it is passed on."""
+    """Masks a stream while it is forwarded."""
 
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = kinds
@@ -285,7 +288,7 @@ class MaskFilter:
 
 
 class ReplayFilter:
-    """Replaces a stream that has been read to its end."""
+    """Replaces a stream that has been read completely."""
 
     def __init__(self, blocks: Sequence[bytes] = (), events: Sequence[Event] = ()) -> None:
         self._blocks = blocks
@@ -325,7 +328,7 @@ def _check_size(size: int) -> None:
 def _read(
     body: bytes, kinds: Collection[str], *, is_response: bool, always: bool
 ) -> tuple[Any, list[TextSlot], bool]:
-    """Return the decoded document, its texts, and whether anything of it is masked."""
+    """Return the decoded document, its texts, and whether any of its parts is masked."""
     if not always and not masking.may_mask(body):
         return None, [], False
     try:

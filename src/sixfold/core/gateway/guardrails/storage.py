@@ -16,8 +16,7 @@ def set_guardrail(
 ) -> Transaction[int]:
     """Store the guardrail of a key, or of the account if `key_id` is empty; return the time in epoch µs.
 
-    The hook ends with the role of the member who set it. Raises `NotFound` for a key that the account does
-    not have.
+    The hook ends with the role of the member who set it. Raises `NotFound` for a key of another account.
     """
     yield from _check_key(account_id, key_id)
     document = msgspec.json.encode(guardrail).decode()
@@ -27,20 +26,20 @@ def set_guardrail(
 
 
 def remove_guardrail(account_id: str, key_id: str) -> Transaction[None]:
-    """Delete the guardrail of a key or of the account; raises `NotFound` if it has none."""
+    """Delete the guardrail of a key or of the account; raises `NotFound` if it does not exist."""
     if not (yield Query("guardrail_delete", {"account_id": account_id, "key_id": key_id})):
         of = f"The key {key_id[:100]}" if key_id else "The account"
         raise errors.NotFound(f"{of} has no guardrail of its own")
 
 
 def guardrails_of(account_id: str) -> Transaction[Sequence[Row]]:
-    """Return the guardrails of an account: its own first, then those of its keys."""
+    """Return the guardrails of an account, followed by those of its keys."""
     rows: Rows = yield from many("guardrails_of", account_id=account_id)
     return rows
 
 
 def account_guardrail(account_id: str) -> Transaction[str]:
-    """Return the account's own guardrail as JSON, or an empty string."""
+    """Return the account's guardrail as JSON, or an empty string."""
     row = yield from one("guardrail_get", account_id=account_id, key_id="")
     return "" if row is None else str(row["document"])
 

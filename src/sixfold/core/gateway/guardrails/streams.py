@@ -1,7 +1,7 @@
-"""Masks the texts of a stream: an item is passed on as soon as all of its text is decided.
+"""Masking of the texts of a stream: an item is forwarded as soon as all of its text is decided.
 
-An item is a line of an event stream, or an event without a protocol. Texts of one channel, such as the
-content of one choice, continue each other. What cannot belong to a match is never held back.
+An item is a line of an event stream, or a protocol-independent event. Texts of one channel, such as the
+content of one choice, continue each other. Text that cannot belong to a match is never delayed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _DELTA_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 _DELTA_CALLS = "tool_calls"
 _BLOCK_FIELDS = ("text", "thinking", "partial_json")
 _MAX_CHANNELS = 4_000
-# Lines that are masked in one turn of the event loop, about 10 ms.
+# Lines that are masked in one iteration of the event loop, about 10 ms.
 _TURN_LINES = 100
 
 
 class StreamItem(Protocol[Item]):
     """An item of a stream with its texts.
 
-    `ends` are the groups of channels that end with it, but for the channels of its own texts.
+    `ends` contains the groups of channels that end with the item, except for the channels of its texts.
     """
 
     ends: tuple[Hashable, ...]
@@ -65,17 +65,17 @@ class StreamItem(Protocol[Item]):
     def changed(self, pieces: Sequence[str]) -> Item: ...
 
 
-# A group of channels, as one choice, and the channel in it.
+# A group of channels, such as one choice, and the channel in it.
 Channel = tuple[Hashable, Hashable]
 
 
 @dataclass
 class _ChannelState:
-    """The masked parts of a channel that are not yet passed on, and the number of its characters."""
+    """The masked parts of a channel that are not forwarded yet, and the number of its characters."""
 
     masker: TextMasker
     length: int = 0
-    # The position at which the current masker began.
+    # The position at which the current masker begins.
     began: int = 0
     ended: bool = False
     spans: list[Span] = field(default_factory=list[Span])
@@ -85,14 +85,14 @@ class _ChannelState:
         return self.length if self.ended else self.began + self.masker.decided
 
     def add(self, spans: Iterable[Span]) -> None:
-        """Keep spans, whose offsets count from the beginning of their masker."""
+        """Add spans, whose offsets are relative to the beginning of their masker."""
         began = self.began
         self.spans += [Span(span.start + began, span.end + began, span.text) for span in spans]
 
 
 @dataclass(frozen=True, slots=True)
 class _Held(Generic[T]):
-    """An item that waits, with the channel, the beginning and the content of each of its texts."""
+    """A delayed item, with the channel, the beginning and the content of each of its texts."""
 
     item: StreamItem[T]
     pieces: tuple[tuple[_ChannelState, int, str], ...]
@@ -117,12 +117,12 @@ class StreamMasker(Generic[T]):
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = kinds
         self._channels: dict[Channel, _ChannelState] = {}
-        # The channels that have not ended, by their group.
+        # The open channels, by group.
         self._open: dict[Hashable, dict[Channel, _ChannelState]] = {}
         self._queue: deque[_Held[T]] = deque()
 
     def add(self, item: StreamItem[T]) -> Iterator[T]:
-        """Add an item, and yield those that can be passed on now."""
+        """Add an item, and yield the items that can be forwarded now."""
         own = {channel for channel, _ in item.pieces}
         for group in item.ends:
             self._end(group, own)
@@ -152,7 +152,7 @@ class StreamMasker(Generic[T]):
         return state, start, text
 
     def _end(self, group: Hashable, but: Collection[Channel] = ()) -> None:
-        """End the open channels of a group, except for some."""
+        """End the open channels of a group, except those in `but`."""
         channels = self._open.pop(group, {})
         kept = {channel: channels.pop(channel) for channel in but if channel in channels}
         if kept:
@@ -167,7 +167,7 @@ class StreamMasker(Generic[T]):
 
 
 class EventLine:
-    """A line of an event stream in OpenAI's or Anthropic's protocol; only data in JSON has texts."""
+    """A line of an event stream in OpenAI's or Anthropic's protocol; only JSON data contains texts."""
 
     def __init__(self, line: bytes, kinds: Collection[str]) -> None:
         self._line = line
@@ -233,7 +233,7 @@ class EventLine:
             if name in _DELTA_FIELDS and isinstance(value, str):
                 self._add((group, name), delta, name)
             elif name != _DELTA_CALLS and isinstance(value, dict | list):
-                # Other servers' parts, such as `reasoning_details`: texts of one kind continue each other.
+                # Fields of other servers, such as `reasoning_details`: texts of one kind continue each other.
                 for slot in texts.slots(cast("Any", value)):
                     self._add((group, (name, slot.key)), slot.container, slot.key)
         calls = delta.get(_DELTA_CALLS)
@@ -259,7 +259,7 @@ class EventLine:
                 self._is_changed = True
 
     def changed(self, pieces: Sequence[str]) -> bytes:
-        """Return the line with its texts replaced; the same bytes if nothing changes."""
+        """Return the line with its texts replaced, or the same bytes if nothing changes."""
         for (container, name), (_, before), text in zip(self._slots, self.pieces, pieces, strict=True):
             if text != before:
                 container[name] = text
@@ -270,7 +270,7 @@ class EventLine:
 
 
 class PlainEvent:
-    """An event without a protocol."""
+    """A protocol-independent event."""
 
     def __init__(self, event: Event) -> None:
         self._event = event
@@ -287,7 +287,7 @@ class PlainEvent:
                 pass
 
     def changed(self, pieces: Sequence[str]) -> Event:
-        """Return the event with other texts."""
+        """Return the event with its texts replaced."""
         return replace(cast("TextDelta", self._event), text=pieces[0]) if pieces else self._event
 
 
@@ -357,7 +357,7 @@ class CollectedStream(Generic[T]):
         self.texts = ["".join(part) for part in parts.values()]
 
     def output(self, replacements: Sequence[str]) -> list[T]:
-        """Return the items with other texts: the first item of a channel has all of its text."""
+        """Return the items with their texts replaced; the first item of a channel contains all its text."""
         pieces = [[text for _, text in item.pieces] for item in self._items]
         changes: dict[str, str] = {}
         for places, before, after in zip(self._places.values(), self.texts, replacements, strict=True):

@@ -1,7 +1,7 @@
-"""Finds the texts of requests and responses of any protocol, and replaces them.
+"""Search and replacement of the texts in requests and responses of any protocol.
 
-A text is a string that a person or a model wrote. Strings that identify or encode something (ids, URLs,
-base64, signatures) are left as they are, as are the names of members.
+A text is a string that a user or a model wrote. Identifiers and encoded data (ids, URLs, base64, signatures)
+are not changed, nor are the names of members.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 
-# Returns what replaces a text.
+# Returns the replacement of a text.
 Change = Callable[[str], str]
 # Members whose strings are never masked.
 _OPAQUE = frozenset(
@@ -42,14 +42,14 @@ _CONTENT = frozenset(
         *("documents", "title", "context"),
     }
 )
-# Members whose objects have any members: the arguments of a tool call.
+# Members whose objects may have any member: the arguments of a tool call.
 _FREE = frozenset({"input", "arguments", "args"})
-# Tokens of the text, in which nothing can be found.
+# Tokens of the text, in which matches cannot be found.
 _TOKENS = "logprobs"
 
 
 class TextSlot:
-    """The place of a text in a decoded JSON document."""
+    """The location of a text in a decoded JSON document."""
 
     __slots__ = ("container", "is_content", "key")
 
@@ -68,7 +68,7 @@ class TextSlot:
 
 
 def slots(document: Any) -> Iterator[TextSlot]:
-    """Yield the texts of a decoded JSON document in their order."""
+    """Yield the texts of a decoded JSON document in order."""
     # The member that contains a value, and whether it is part of a tool call's arguments.
     stack: list[tuple[Any, str, bool]] = [(document, "", False)]
     while stack:
@@ -100,9 +100,9 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
 
 
 def drop_tokens(document: Any) -> bool:
-    """Replace the log probabilities of a response by null, as their tokens repeat the text.
+    """Replace the log probabilities of a response with null, because their tokens repeat the text.
 
-    Return whether there were any.
+    Return whether any were replaced.
     """
     is_changed, stack = False, [document]
     while stack:

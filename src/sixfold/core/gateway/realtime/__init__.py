@@ -1,1 +1,1 @@
-"""Conversations over a websocket: their items, their audio, and the detection of speech."""
+"""Conversations over a websocket: their items and audio, and the detection of speech."""

@@ -1,4 +1,4 @@
-"""Audio of the Realtime API: 16-bit PCM with 24 kHz, and G.711 with 8 kHz."""
+"""Audio of the Realtime API: 16-bit PCM at 24 kHz, and G.711 at 8 kHz."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAMPLE_BYTES: Final = 2
 # One half of a symmetric low-pass filter for the reduction from 24 to 8 kHz, from the outside to the middle:
 # -3 dB at 3.0 kHz, -17 dB at 5 kHz, -56 dB at 8 kHz.
 _TAPS: Final = (0.0017, -0.003, -0.0159, -0.0232, 0.0158, 0.1222, 0.249, 0.3068)
-# Samples of 14 bits that the filter returns at most, with its overshoot.
+# The maximum 14-bit samples that the filter returns, including its overshoot.
 _TABLE_END: Final = 10_240
 _STEP: Final = PCM_RATE // _G711_RATE
 
@@ -43,7 +43,7 @@ KINDS: Final[Mapping[Encoding, SampleFormat]] = {
 
 
 def decode(data: bytes, encoding: Encoding) -> bytes:
-    """Return audio from the wire as 16-bit PCM of the same sample rate; of PCM, an odd last byte is cut."""
+    """Return audio from the wire as 16-bit PCM at its sample rate; an odd last byte of PCM is dropped."""
     if encoding == "audio/pcm":
         return data[: len(data) // _SAMPLE_BYTES * _SAMPLE_BYTES]
     low, high = _decoding_tables(encoding)
@@ -53,16 +53,16 @@ def decode(data: bytes, encoding: Encoding) -> bytes:
 
 
 def encode(pcm: bytes, encoding: Encoding, start: int = 0, count: int | None = None) -> bytes:
-    """Return PCM with 24 kHz in an encoding.
+    """Return 24 kHz PCM in an encoding.
 
-    G.711 takes 7 ms of processor time for each second: for long audio, request `count` samples of 8 kHz from
-    `start` on at a time.
+    G.711 takes 7 ms of processor time for each second of audio: for long audio, request `count` samples at 8
+    kHz at a time, beginning at `start`.
     """
     if encoding == "audio/pcm":
         return pcm
     last = len(pcm) // _SAMPLE_BYTES // _STEP
     end = last if count is None else min(last, start + count)
-    # The filter reads samples before and after, which are silent beyond the audio.
+    # The filter reads samples before and after, which are silent outside the audio.
     margin = len(_TAPS) - 1
     first_byte = (start * _STEP - margin) * _SAMPLE_BYTES
     piece = bytes(max(0, -first_byte)) + pcm[max(0, first_byte) : (end * _STEP + margin) * _SAMPLE_BYTES]
@@ -103,7 +103,7 @@ def _samples(pcm: bytes) -> Sequence[int]:
 
 
 def _level(code: int, encoding: Encoding) -> int:
-    """Return the sample of a G.711 code."""
+    """Return the sample for a G.711 code."""
     if encoding == "audio/pcmu":
         bits = ~code & 0xFF
         level = ((((bits & 0xF) << 3) + 0x84) << (bits >> 4 & 7)) - 0x84
@@ -116,14 +116,14 @@ def _level(code: int, encoding: Encoding) -> int:
 
 @functools.cache
 def _decoding_tables(encoding: Encoding) -> tuple[bytes, bytes]:
-    """Return the low and the high byte of each code's sample."""
+    """Return the low and high bytes of the sample of each code."""
     words = [_level(code, encoding) & 0xFFFF for code in range(256)]
     return bytes(word & 0xFF for word in words), bytes(word >> 8 for word in words)
 
 
 @functools.cache
 def _encoding_table(encoding: Encoding) -> tuple[int, ...]:
-    """Return the nearest code for each sample of 14 bits; a negative sample counts from the end."""
+    """Return the nearest code for each 14-bit sample; negative samples count from the end."""
     codes = {_level(code, encoding): code for code in range(256)}
     levels = sorted(codes)
     middles = [(low + high) / 2 for low, high in itertools.pairwise(levels)]

@@ -1,4 +1,4 @@
-"""Client secrets: short-lived credentials for realtime sessions, which a browser may have."""
+"""Client secrets: short-lived credentials for realtime sessions, which are safe to use in a browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ClientSecret(msgspec.Struct, frozen=True):
-    """The key that created a secret, the end of its validity in epoch µs, and the session's configuration."""
+    """The key that created a secret, its expiry time in epoch µs, and the session's configuration."""
 
     key_id: str
     expires_at: int
@@ -34,13 +34,13 @@ _decode = msgspec.json.Decoder(ClientSecret).decode
 
 
 class ClientSecretSeal:
-    """Encrypts client secrets with the server's key `master`, so that no server has to store them."""
+    """Encrypts client secrets with the server's key `master`, so that servers do not have to store them."""
 
     def __init__(self, master: bytes) -> None:
         self._seal = Seal(master, _INFO)
 
     def close(self, key_id: str, expires_at: int, session: Mapping[str, Any]) -> str:
-        """Return a new secret; raises `TooLarge` if its session is too large for a header."""
+        """Return a new secret; raises `TooLarge` if the session is too large for a header."""
         document = _encode(ClientSecret(key_id, expires_at, dict(session)))
         packed = base64.b64encode(zlib.compress(document, 9)).decode()
         sealed = base64.b64decode(self._seal.close(_NAME, packed))
@@ -53,7 +53,7 @@ class ClientSecretSeal:
         return value
 
     def open(self, value: str, now_us: int) -> ClientSecret:
-        """Return the content of a secret; raises `Unauthenticated` for an invalid or expired one."""
+        """Decrypt a secret; raises `Unauthenticated` if it is invalid or expired."""
         data = value.removeprefix(PREFIX)[:MAX_CHARS]
         try:
             sealed = base64.urlsafe_b64decode(data + "=" * (-len(data) % 4))

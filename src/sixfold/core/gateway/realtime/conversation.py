@@ -1,4 +1,4 @@
-"""A realtime conversation: its items in order, and the same as the messages of a chat."""
+"""A realtime conversation: its ordered items, and their conversion to the messages of a chat."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sixfold.core.gateway.realtime.items import (
 )
 
 MAX_ITEMS: Final = 1_000
-# Parts of all messages; they are counted with each new item.
+# Maximum number of parts of all messages, which are counted with each new item.
 MAX_PARTS: Final = 2_000
-# Characters of texts, arguments, results and images in base64.
+# Maximum number of characters of texts, arguments, results and images in base64.
 MAX_CHARS: Final = 4 * 2**20
 # The position before the first item.
 ROOT: Final = "root"
@@ -43,7 +43,7 @@ class RealtimeConversation:
         return tuple(self._items)
 
     def add(self, item: RealtimeItem, previous_id: str | None = None) -> str | None:
-        """Insert an item after another one, by default at the end; return the id of the item before it.
+        """Insert an item after another item, by default at the end; return the id of the preceding item.
 
         Raises `InvalidInput` if the id is in use, and `TooLarge` if the conversation is full.
         """
@@ -61,11 +61,11 @@ class RealtimeConversation:
         return self._items[self._position(item_id, "item_id")]
 
     def by_id(self) -> dict[str, RealtimeItem]:
-        """Return the items by their ids."""
+        """Return the items by id."""
         return {item.id: item for item in self._items}
 
     def previous_of(self, item_id: str) -> str | None:
-        """Return the id of the item before this one; None for the first, and for one that was deleted."""
+        """Return the id of the preceding item; None for the first item and for a deleted item."""
         ids = [item.id for item in self._items]
         position = ids.index(item_id) if item_id in ids else 0
         return ids[position - 1] if position else None
@@ -75,7 +75,7 @@ class RealtimeConversation:
         del self._items[self._position(item_id, "item_id")]
 
     def truncate(self, item_id: str, content_index: int, end_ms: int) -> None:
-        """Remove the end of the audio of a message of the model; raises `InvalidInput`."""
+        """Remove the end of the audio of a model's message; raises `InvalidInput`."""
         item = self.find(item_id)
         part = None
         if isinstance(item, MessageItem) and item.role == "assistant" and content_index < len(item.parts):
@@ -121,7 +121,7 @@ def system_text(items: Iterable[RealtimeItem], instructions: str) -> str:
 
 
 def chat_messages(items: Iterable[RealtimeItem]) -> tuple[ChatMessage, ...]:
-    """Return the items as messages; calls belong to the message of the model before them.
+    """Return the items as messages; a call belongs to the model's message before it.
 
     Calls without a result are left out, and results without a call, because model servers reject them.
     """

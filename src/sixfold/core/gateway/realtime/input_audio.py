@@ -1,4 +1,4 @@
-"""The audio that a client has sent and not committed yet, and the memory for such audio."""
+"""The audio that a client has sent but not committed yet, and the memory for such audio."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from sixfold import errors
 from sixfold.core.gateway.realtime.audio import KINDS, Encoding, decode
 
-# PCM of one session: its buffer, and recordings that are not transcribed yet.
+# Maximum PCM bytes of one session: its buffer, and recordings that are not transcribed yet.
 MAX_SESSION_BYTES: Final = 15 * 2**20
 MAX_SERVER_BYTES: Final = 512 * 2**20
 _SAMPLE_BYTES: Final = 2
 
 
 class AudioMemory:
-    """Counts bytes of audio against a limit, and against that of `parent`, which several share."""
+    """Counts bytes of audio against a limit, and against the shared limit of `parent`."""
 
     def __init__(self, max_bytes: int, message: str, parent: AudioMemory | None = None) -> None:
         self._max_bytes = max_bytes
@@ -23,7 +23,7 @@ class AudioMemory:
         self.size = 0
 
     def take(self, size: int) -> None:
-        """Count bytes before they are stored; raises `TooManyRequests` over a limit."""
+        """Count bytes before they are stored; raises `TooManyRequests` above a limit."""
         if self.size + size > self._max_bytes:
             raise errors.TooManyRequests(self._message)
         if self._parent is not None:
@@ -49,9 +49,12 @@ def session_memory(server: AudioMemory) -> AudioMemory:
 
 
 class InputAudioBuffer:
-    """Audio in one encoding, stored as PCM. Positions are samples since the beginning of the session.
+    """Audio in one encoding, stored as PCM.
 
-    The bytes count in `memory` until `clear`; a caller of `take` releases those of the audio that it returns.
+    Positions are samples since the beginning of the session.
+
+    The bytes count in `memory` until `clear`; the caller of `take` must release the bytes of the returned
+    audio.
     """
 
     def __init__(self, encoding: Encoding, memory: AudioMemory) -> None:
@@ -67,23 +70,23 @@ class InputAudioBuffer:
         return self._start + len(self._pcm) // _SAMPLE_BYTES
 
     def milliseconds(self, position: int) -> int:
-        """Return a position in milliseconds."""
+        """Convert a position to milliseconds."""
         return position * 1000 // self.rate
 
     @property
     def duration_ms(self) -> int:
-        """The duration of the audio in the buffer."""
+        """The duration of the audio in the buffer in milliseconds."""
         return self.milliseconds(self.end - self._start)
 
     def append(self, data: bytes) -> bytes:
-        """Add audio from the wire and return it as PCM; raises `TooManyRequests` if there is too much."""
+        """Add audio from the wire and return it as PCM; raises `TooManyRequests` above the limit."""
         pcm = decode(data, self.encoding)
         self._memory.take(len(pcm))
         self._pcm += pcm
         return pcm
 
     def take(self, end: int) -> bytes:
-        """Remove and return the audio up to a position; its bytes still count."""
+        """Remove and return the audio up to a position; its bytes are still counted."""
         size = (end - self._start) * _SAMPLE_BYTES
         pcm = bytes(self._pcm[:size])
         del self._pcm[:size]
@@ -91,7 +94,7 @@ class InputAudioBuffer:
         return pcm
 
     def drop_before(self, position: int) -> int:
-        """Remove audio before a position; return the position of the first sample that remains."""
+        """Remove audio before a position; return the position of the first remaining sample."""
         if position > self._start:
             self._memory.release(len(self.take(min(position, self.end))))
         return self._start

@@ -14,7 +14,7 @@ MessageRole = Literal["user", "assistant", "system"]
 
 @dataclass(slots=True)
 class TextContent:
-    """A text of a message."""
+    """A text part of a message."""
 
     text: str
 
@@ -25,7 +25,7 @@ class TextContent:
 
 @dataclass(slots=True)
 class ImageContent:
-    """An image of a message."""
+    """An image part of a message."""
 
     image: ImagePart
 
@@ -36,9 +36,9 @@ class ImageContent:
 
 @dataclass(slots=True)
 class AudioContent:
-    """Audio of a message, of which only the transcript is stored; None until it is known.
+    """An audio part of a message; only its transcript is stored, which is None until it is known.
 
-    `marks` are pairs of a position in the audio in milliseconds and the length of the transcript up to there.
+    `marks` are pairs of a position in the audio in milliseconds and the transcript's length at that position.
     """
 
     transcript: str | None = None
@@ -50,7 +50,7 @@ class AudioContent:
 
     @property
     def duration_ms(self) -> int:
-        """The length of the audio that was generated so far."""
+        """The duration in milliseconds of the audio generated so far."""
         return self.marks[-1][0] if self.marks else 0
 
     def truncate(self, end_ms: int) -> None:
@@ -82,7 +82,7 @@ class MessageItem:
 
     @property
     def size(self) -> int:
-        """The number of its parts, at least 1."""
+        """The number of parts of the message, at least 1."""
         return max(1, len(self.parts))
 
     @property
@@ -92,7 +92,7 @@ class MessageItem:
 
 @dataclass(slots=True)
 class CallItem:
-    """A call of a function by the model; `arguments` is JSON text."""
+    """A function call by the model; `arguments` is a JSON string."""
 
     id: str
     call_id: str
@@ -123,10 +123,10 @@ class CallOutputItem:
 
 @dataclass(slots=True)
 class ServerCallItem:
-    """A call of a tool of an MCP server, which this server runs.
+    """A call of an MCP server's tool, which this server makes.
 
-    `shown_name` is the tool's name as the model sees it. `output` is None until the call has ended; `failed`
-    marks an output that is an error.
+    `shown_name` is the tool's name for the model. `output` is None until the call has ended; `failed` is True
+    if the output is an error.
     """
 
     id: str

@@ -8,24 +8,24 @@ from typing import Final
 # A text without the end of a sentence is divided at a space after this length.
 MAX_CHARS: Final = 300
 _END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s|[。！？\n]")
-# What ends with a point and does not end a sentence: titles, abbreviations, and the numbers of a list.
+# Strings that end with a period without ending a sentence: titles, abbreviations, and list numbers.
 _NO_END = re.compile(r"(?:^|[\s(])(?:mr|mrs|ms|dr|prof|st|vs|no|e\.g|i\.e|z\.b|bzw|\d{1,3})\.\s$", re.I)
 # The longest abbreviation with the spaces around it.
 _TAIL = 16
 
 
 class SentenceSplitter:
-    """Returns each sentence once its end has been written; together they are the whole text."""
+    """Returns each sentence as soon as its end has been written, without losing any text."""
 
     def __init__(self) -> None:
         self._text = ""
-        # No sentence ends before this position.
+        # A sentence cannot end before this position.
         self._searched = 0
 
     def feed(self, text: str) -> list[str]:
         """Add text and return the sentences that are complete now."""
         sentences: list[str] = []
-        # In pieces, because the time of a search grows with the square of the text.
+        # In slices, because the time of a search grows with the square of the text's length.
         for start in range(0, len(text), MAX_CHARS):
             self._text += text[start : start + MAX_CHARS]
             while (end := self._end()) is not None:
@@ -34,7 +34,7 @@ class SentenceSplitter:
         return sentences
 
     def rest(self) -> str:
-        """Return the text after the last complete sentence, and begin anew."""
+        """Return the text after the last complete sentence, and reset the splitter."""
         text, self._text, self._searched = self._text, "", 0
         return text
 

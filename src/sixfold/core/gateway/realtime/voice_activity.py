@@ -12,22 +12,23 @@ _FRAME_MS: Final = 20
 _START_FRAMES: Final = 3
 # The levels of the thresholds 0 and 1, in dB below the loudest level.
 _QUIETEST, _LOUDEST = -70.0, -10.0
-# The volume of every third sample is that of all.
+# The volume is computed from every third sample.
 _STEP: Final = 3
 _SAMPLE_BYTES: Final = 2
 
 
 class SpeechChange(NamedTuple):
-    """The beginning or the end of speech, at a position in samples."""
+    """The start or end of speech, at a position in samples."""
 
     is_start: bool
     position: int
 
 
 class VoiceDetector:
-    """Finds speech in 16-bit PCM: it begins with 60 ms above the threshold, and ends with silence.
+    """Finds speech in 16-bit PCM, which starts with 60 ms above the threshold and ends with silence.
 
-    The threshold 0 is -70 dBFS, 0.5 is -40 dBFS, and 1 is -10 dBFS. `position` is that of the next sample.
+    The threshold 0 is -70 dBFS, 0.5 is -40 dBFS, and 1 is -10 dBFS. `position` is the position of the next
+    sample.
     """
 
     def __init__(self, threshold: float, silence_ms: int, rate: int, position: int = 0) -> None:
@@ -37,12 +38,12 @@ class VoiceDetector:
         self._silence_frames = max(1, silence_ms // _FRAME_MS)
         self._position = position
         self._rest = b""
-        # Frames in a row that are voiced, or silent while someone speaks.
+        # Consecutive frames with voice, or silent frames while the user speaks.
         self._run = 0
         self.is_speaking = False
 
     def feed(self, pcm: bytes) -> list[SpeechChange]:
-        """Return the changes within further audio; it takes about 0.3 ms for each second."""
+        """Return the speech changes in further audio; this takes about 0.3 ms per second of audio."""
         data = self._rest + pcm
         size = self._frame * _SAMPLE_BYTES
         whole = len(data) // size * size
@@ -60,7 +61,7 @@ class VoiceDetector:
         return changes
 
     def stop(self) -> None:
-        """Forget speech that has begun, because its audio was committed or cleared."""
+        """Discard speech that has started, because its audio was committed or cleared."""
         self.is_speaking, self._run = False, 0
 
     def _advance(self, *, is_voiced: bool) -> SpeechChange | None:

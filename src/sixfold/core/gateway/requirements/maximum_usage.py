@@ -1,7 +1,7 @@
 """The maximum usage of a chat, for its hold, including media and tools.
 
-A call is never charged more than its hold. So everything that a provider charges beyond the text of a request
-is estimated here, rather too high than too low; what is not used is given back with the charge.
+A call is never charged more than its hold. Therefore this module estimates all usage that a provider charges
+beyond the text of a request, with a tendency to overestimate; the unused amount is released with the charge.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.gateway.usage import TokenUsage
 from sixfold.core.input_limits import byte_search
 
-# Tokens held for input without a limit, or the context of the model if that is less.
+# Tokens held for input without a limit, or the model's context if that is smaller.
 MAX_TOKENS = 200_000
-# Tokens of the largest image, by the names of models: OpenAI's small models count each image several times.
+# Tokens of the largest image, by model name: OpenAI's small models count each image several times.
 _MAX_IMAGE_TOKENS = 5000
 _LARGE_IMAGES = ((re.compile(r"gpt-4o-mini"), 50_000), (re.compile(r"gpt-5\.[4-9]"), 10_000))
-# A token of audio is a tenth of a second, which has this many characters of base64 at the lowest bit rate.
+# A token of audio is a tenth of a second, which has this many base64 characters at the lowest bit rate.
 _AUDIO_CHARS = 130
 _PART = rb'"type"\s*:\s*"(?:%s)"'
 _IMAGE = re.compile(_PART % rb"image_url|image|input_image")
-# The beginnings of images in base64, which Ollama's messages have without a type.
+# The prefixes of images in base64, which Ollama's messages contain without a type.
 _IMAGE_DATA = re.compile(rb'"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)')
 _DOCUMENT = re.compile(_PART % rb"document|file|input_file|container_upload")
 _AUDIO_IN = re.compile(rb'"input_audio"')
 _AUDIO_OUT = re.compile(rb'"modalities"|"audio"')
 _CACHE = re.compile(rb'"cache_control"')
 _LONG_CACHE = re.compile(rb'"1h"')
-# Text that the answer is expected to repeat. OpenAI charges for its tokens as output, used or not.
+# Text that the answer is expected to repeat. OpenAI charges for its tokens as output, whether used or not.
 _PREDICTION = re.compile(rb'"prediction"')
 # One of these words occurs in each of the contents.
 _ANY = re.compile(
@@ -40,7 +40,7 @@ _ANY = re.compile(
 
 
 class Contents:
-    """Media and documents of a body."""
+    """The media and documents of a body."""
 
     is_plain = True
     images = audio_tokens = 0
@@ -72,9 +72,9 @@ class Contents:
 def add_media_and_tools(
     contents: Contents, text: TokenUsage, tools: RequestTools, model: str, context: int
 ) -> TokenUsage:
-    """Return the maximum usage of a request: that of its text and output (`text`), its media and its tools.
+    """Return the maximum usage of a request: of its text and output (`text`), its media and its tools.
 
-    `context` is that of the model, or 0 if it is not known.
+    `context` is the context length of the model in tokens, or 0 if unknown.
     """
     units = tools.max_uses(model)
     if contents.is_plain and tools.is_empty and units is None:

@@ -1,6 +1,6 @@
-"""Output tokens of requests that set no limit: as many as the model can give, or as the credit pays for.
+"""Output tokens of requests without a limit: as many as the model can produce or the credit covers.
 
-A call is never charged more than its hold, so a server must not answer with more than was held.
+A call is never charged more than its hold, so a server must not generate more than was held.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import SUMMARY, TEXT_COMPLETIONS, GatewayRequest
 from sixfold.core.gateway.routing import RouteTarget
 
-# The field of the limit, by protocol; Anthropic's requests always have one.
+# The field of the limit, by protocol; Anthropic's requests always contain it.
 _FIELDS = {
     "chat": "max_completion_tokens",
     "responses": "max_output_tokens",
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def output_tokens(request: GatewayRequest, target: RouteTarget, default: int) -> int:
-    """Return the maximum output tokens of a target; `default` if the request and the model have no limit."""
+    """Return the maximum output tokens of a target; `default` if request and model set no limit."""
     if request.max_tokens:
         return request.max_tokens * request.answers
     most = target.model_info().max_output if request.body else 0
@@ -33,7 +33,10 @@ def output_tokens(request: GatewayRequest, target: RouteTarget, default: int) ->
 
 
 def limit_output(request: GatewayRequest, tokens: int) -> GatewayRequest | None:
-    """Return a request with a limit of output tokens, or None if it has one or its protocol has none."""
+    """Return a request with a limit on output tokens.
+
+    Return None if the request already has a limit or its protocol does not support limits.
+    """
     field = _FIELDS.get(request.wire)
     if field is None or request.max_tokens or request.expected_usage is not None or not request.body:
         return None

@@ -1,7 +1,7 @@
-"""Tools that providers run themselves and charge for by use: searches, and containers that run code.
+"""Tools that providers run and charge for by use: searches, and containers that run code.
 
 The number of uses is limited in the request, so that the hold covers them; a caller may set a lower limit. A
-tool whose price is not known has an error, which every server that is not free raises.
+tool with an unknown price has an error, which is raised for every server that is not free.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _WEB_SEARCH, _PREVIEW, _WEB_FETCH = "web_search", "web_search_preview", "web_fet
 _CODE_EXECUTION = "code_execution"
 # Tools whose results may be of any size.
 _UNLIMITED = frozenset({"mcp", "mcp_toolset"})
-# Tokens that one use adds to the input at most: of a search (OpenAI charges some models for just so many), of
-# a search in files with 20 chunks, of a page unless the request has a limit, and of all that code prints.
+# Maximum tokens that one use adds to the input: of a search (OpenAI charges some models for exactly this
+# many), of a search in files with 20 chunks, of a page unless the request sets a limit, and of all output of
+# code.
 _SEARCHED_TOKENS, _FOUND_TOKENS, _FETCHED_TOKENS, _PRINTED_TOKENS = 8_000, 16_000, 8_000, 10_000
 # OpenAI charges more for a container with more memory.
 _PRICED_MEMORY = (None, "1g")
-# Models whose searches with the preview tool cost as much as those with the current one.
+# Models whose searches with the preview tool cost as much as those with the current tool.
 _REASONING = re.compile(r"(?:.*/)?(?:o\d|gpt-[5-9](?!.*chat))")
 # Models of chat completions that search the web for every answer.
 _SEARCH_MODEL = re.compile(r"-search-(?:preview|api)")
 # Tools that run code for free with their searches, from this version on.
 _FREE_CODE = re.compile(r"web_(?:search|fetch)_(\d{8})")
 _FREE_CODE_SINCE = 20260209
-# Tools that cost nothing besides their tokens, by API; those without a type are functions.
+# Tools without a cost besides their tokens, by API; tools without a type are functions.
 _FREE: Mapping[str, re.Pattern[str]] = {
     "chat": re.compile(r"function|custom"),
     "responses": re.compile(
@@ -47,7 +48,7 @@ _PRICED: Mapping[str, re.Pattern[str]] = {
     "responses": re.compile(r"web_search.*|file_search|code_interpreter|shell"),
     "messages": re.compile(r"(?:web_search|code_execution)_.*"),
 }
-# Fields by which servers search, or answer faster or elsewhere, for another price; and their free values.
+# Fields that make servers search, or answer faster or elsewhere, at a different price; and their free values.
 _UNPRICED_FIELDS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "chat": dict.fromkeys(("enable_search", "search_parameters", "web_search"), (None, False)),
     "messages": {"speed": (None, "standard"), "inference_geo": (None, "global")},
@@ -71,13 +72,13 @@ class _Tool(msgspec.Struct, omit_defaults=True):
 
     @property
     def place(self) -> dict[str, Any]:
-        """Place where the tool runs code."""
+        """The place where the tool runs code."""
         place = self.environment if self.type == "shell" else self.container
         return cast("dict[str, Any]", place) if isinstance(place, dict) else {}
 
     @property
     def runs_code(self) -> bool:
-        """Whether the provider runs code in a container of its own."""
+        """Whether the provider runs code in a separate container."""
         hosted = self.type == "shell" and self.place.get("type") not in (None, "local")
         return hosted or self.is_kind("code_interpreter")
 
@@ -102,7 +103,7 @@ _EMPTY = _Request()
 
 
 class RequestTools:
-    """The tools of a request that its provider runs; `answers` is the number of answers to a chat."""
+    """The tools of a request that its provider runs; `answers` is the number of requested answers."""
 
     def __init__(self, wire: str, body: bytes, answers: int = 1) -> None:
         self._wire = wire
@@ -112,11 +113,11 @@ class RequestTools:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the request has no field that is read here."""
+        """Whether the request contains none of the fields that this module reads."""
         return self._request is _EMPTY
 
     def max_uses(self, model: str) -> Units | None:
-        """Return the largest number of uses by a model of a provider, or None if there are none."""
+        """Return the maximum tool uses by a provider's model, or None if the request has no tools."""
         if self.is_empty and (self._wire != "chat" or _SEARCH_MODEL.search(model) is None):
             return None
         match self._wire:
@@ -146,7 +147,7 @@ class RequestTools:
         return fetched + _SEARCHED_TOKENS * searches + files + _PRINTED_TOKENS * runs
 
     def used(self, model: str, usage: TokenUsage) -> TokenUsage:
-        """Return the usage with the reported uses of tools, at the prices of the request."""
+        """Return the usage with the reported tool uses, at the prices of the request."""
         limits = self.max_uses(model)
         if limits is None and usage.units is None:
             return usage
@@ -167,7 +168,7 @@ class RequestTools:
 
     @property
     def unpriced(self) -> errors.SixfoldError | None:
-        """The error for a tool or a field whose price is not known, or None."""
+        """The error for a tool or a field whose price is unknown, or None."""
         if self.is_empty:
             return None
         for name, free in _UNPRICED_FIELDS.get(self._wire, {}).items():
@@ -190,7 +191,7 @@ class RequestTools:
     def _responses(self, model: str) -> Units:
         uses = _limit(self._request.max_tool_calls)
         searches = uses * any(tool.is_kind(_WEB_SEARCH) for tool in self._tools)
-        # If both kinds are there, the response does not say which one was used.
+        # If both kinds are present, the response does not state which one was used.
         is_preview = any(tool.is_kind(_PREVIEW) for tool in self._tools) and not _REASONING.match(model)
         return Units(
             web_searches=0 if is_preview else searches,
@@ -226,7 +227,7 @@ def _parsed(body: bytes) -> _Request:
     try:
         return _request(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        # The server reports it.
+        # The server reports this use.
         return _EMPTY
 
 
@@ -238,13 +239,13 @@ def _tools_of(request: _Request) -> list[_Tool]:
 
 
 def _limit(value: Any, default: int = MAX_USES, limit: int = 1000) -> int:
-    """Return the caller's limit if it is valid; the provider rejects others."""
+    """Return the caller's limit if it is valid; the provider rejects invalid limits."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and 0 < value <= limit else default
 
 
 def limit_responses(fields: dict[str, msgspec.Raw]) -> None:
-    """Set `max_tool_calls` in a request with a tool that is charged for by use, unless it has a limit."""
+    """Set `max_tool_calls` in a request with a tool that is charged by use, unless it is already set."""
     if "tools" not in fields or bytes(fields.get("max_tool_calls", b"null")) != b"null":
         return
     if RequestTools("responses", _encode({"tools": fields["tools"]})).max_uses("") is not None:
@@ -252,9 +253,9 @@ def limit_responses(fields: dict[str, msgspec.Raw]) -> None:
 
 
 def limit_messages(fields: dict[str, msgspec.Raw]) -> None:
-    """Set `max_uses` of each tool of the web, and `max_content_tokens` of one that fetches pages.
+    """Set `max_uses` of each web tool, and `max_content_tokens` of tools that fetch pages.
 
-    Limits of the caller's stay.
+    Limits that the caller has set are kept.
     """
     if b'"web_' not in bytes(fields.get("tools", b"")) and b"\\u" not in bytes(fields.get("tools", b"")):
         return
@@ -262,7 +263,7 @@ def limit_messages(fields: dict[str, msgspec.Raw]) -> None:
         tools = _list(fields["tools"])
         rows = [_tool(raw) for raw in tools]
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        # The server reports it.
+        # The server reports this use.
         return
     for index, tool in enumerate(rows):
         limits: dict[str, int] = {}

@@ -1,6 +1,7 @@
 """Requirements of a request for its model, and the targets that meet them.
 
-Only what is known to be impossible is refused; a model of which nothing is known gets every request.
+Only requests that are known to be impossible are refused; a model with unknown capabilities receives all
+requests.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from sixfold.core.gateway.usage import TokenRates, TokenUsage
 
 # An image in the body of a request of any protocol; in text, the quotation marks would be escaped.
 _IMAGE = re.compile(rb'"type"\s*:\s*"(?:image_url|image|input_image)"')
-# Ollama's messages have their images in a field of their own.
+# Ollama's messages contain their images in a separate field.
 _IMAGES: Mapping[str, re.Pattern[bytes]] = {"ollama": re.compile(rb'"images"\s*:\s*\[\s*"')}
-# OpenAI's server shortens such a conversation itself.
+# OpenAI's server itself shortens such a conversation.
 _TRUNCATED = re.compile(rb'"truncation"\s*:\s*"auto"')
-# An input is refused if its estimate exceeds the context by this factor: tokenizers differ that much.
+# An input is refused if its estimate exceeds the context by this factor, because tokenizers differ that much.
 _CONTEXT_FACTOR = 2
 # An escaped character (`\u4e2d`) is one character in six bytes.
 _ESCAPE, _ESCAPE_EXCESS = b"\\u", 5
@@ -46,8 +47,8 @@ _decode_tools = msgspec.json.Decoder(_ToolFields).decode
 class RequestNeeds:
     """The content of a request; `input_tokens` is an upper estimate.
 
-    `provider_tools` are those that the provider charges for, `contents` the media and documents of the body.
-    Facts that only some models need are determined at their first use.
+    `provider_tools` are the tools that the provider charges for, and `contents` the media and documents of
+    the body. Values that only some models need are determined at first use.
     """
 
     def __init__(self, request: GatewayRequest) -> None:
@@ -62,7 +63,7 @@ class RequestNeeds:
 
     @functools.cached_property
     def images(self) -> bool:
-        """Whether there is an image."""
+        """Whether the request contains an image."""
         if self.request.body:
             return _IMAGES.get(self.request.wire, _IMAGE).search(self.request.body) is not None
         parts = (part for message in self._chat.messages for part in message.parts)
@@ -70,7 +71,7 @@ class RequestNeeds:
 
     @functools.cached_property
     def tools(self) -> bool:
-        """Whether there are tools, or functions of OpenAI's older API."""
+        """Whether the request contains tools, or functions of OpenAI's older API."""
         if not self.request.body:
             return bool(self._chat.tools)
         try:
@@ -80,9 +81,9 @@ class RequestNeeds:
         return bool(fields.tools or fields.functions)
 
     def max_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:
-        """Return the maximum usage by a target, with `max_tokens` of output if there is no other limit.
+        """Return the maximum usage by a target, with `max_tokens` of output if no other limit applies.
 
-        Servers of other protocols get text, images and functions.
+        Servers with other protocols receive only text, images and functions.
         """
         if self.request.expected_usage is not None:
             return self.request.expected_usage
@@ -109,7 +110,7 @@ class RequestNeeds:
 
     @classmethod
     def determined(cls, request: GatewayRequest) -> RequestNeeds:
-        """Return the needs with everything determined: for a large body in another thread."""
+        """Return the needs with all values determined, for processing a large body in another thread."""
         needs = cls(request)
         if request.expected_usage is None:
             _ = needs.images, needs.tools, needs.least_tokens
@@ -117,10 +118,10 @@ class RequestNeeds:
 
 
 def meeting(targets: RatedTargets, needs: RequestNeeds) -> RatedTargets:
-    """Return the targets that may serve a request; raises the reason of the first one if none may.
+    """Return the targets that may serve a request; if there are none, raise the first target's error.
 
-    Raises `InvalidInput` for what the model cannot do, and `TooLong` for an input that is clearly longer than
-    its context.
+    Raises `InvalidInput` for unsupported content, and `TooLong` for an input that is clearly longer than the
+    context.
     """
     unpriced = needs.provider_tools.unpriced
     if unpriced is None and not any(target.model_info().limited for target, _ in targets):
@@ -144,8 +145,8 @@ def _refusal(model: ServedModel, needs: RequestNeeds) -> errors.SixfoldError | N
 
 
 def _is_charged(target: RouteTarget, rates: TokenRates, needs: RequestNeeds) -> bool:
-    """Return whether the server would run tools, and charge for them."""
-    # Servers of other protocols get functions only.
+    """Return whether the server would run tools and charge for them."""
+    # Servers with other protocols receive only functions.
     return bool(rates.input or rates.output) and target.accepts(needs.request.wire)
 
 

@@ -1,7 +1,7 @@
-"""Results of a web search: the text for a model, which marks them as data, and citations of them.
+"""Results of a web search: their text for a model, which marks them as data, and citations.
 
-Anyone can write a web page. As in the context of the memory, its text stands between marks with a code that
-is a keyed digest of the text itself, so that no result can end its part or write in the name of another one.
+Anyone can write a web page. Therefore, as in the context of the memory, the text of a page is enclosed in
+delimiters with a code, a keyed digest of the text, so a result cannot end its part or imitate another result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 _CITATION = re.compile(r"\[(\d{1,2})\]")
-# A model may write the same number any number of times, and each citation repeats a URL and a title.
+# A model may repeat a number any number of times, and each citation contains a URL and a title.
 MAX_CITATIONS = 1_000
 _CODE_BYTES = 6
 _KEY = secrets.token_bytes(32)
@@ -37,13 +37,13 @@ class WebResult(msgspec.Struct, frozen=True):
     text: str
 
     def is_on(self, domains: Sequence[str]) -> bool:
-        """Return whether the page is on one of these domains or below one."""
+        """Return whether the page is on one of these domains or a subdomain."""
         host = urlsplit(self.url).hostname or ""
         return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
 class Citation(msgspec.Struct, frozen=True):
-    """A citation of a result in a text of the model: the place of the number with its brackets."""
+    """A citation of a result in a text of the model, with the position of the number and its brackets."""
 
     start_index: int
     end_index: int
@@ -52,7 +52,7 @@ class Citation(msgspec.Struct, frozen=True):
 
 
 class WebFindings(msgspec.Struct, frozen=True):
-    """A search that was made: its query and results. `first` is the number of the first result."""
+    """A completed search, with its query and results. `first` is the number of the first result."""
 
     query: str
     results: Sequence[WebResult]

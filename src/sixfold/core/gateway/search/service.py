@@ -1,4 +1,4 @@
-"""Searches the web for accounts, within limits, after their guardrail has checked the query."""
+"""Web search for accounts, with limits, after the account's guardrail has checked the query."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.search.results import WebResult
 
 MAX_RESULTS, RESULTS = 10, 5
-# A longer query is cut to its end, where a message has its question.
+# A longer query is reduced to its end, which contains the question of a message.
 QUERY_CHARS = 400
-# Searches at once: of one account, and of all.
+# Concurrent searches of one account, and of all accounts.
 _PER_ACCOUNT, _AT_ONCE = 4, 32
-# The name that a key limited to services must have.
+# The name that a key limited to services must include.
 SERVICE = "web_search"
 
 
@@ -30,7 +30,7 @@ class SearchUnavailable(errors.SixfoldError):
 
 
 class SearchEngineStatus(msgspec.Struct, frozen=True):
-    """Whether a search engine responds; `detail` is the reason if it does not."""
+    """The status of a search engine; `detail` is the reason if it does not respond."""
 
     state: Literal["found", "slow", "absent"]
     url: str
@@ -38,7 +38,7 @@ class SearchEngineStatus(msgspec.Struct, frozen=True):
 
 
 class SearchEngine(Protocol):
-    """A search engine of the operator's."""
+    """A search engine that the operator has configured."""
 
     @property
     def status(self) -> SearchEngineStatus:
@@ -48,12 +48,12 @@ class SearchEngine(Protocol):
     async def probe(self) -> None: ...
 
     async def search(self, query: str) -> tuple[WebResult, ...]:
-        """Return the results, the best first; raises `SearchUnavailable`."""
+        """Return the results, best first; raises `SearchUnavailable`."""
         ...
 
 
 class WebSearch:
-    """Web search; without an engine it is not available."""
+    """Web search, which is unavailable if no search engine is configured."""
 
     def __init__(self, engine: SearchEngine | None, gateway: Gateway) -> None:
         self.engine = engine
@@ -71,7 +71,7 @@ class WebSearch:
     ) -> tuple[str, tuple[WebResult, ...]]:
         """Return the query as sent, and its results.
 
-        Raises `SearchUnavailable`, `TooManyRequests`, and what the guardrail of the caller raises.
+        Raises `SearchUnavailable`, `TooManyRequests`, and the errors of the caller's guardrail.
         """
         if self.engine is None:
             raise SearchUnavailable("Web search is not configured: set searxng of [search] in sixfold.toml")
