@@ -1,1 +1,1 @@
-"""Shares the memory of a GPU between model servers, ComfyUI and own weights, which take turns."""
+"""Sharing of a GPU's memory between model servers, ComfyUI and local weights, which take turns."""

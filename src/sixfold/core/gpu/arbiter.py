@@ -1,4 +1,4 @@
-"""Grants uses of one GPU: waits for a turn, unloads idle models, measures the memory of models."""
+"""Granting of uses of one GPU: waiting for a turn, unloading idle models, measuring model sizes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sixfold.core.gpu.state import GpuState, ModelKey, Residency, Ticket
 from sixfold.core.humanize import seconds_text
 
 _LOG = logging.getLogger("sixfold.gpu")
-# How often a process looks at changes of the others while it waits, or at requests to unload its own models.
+# How often a process checks for changes by others while it waits, and for requests to unload its models.
 POLL_SECONDS = 0.05
-# A server that does not respond must not hold up the others.
+# A server that does not respond must not delay the others.
 _MEASURE_SECONDS, _UNLOAD_SECONDS = 3.0, 30.0
 
 
@@ -32,7 +32,7 @@ async def _unknown() -> int | None:
 
 @dataclass(slots=True, eq=False)
 class _Use:
-    """One ticket of this process, which concurrent calls of the same model share."""
+    """One ticket of this process, shared by concurrent calls of the same model."""
 
     ticket: Ticket
     holder: GpuHolder
@@ -67,10 +67,10 @@ class GpuLease:
             use.switch_seconds = time.monotonic() - use.began
 
     async def take_all(self, seconds: float) -> None:
-        """Wait until no other model is in the GPU's memory; raises what `acquire` raises.
+        """Wait until no other model is in the GPU's memory; raises the errors of `acquire`.
 
-        For a server that ran out of memory. The lease is released meanwhile, so that two of them do not wait
-        for each other.
+        This is used for a server that ran out of memory. The lease is released meanwhile, so that two such
+        leases do not wait for each other.
         """
         if self._use is None:
             return
@@ -81,7 +81,7 @@ class GpuLease:
         self._use, lease._use = lease._use, None
 
     def release(self) -> None:
-        """End the use; the model stays in memory until another one needs it. Idempotent."""
+        """End the use; the model stays in memory until another model needs the space. Idempotent."""
         use, self._use = self._use, None
         if use is not None:
             self._arbiter.leave(use)
@@ -89,7 +89,7 @@ class GpuLease:
 
 @dataclass(frozen=True, slots=True)
 class GpuAccess:
-    """A holder's access to its GPU, as clients of the holder see it."""
+    """A holder's access to its GPU, for clients of the holder."""
 
     arbiter: GpuArbiter
     holder: GpuHolder
@@ -99,19 +99,22 @@ class GpuAccess:
         return await self.arbiter.acquire(self.holder, self.holder.canonical(model), seconds)
 
     def switch_seconds(self) -> float:
-        """Return the estimated seconds to load a model of this holder again, 0 if one is loaded."""
+        """Return the estimated seconds to load a model of this holder again; 0 if a model is loaded."""
         return self.arbiter.switch_seconds(self.holder)
 
 
 @dataclass(slots=True)
 class GpuArbiter:
-    """Arbiter of one GPU in this process; uses may pass the first waiting one for `turn_seconds`."""
+    """The arbiter of one GPU in this process.
+
+    Uses may pass the first waiting use for `turn_seconds`.
+    """
 
     name: str
     store: StateStore
     turn_seconds: float = 20.0
     wait_seconds: float = 1800.0
-    # Returns the free bytes of the GPU, or None if nothing states them.
+    # Returns the free bytes of the GPU, or None if they are unknown.
     free_bytes: Callable[[], Awaitable[int | None]] = _unknown
     figures: GpuFigures = field(default_factory=GpuFigures)
     _active: dict[tuple[ModelKey, bool], _Use] = field(default_factory=dict[tuple[ModelKey, bool], "_Use"])
@@ -124,7 +127,7 @@ class GpuArbiter:
     _turn_over: bool = False
 
     def access(self, holder: GpuHolder) -> GpuAccess:
-        """Return a holder's access, and remember the holder, so that its models can be unloaded."""
+        """Return a holder's access, and register the holder, so that its models can be unloaded."""
         self._holders[holder.name, holder.private] = holder
         return GpuAccess(self, holder)
 
@@ -134,7 +137,7 @@ class GpuArbiter:
     async def acquire(
         self, holder: GpuHolder, model: str, seconds: float, *, alone: bool = False
     ) -> GpuLease:
-        """Wait until a model may be used, alone if `alone`; raises `GpuBusy` after `seconds`."""
+        """Wait until a model may be used, exclusively if `alone` is set; raises `GpuBusy` after `seconds`."""
         key = (holder.name, model, holder.private), alone
         use = self._active.get(key)
         if use is None or (alone or self._must_queue()):
@@ -175,7 +178,7 @@ class GpuArbiter:
         self._spawn(self._end(use, measure=was_granted))
 
     def switch_seconds(self, holder: GpuHolder) -> float:
-        """Return the estimated seconds to load a model of a holder again, 0 if one is loaded."""
+        """Return the estimated seconds to load a model of a holder again; 0 if a model is loaded."""
         state = self._read()
         if any(resident.holder == holder.name for resident in state.residents):
             return 0.0
@@ -187,7 +190,7 @@ class GpuArbiter:
         return self._read()
 
     async def set_total(self, total: int, free: int | None) -> None:
-        """Set the memory of the GPU; `free` bytes show how much other programs use while it is idle."""
+        """Set the memory of the GPU; `free` bytes determine the memory of other programs while it is idle."""
 
         def change(state: GpuState) -> None:
             state.total = total
@@ -203,7 +206,7 @@ class GpuArbiter:
             await self.store.update(change)
 
     async def refresh(self) -> None:
-        """Read the models in memory of the idle holders, including those that other programs have loaded."""
+        """Read the loaded models of the idle holders, including those that other programs have loaded."""
         for holder in list(self._holders.values()):
             report = await self._report(holder)
             state = self._read()
@@ -216,14 +219,14 @@ class GpuArbiter:
                 await self._update(functools.partial(_record, holder=holder, report=report, seconds={}))
 
     async def watch(self) -> None:
-        """Serve the requests of other processes to unload models of this one, until canceled."""
+        """Serve requests of other processes to unload models of this process, until canceled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             with contextlib.suppress(OSError):
                 await self._unload_requested()
 
     async def aclose(self) -> None:
-        """Wait for the ends of uses."""
+        """Wait until all ended uses are recorded."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -254,7 +257,7 @@ class GpuArbiter:
             await self._update(lambda state: state.tickets.append(use.ticket))
             await self._wait(use)
         except OSError as error:
-            # Without the shared state, calls are made as if there were no arbiter.
+            # If the shared state is unavailable, calls are made as if there were no arbiter.
             _LOG.warning("the state of the GPU cannot be shared", extra={"reason": str(error)})
         key = use.ticket.key, use.ticket.alone
         if self._waiting.get(key) is use:
@@ -268,7 +271,7 @@ class GpuArbiter:
         while True:
             ticket = self._read().ticket(use.ticket.id)
             if ticket is None:
-                # Another process took this one for dead.
+                # Another process treated this process as ended.
                 await self._update(lambda state: state.tickets.append(use.ticket))
                 continue
             if ticket.state != "waiting":
@@ -284,7 +287,7 @@ class GpuArbiter:
             await self._drop_dead()
 
     async def _switch(self, ticket: Ticket) -> None:
-        """Unload the victims of a use, each with the process that can."""
+        """Unload the victims of a use, each by the process that can unload it."""
         for victim in ticket.victims:
             holder_name, model, private = victim
             _LOG.info("a model is unloaded for another one", extra={"holder": holder_name, "model": model})
@@ -303,7 +306,7 @@ class GpuArbiter:
         await self._update(functools.partial(_set_running, ticket_id=ticket.id))
 
     async def _ask_owner(self, victim: ModelKey) -> None:
-        """Have the process that holds a model unload it."""
+        """Request that the process that holds a model unload it."""
 
         def mark(state: GpuState) -> None:
             resident = state.resident(victim)
@@ -368,7 +371,7 @@ class GpuArbiter:
             return GpuState()
 
     def _must_queue(self) -> bool:
-        """Return whether a call of a model in use has to wait, because the turn of another is due."""
+        """Return whether a call of a model in use must wait, because another model's turn is due."""
         now = time.monotonic()
         if now - self._looked_at > POLL_SECONDS:
             self._looked_at = now
@@ -376,7 +379,7 @@ class GpuArbiter:
         return self._turn_over
 
     async def _report(self, holder: GpuHolder) -> _Report | None:
-        """Return the models in memory of a holder, or None without a response."""
+        """Return the loaded models of a holder, or None if it does not respond."""
         residents = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MEASURE_SECONDS):
@@ -403,7 +406,7 @@ class GpuArbiter:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """The models of a holder; `free` is that of the GPU if the holder does not state all sizes."""
+    """The models of a holder; `free` is the GPU's free memory if the holder does not state all sizes."""
 
     residents: Mapping[str, int | None]
     free: int | None
@@ -418,7 +421,7 @@ def _must_measure(ticket: Ticket) -> bool:
 
 
 def _sizes(state: GpuState, holder: GpuHolder, report: _Report) -> dict[str, int]:
-    """Return the size of each model: as stated, measured or estimated, else the memory of no other model."""
+    """Return the size of each model: as stated, measured or estimated, or else the unattributed memory."""
     sizes: dict[str, int] = {}
     remaining = state.capacity
     if report.free is not None:
@@ -443,7 +446,7 @@ def _record(state: GpuState, holder: GpuHolder, report: _Report, seconds: Mappin
     sizes = _sizes(state, holder, report)
     states.set_residents(state, holder.name, holder.private, sizes, time.monotonic())
     for model, size in sizes.items():
-        # If no server reports the size of a model, it is a guess until the free memory is known.
+        # If servers do not report the size of a model, it is a guess until the free memory is known.
         if report.free is not None or report.residents.get(model) is not None or "" in report.residents:
             state.learn(holder.name, model, size, seconds.get(model))
 

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 OFF = "off"
-# The members that run in this server: own weights, and GGUF files.
+# The members that run in this server: local weights, and GGUF files.
 OWN = ("weights", "gguf")
 MAX_GROUPS = 16
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _MEMBER = re.compile(r"[A-Za-z0-9_.\[\]:-]{1,255}")
 _GIB = 2**30
 _THIS_MACHINE = "127.0.0.1"
-# The machine of a container has these names in it.
+# The names of the host machine inside a container.
 _SELF = frozenset({"localhost", "host.docker.internal", "host.containers.internal"})
 
 
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """Programs that share a GPU of `memory_bytes` (0: as reported).
+    """Programs that share a GPU with `memory_bytes` of memory (0: as reported).
 
     A member is `host`, `host:port`, or one of `OWN`.
     """
@@ -34,7 +34,7 @@ class GpuGroup:
 
     @property
     def is_local(self) -> bool:
-        """Whether the GPU is of this machine."""
+        """Whether the GPU is on this machine."""
         return any(member in OWN or member.partition(":")[0] == _THIS_MACHINE for member in self.members)
 
     def has_server(self, url: str) -> bool:
@@ -49,7 +49,7 @@ DEFAULT = GpuGroup("gpu", frozenset({_THIS_MACHINE, *OWN}), is_default=True)
 def parse(entries: Iterable[str]) -> tuple[GpuGroup, ...]:
     """Parse entries such as `card0=127.0.0.1+weights@24`; raises `ValueError`.
 
-    Without entries, the programs of this machine are one group; `off` is none.
+    If there are no entries, the programs of this machine are one group; `off` disables all groups.
     """
     texts = [entry.strip() for entry in entries if entry.strip()]
     if not texts:
@@ -95,7 +95,7 @@ def _member(text: str) -> str:
 
 
 def _host(host: str) -> str:
-    """Return a host's name, with one name for all addresses of this machine."""
+    """Return a host's name; all addresses of this machine have the same name."""
     host = host.lower()
     if host in _SELF:
         return _THIS_MACHINE

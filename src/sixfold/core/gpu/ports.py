@@ -11,8 +11,8 @@ from sixfold.core.gpu.state import GpuState
 class GpuHolder(Protocol):
     """A program that keeps models in the GPU's memory.
 
-    `private` is the process that alone can unload its models, or empty. A `self_managed` holder makes room
-    among its own models by itself.
+    `private` is the only process that can unload its models, or empty. A `self_managed` holder itself frees
+    memory among its models.
     """
 
     name: str
@@ -20,22 +20,22 @@ class GpuHolder(Protocol):
     self_managed: bool
 
     def canonical(self, model: str) -> str:
-        """Return the name under which `residents` has a model."""
+        """Return the name of a model in `residents`."""
         ...
 
     async def residents(self) -> Mapping[str, int | None] | None:
-        """Return the bytes of each loaded model (None: not stated), or None without a response.
+        """Return the bytes of each loaded model (None: not stated), or None if the holder does not respond.
 
         The model `""` is that of the last use.
         """
         ...
 
     async def unload(self, model: str) -> None:
-        """Unload an idle model and wait until its memory is free, for a few seconds at most."""
+        """Unload an idle model and wait, for a few seconds at most, until its memory is free."""
         ...
 
     def expected_bytes(self, model: str) -> int | None:
-        """Return an estimate before the first measurement, or None."""
+        """Return an estimate of a model's bytes before the first measurement, or None."""
         ...
 
 
@@ -45,13 +45,13 @@ class StateStore(Protocol):
     owner: str
 
     async def update(self, change: Callable[[GpuState], None]) -> None:
-        """Apply a change to the current state and store it; raises `OSError` if that is not possible."""
+        """Apply a change to the current state and store it; raises `OSError` on failure."""
         ...
 
     def read(self) -> GpuState:
-        """Return the state as of now; cheap if nothing has changed. Raises `OSError`."""
+        """Return the current state, without reading it again if nothing has changed. Raises `OSError`."""
         ...
 
     def is_alive(self, owner: str) -> bool:
-        """Return whether the process that has this name runs."""
+        """Return whether the process with this name is running."""
         ...

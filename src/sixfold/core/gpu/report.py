@@ -1,4 +1,4 @@
-"""Holders of each GPU's memory and the calls that wait for it, for `doctor` and the operator's page."""
+"""Reports of the holders of each GPU's memory and the waiting calls, for `doctor` and the operator's page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GpuWaitSchema(TypedDict):
 
 
 class GpuSchema(TypedDict):
-    """A GPU that several programs share. `note` says why they do not take turns, or is empty."""
+    """A GPU that is shared by programs; `note` is the reason why they do not take turns, or empty."""
 
     name: str
     note: str
@@ -41,7 +41,7 @@ class GpuSchema(TypedDict):
 
 
 class GpuReports(Protocol):
-    """State of the GPUs that several programs share."""
+    """The state of the GPUs that are shared by programs."""
 
     def reports(self) -> Sequence[GpuSchema]:
         """Return the holders of each GPU's memory."""
@@ -50,12 +50,12 @@ class GpuReports(Protocol):
     def figures(self) -> Mapping[str, GpuFigures]: ...
 
     def switch_seconds(self, engine: EngineSpec) -> float:
-        """Return the estimated seconds until the model of an engine is back in the GPU's memory."""
+        """Return the estimated seconds until the model of an engine is loaded in the GPU's memory again."""
         ...
 
 
 def report(name: str, note: str, members: Sequence[str], state: GpuState, now: float) -> GpuSchema:
-    """Return the report of one GPU at `now`, in seconds of the monotonic clock."""
+    """Return the report of one GPU; `now` is in seconds of the monotonic clock."""
     models: list[GpuModelSchema] = []
     in_use = {ticket.key: ticket for ticket in state.tickets if ticket.state != "waiting"}
     sizes = {resident.key: resident.size for resident in state.residents}

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 
 class RunClock:
-    """Stops the time limit of a run while it waits; `waited` are the seconds so far."""
+    """Stops the time limit of a run while the run waits; `waited` is the total wait in seconds."""
 
     def __init__(self, limit: asyncio.Timeout) -> None:
         self.waited = 0.0
@@ -35,7 +35,7 @@ class RunClock:
             self._depth -= 1
             seconds = loop.time() - began
             self.waited += seconds
-            # After the time limit has ended the run, it cannot be moved.
+            # After the time limit has ended the run, it cannot be extended.
             with contextlib.suppress(RuntimeError):
                 self._limit.reschedule(due + seconds)
 
@@ -44,12 +44,12 @@ current: ContextVar[RunClock | None] = ContextVar("run_clock", default=None)
 
 
 def stopped() -> contextlib.AbstractContextManager[None]:
-    """Stop the clock of the current run, if there is one."""
+    """Stop the clock of the current run, if any, within the block."""
     clock = current.get()
     return contextlib.nullcontext() if clock is None else clock.stopped()
 
 
 def waited_seconds() -> float:
-    """Return the seconds that the current run has waited so far."""
+    """Return the total seconds that the current run has waited."""
     clock = current.get()
     return 0.0 if clock is None else clock.waited

@@ -1,10 +1,10 @@
-"""The state of one GPU that all processes of a machine share, and the rule that grants uses of it.
+"""The state of one GPU, which all processes of a machine share, and the rule for granting its use.
 
-A use needs a model of a holder (a server, or the workers of a process) in the GPU's memory. Uses that fit
-run together. Others wait in the order of their arrival, and idle models are unloaded before they begin.
-While the first one in the queue waits, uses that fit may pass it for the length of a turn and no longer, so
-that every use is granted once those before it have ended. All times are in seconds of the system's
-monotonic clock, sizes in bytes.
+A use needs a model of a holder (a server, or the workers of a process) in the GPU's memory. Uses that fit run
+together. Others wait in the order of their arrival, and idle models are unloaded before they begin. While the
+first use in the queue waits, uses that fit may pass it only for the length of a turn, so that every use is
+granted once the earlier uses have ended. All times are in seconds of the system's monotonic clock, sizes in
+bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-# A holder, a model, and the process that alone can unload it (empty for any).
+# A holder, a model, and the only process that can unload the model (empty for any).
 ModelKey = tuple[str, str, str]
 # Weight of the newest switch in the moving average.
 _WEIGHT = 0.5
@@ -22,7 +22,7 @@ MAX_LEARNED = 500
 
 
 class Residency(msgspec.Struct):
-    """A model in the GPU's memory. `unload` asks the process `private` to unload it."""
+    """A model in the GPU's memory. `unload` requests that the process `private` unload it."""
 
     holder: str
     model: str
@@ -38,10 +38,11 @@ class Residency(msgspec.Struct):
 
 
 class Ticket(msgspec.Struct):
-    """A use of a model by the process `owner`, which has it for one or more calls.
+    """A use of a model by the process `owner`, for one or more calls.
 
-    `size` None is unknown: the use gets the GPU alone, as with `alone`. A `self_managed` holder makes room
-    among its own models by itself. `loads`: the model was not in memory when the use was granted.
+    If `size` is None (unknown), the use has the GPU alone, as if `alone` is set. A `self_managed` holder
+    itself frees memory among its models. `loads` is True if the model was not in memory when the use was
+    granted.
     """
 
     id: str
@@ -64,19 +65,22 @@ class Ticket(msgspec.Struct):
         return self.holder, self.model, self.private
 
     def need(self, capacity: int) -> int:
-        """Return the bytes that the use takes, at most the whole GPU."""
+        """Return the bytes that the use needs, at most the whole GPU."""
         return capacity if self.alone or self.size is None else min(self.size, capacity)
 
 
 class Measurement(msgspec.Struct):
-    """Measurements of a model: its size, and the seconds until it is ready after a switch."""
+    """Measurements of a model: its size in bytes, and the seconds until it is ready after a switch."""
 
     size: int
     seconds: float = 0.0
 
 
 class GpuState(msgspec.Struct):
-    """The uses, the models in memory, and what was measured. `others` is the memory of other programs."""
+    """The uses, resident models and measurements of a GPU.
+
+    `total` and `others`, the memory used by other programs, are in bytes.
+    """
 
     total: int = 0
     others: int = 0
@@ -86,7 +90,7 @@ class GpuState(msgspec.Struct):
 
     @property
     def capacity(self) -> int:
-        """The bytes that uses may take together."""
+        """The bytes that all uses together may need."""
         return max(0, self.total - self.others)
 
     def resident(self, key: ModelKey) -> Residency | None:
@@ -100,7 +104,7 @@ class GpuState(msgspec.Struct):
         return self.measured.get(f"{holder} {model}")
 
     def learn(self, holder: str, model: str, size: int, seconds: float | None = None) -> None:
-        """Record the size of a model, and how long a switch to it took."""
+        """Record the size of a model in bytes, and the duration of a switch to it."""
         measurement = self.measurement(holder, model)
         before = measurement.seconds if measurement is not None else 0.0
         if seconds is not None:
@@ -111,7 +115,7 @@ class GpuState(msgspec.Struct):
 
 
 def active(state: GpuState) -> dict[ModelKey, int]:
-    """Return the models in use with the bytes that they take."""
+    """Return the models in use, with the bytes that they need."""
     used: dict[ModelKey, int] = {}
     for ticket in state.tickets:
         if ticket.state != "waiting":
@@ -120,13 +124,13 @@ def active(state: GpuState) -> dict[ModelKey, int]:
 
 
 def is_turn_over(state: GpuState, turn_seconds: float, now: float) -> bool:
-    """Return whether the first use in the queue has waited so long that no other may pass it."""
+    """Return whether the first use in the queue has waited so long that other uses must not pass it."""
     head = next((ticket for ticket in state.tickets if ticket.state == "waiting"), None)
     return head is not None and head.blocked_at is not None and now - head.blocked_at >= turn_seconds
 
 
 def advance(state: GpuState, turn_seconds: float, now: float) -> None:
-    """Grant the uses that may begin now. Only one use at a time has models unloaded for it."""
+    """Grant the uses that may begin now. Models are unloaded for only one use at a time."""
     is_switching = any(ticket.state == "switching" for ticket in state.tickets)
     used, head = active(state), None
     for ticket in [ticket for ticket in state.tickets if ticket.state == "waiting"]:
@@ -136,7 +140,7 @@ def advance(state: GpuState, turn_seconds: float, now: float) -> None:
             is_switching = is_switching or ticket.state == "switching"
         elif head is None:
             head = ticket
-            # The turn of those in use ends a while after this became the first in the queue.
+            # The turn of the uses in progress ends some time after this use became the first in the queue.
             if not fits and ticket.blocked_at is None:
                 ticket.blocked_at = now
             if is_turn_over(state, turn_seconds, now):
@@ -146,12 +150,12 @@ def advance(state: GpuState, turn_seconds: float, now: float) -> None:
 def _fits(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
     other_bytes = sum(size for key, size in used.items() if key != ticket.key)
     own_bytes = max(ticket.need(state.capacity), used.get(ticket.key, 0))
-    # A model larger than the GPU runs alone: its server can leave a part in the main memory.
+    # A model larger than the GPU runs alone, because its server can keep a part in main memory.
     return other_bytes == 0 or other_bytes + own_bytes <= state.capacity
 
 
 def _joins(state: GpuState, ticket: Ticket, used: dict[ModelKey, int]) -> bool:
-    """Return whether a use takes nothing more than those that run with the same model."""
+    """Return whether a use needs no more memory than the running uses of the same model."""
     return ticket.need(state.capacity) <= used.get(ticket.key, -1) and any(
         each.key == ticket.key and each.state == "running" for each in state.tickets
     )
@@ -215,7 +219,7 @@ def withdraw(state: GpuState, ticket_id: str, now: float) -> None:
 
 
 def set_residents(state: GpuState, holder: str, private: str, sizes: dict[str, int], now: float) -> None:
-    """Replace the models of a holder by what it reports; the size of a model in use is kept up to date."""
+    """Replace the models of a holder with those that it reports, and update the sizes of models in use."""
     residents = [
         resident for resident in state.residents if (resident.holder, resident.private) != (holder, private)
     ]
@@ -228,19 +232,19 @@ def set_residents(state: GpuState, holder: str, private: str, sizes: dict[str, i
 
 
 def drop_owners(state: GpuState, dead: Collection[str]) -> bool:
-    """Remove the uses and the own models of ended processes; return whether there were any."""
+    """Remove the uses and private models of ended processes; return whether any were removed."""
     if not dead:
         return False
     count = len(state.tickets) + len(state.residents)
     for ticket in [ticket for ticket in state.tickets if ticket.owner in dead]:
-        # A server may still load its model.
+        # A server may still be loading its model.
         withdraw(state, ticket.id, ticket.since)
     state.residents = [resident for resident in state.residents if resident.private not in dead]
     return len(state.tickets) + len(state.residents) != count
 
 
 def owners(state: GpuState) -> set[str]:
-    """Return the processes that have uses or models on the GPU."""
+    """Return the processes with uses or models on the GPU."""
     owner_ids = {ticket.owner for ticket in state.tickets} | {
         resident.private for resident in state.residents
     }
@@ -248,5 +252,5 @@ def owners(state: GpuState) -> set[str]:
 
 
 def names_in_use(state: GpuState) -> Sequence[str]:
-    """Return the models in use in words."""
+    """Return descriptions of the models in use."""
     return [f"{holder} ({model})" if model else holder for holder, model, _ in active(state)]
