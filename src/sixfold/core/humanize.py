@@ -1,4 +1,4 @@
-"""Sizes and durations as text for people."""
+"""Sizes and durations as text for users."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def duration(ms: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """Format an estimated duration with two digits at most: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
+    """Format an estimated duration with at most two digits: `40 ms`, `1.2 s`, `12 s`, `3 min`."""
     if seconds < 1:
         return f"{max(10, round(seconds * 100) * 10)} ms"
     if seconds < 10:

@@ -25,32 +25,32 @@ _drawn: list[str] = []
 # Windows, where only clients run, has no forks.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drawn.clear)
-# A steady clock, so that setting the clock back does not create ids that sort before older ones.
+# A steady clock, so that setting the clock back does not create ids that sort before older ids.
 _now = steady_clock()
 
 
 def new(prefix: str) -> str:
-    """Return a new id such as `pred_06g…`; ids of one prefix sort by the millisecond of their creation."""
+    """Return a new id such as `pred_06g…`; ids with the same prefix sort by the millisecond of creation."""
     epoch_ms, random = _now() // 1000, _random()
     return f"{prefix}_{_first_digits(epoch_ms >> 2)}{_MIDDLE[epoch_ms & 3][random[0]]}{random[1:]}"
 
 
 def derived(parent: str, key: str) -> str:
-    """Return the id of the part `key` of `parent`: always the same, and as long as any other id."""
+    """Return the id of the part `key` of `parent`, which is always the same and as long as any other id."""
     prefix, _, digits = parent.partition("_")
     mixed = int.from_bytes(hashlib.blake2b(key.encode(), key=parent.encode(), digest_size=16).digest())
     return f"{prefix}_{digits[:10]}{_encode(mixed)[10:]}"
 
 
 def draw(below: int, key: str = "") -> int:
-    """Return an integer from 0 to `below` - 1: derived from `key`, or random without one."""
+    """Return an integer from 0 to `below` - 1, derived from `key`, or random if `key` is empty."""
     if not key:
         return secrets.randbelow(below)
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest()) % below
 
 
 def earliest(prefix: str, epoch_us: int) -> str:
-    """Return a lower bound for all ids of a prefix created at `epoch_us` or later."""
+    """Return a lower bound for all ids with a prefix created at `epoch_us` or later."""
     return f"{prefix}_{_encode(epoch_us // 1000 << 128)}"
 
 

@@ -2,8 +2,8 @@
 
 `check` returns the complete project as plain JSON, which is stored, priced and sent to a worker; the worker
 converts it to objects with `parse`. Later tracks are drawn above earlier ones. Times are in seconds;
-positions are in project pixels from the top left. In a run, the file of a clip has the name `file_name(track,
-clip)`.
+positions are in project pixels from the top left. In a run, a clip's file has the name
+`file_name(track, clip)`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Readers of untrusted input that bound its size, nesting and time before they build anything."""
+"""Readers of untrusted input that limit its size, nesting and time before they build objects."""

@@ -1,4 +1,4 @@
-"""Limits on what a reader builds from untrusted input, checked before it is built."""
+"""Limits on the objects that a reader builds from untrusted input, checked before they are built."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sixfold import errors
 
 
 class Limit(NamedTuple):
-    """Maximum of a quantity; the message contains `{}` or `{:,}` for it."""
+    """The maximum of a quantity; the message contains `{}` or `{:,}` as a placeholder."""
 
     maximum: int
     message: str
@@ -36,7 +36,7 @@ class InputBudget:
         self._deadline = time.thread_time() + cpu_ms.maximum / 1000 if cpu_ms is not None else 0.0
 
     def spend(self, **amounts: int) -> None:
-        """Add amounts about to be allocated; raises the error of the first limit that is exceeded."""
+        """Add amounts that are about to be allocated; raises the error of the first exceeded limit."""
         for name, amount in amounts.items():
             self._spent[name] += amount
             limit = self._limits[name]
@@ -44,14 +44,14 @@ class InputBudget:
                 raise limit.exceeded()
 
     def check(self, **amounts: int) -> None:
-        """Check amounts against their limits without adding them up, such as a nesting level."""
+        """Check amounts, such as a nesting level, against their limits without adding them up."""
         for name, amount in amounts.items():
             limit = self._limits[name]
             if amount > limit.maximum:
                 raise limit.exceeded()
 
     def check_time(self) -> None:
-        """Raise the error of the CPU time limit, which counts this thread's time since construction."""
+        """Raise the error of the CPU time limit if this thread has exceeded it since construction."""
         if self._time is not None and time.thread_time() > self._deadline:
             raise self._time.exceeded()
 

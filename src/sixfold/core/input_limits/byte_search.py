@@ -1,9 +1,9 @@
 """Searches in large bodies that let other threads run in between.
 
 A search by a regular expression takes up to a second for 32 MiB, unless its pattern begins with fixed text,
-and holds the global interpreter lock all the time, so that the event loop waits even for one in a thread. A
-pattern with fixed text at its beginning takes a tenth of the time. So a pattern of names is `"(?:a|b)"`, and
-escaped letters, which may hide a name, have a pattern of their own.
+and holds the global interpreter lock, so the event loop waits even for a search in a thread. A pattern with
+fixed text at its beginning takes a tenth of the time. Therefore a pattern of names is `"(?:a|b)"`, and
+escaped letters, which may hide a name, have a separate pattern.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 
 # Bytes that are searched in one call, about 8 ms.
 _SLICE: Final = 256 * 1024
-# The most that a match may have.
+# Maximum length of a match.
 LONGEST: Final = 64
-# An escaped letter or underscore of ASCII, which may be part of any name in JSON.
+# An escaped ASCII letter or underscore, which may be part of any name in JSON.
 _ESCAPED: Final = re.compile(rb"\\u00[4-7]")
 _CHARACTERS: Final = (string.ascii_letters + string.digits + "+/").encode()
-# Translates characters of base64 to `a` and others to spaces.
+# Translates characters of base64 to `a` and all other characters to spaces.
 _BASE64: Final = bytes(ord("a") if byte in _CHARACTERS else ord(" ") for byte in range(256))
 # Every 32nd byte of a body is checked first.
 _STEP: Final = 32
 
 
 def has_match(pattern: re.Pattern[bytes], body: bytes) -> bool:
-    """Return whether a pattern, whose matches have at most `LONGEST` bytes, occurs in a body.
+    """Return whether a pattern with matches of at most `LONGEST` bytes occurs in a body.
 
-    A pattern with longer matches, such as one with `\\s*`, may be missed at the border of two slices.
+    A longer match, for example of `\\s*`, may be missed at the boundary of two slices.
     """
     if len(body) <= _SLICE:
         return pattern.search(body) is not None
@@ -38,16 +38,16 @@ def has_match(pattern: re.Pattern[bytes], body: bytes) -> bool:
 
 
 def has_escaped_name(body: bytes) -> bool:
-    """Return whether JSON may have a name with an escaped letter."""
+    """Return whether JSON may contain a name with an escaped letter."""
     return has_match(_ESCAPED, body)
 
 
 def may_have_name(pattern: re.Pattern[bytes], body: bytes) -> bool:
-    """Return whether a pattern for names occurs in JSON, or an escaped letter that may hide one."""
+    """Return whether JSON contains a pattern for names, or an escaped letter that may hide a name."""
     return has_match(pattern, body) or has_match(_ESCAPED, body)
 
 
 def may_have_base64(body: bytes, least: int) -> bool:
-    """Return whether a run of `least` (64 or more) characters of base64 may occur; False is certain."""
-    # A run has as many of these bytes in a row; in text, one of them is soon a space or a sign.
+    """Return whether a run of `least` (64 or more) base64 characters may occur; False is certain."""
+    # A run contains as many of these bytes in a row; text soon has a space or punctuation among them.
     return b"a" * (least // _STEP) in body[_STEP - 1 :: _STEP].translate(_BASE64)

@@ -42,7 +42,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def decode(raw: bytes | msgspec.Raw) -> Any:
-    """Decode any JSON value; raises what `msgspec` raises, and `InputTooLarge`."""
+    """Decode any JSON value; raises the errors of `msgspec`, and `InputTooLarge`."""
     return _any(raw, _MAX_LEVELS, InputBudget(deep=_DEEP, text=_TEXT))
 
 
@@ -73,7 +73,7 @@ def _is_wide(view: memoryview) -> bool:
 
 
 def _pieces(items: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Split the items of an array into runs of about one piece; a larger item is a run of its own."""
+    """Split the items of an array into runs of about one piece; a larger item is a separate run."""
     piece: list[msgspec.Raw] = []
     size = 0
     for item in items:

@@ -1,8 +1,9 @@
 """Limits on the number of values in a JSON document, checked on its bytes before decoding.
 
 A document of 32 MiB can contain 10 million empty objects, which take seconds and gigabytes to build. Each
-slice of the bytes is counted without decoding: first including the punctuation inside strings, which is never
-too low and quickly accepts nearly every document; and only if that exceeds a limit, outside of strings.
+slice of the bytes is counted without decoding. The first count includes the punctuation inside strings; it is
+never too low and quickly accepts nearly every document. Only if it exceeds a limit, a second count excludes
+strings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _Count = Callable[[bytes], None]
 
 
 class JsonLimits(NamedTuple):
-    """Maximum numbers of arrays and objects, object members, values and backslashes in a document."""
+    """The maximum numbers of arrays and objects, object members, values and backslashes in a document."""
 
     containers: int = 50_000
     members: int = 100_000
@@ -29,8 +30,8 @@ class JsonLimits(NamedTuple):
     backslashes: int = 4_000_000
 
     def check(self, raw: bytes) -> None:
-        """Raise `InputTooLarge` if a document exceeds a limit; a malformed one may pass."""
-        # Each item takes at least one byte.
+        """Raise `InputTooLarge` if a document exceeds a limit; a malformed document may pass."""
+        # Each item has at least one byte.
         if len(raw) <= min(self):
             return
         escapes = InputBudget(backslashes=Limit(self.backslashes, _MESSAGE + "backslashes"))
@@ -49,7 +50,7 @@ class JsonLimits(NamedTuple):
         )
 
         def count(piece: bytes) -> None:
-            # Base64 data has no punctuation.
+            # Base64 data does not contain punctuation.
             if not any(byte in piece for byte in _PUNCTUATION):
                 return
             punctuation = piece.translate(None, _NOT_PUNCTUATION)
@@ -84,7 +85,7 @@ def _outside_strings(raw: bytes, max_strings: int) -> Iterator[bytes]:
     inside, start = False, 0
     while start < len(raw):
         piece = raw[start : start + _SLICE_BYTES]
-        # Do not cut an escape sequence in two.
+        # Do not split an escape sequence.
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
             piece = raw[start : start + len(piece) + 1]
         start += len(piece)

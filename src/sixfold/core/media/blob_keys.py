@@ -13,7 +13,7 @@ _CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
 
 
 def blob_key(data: bytes) -> str:
-    """Return the blob key of some bytes."""
+    """Return the blob key for a byte string."""
     return key_of(blake3.blake3(data).hexdigest())
 
 
@@ -28,7 +28,7 @@ def digest_of(key: str) -> str:
 
 
 def content_digest(key: str) -> str | None:
-    """Return the BLAKE3 hash, in hex, of a blob key; None for keys of another form."""
+    """Return the BLAKE3 hash, in hex, of a blob key, or None if the key has another form."""
     return digest_of(key) if _CONTENT_KEY.fullmatch(key) else None
 
 

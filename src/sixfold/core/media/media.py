@@ -42,9 +42,9 @@ _TIMED_KINDS = frozenset({"video", "audio"})
 _LARGE_KINDS = _TIMED_KINDS | {"file"}
 # Files of one request that are fetched concurrently.
 _CONCURRENCY = 8
-# URLs of one account that are fetched at a time; further ones wait.
+# URLs of one account that are fetched concurrently; further URLs wait.
 MAX_ACCOUNT_FETCHES = 16
-# Much less than the grace period in which blobs without a name are not deleted.
+# Much less than the grace period during which blobs without a name are not deleted.
 _RECENT_SECONDS, _MAX_RECENT = 3600.0, 4096
 Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
@@ -77,7 +77,7 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An upload as its owner sees it."""
+    """An upload in the form that its owner sees."""
 
     id: str
     name: str
@@ -88,7 +88,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class StoredMedia:
-    """Stored files of a run, to be named in the transaction that ends it."""
+    """The stored files of a run, to be named in the transaction that ends the run."""
 
     files: tuple[OutputFile, ...]
     records: tuple[Mapping[str, Any], ...]
@@ -101,14 +101,15 @@ def new_name(content_type: str) -> str:
 
 
 def no_measure(_path: Path, _type: str) -> None:
-    """Return None: the default measure, which does not read files."""
+    """Return None; this is the default `measure`, which does not read files."""
 
 
 class MediaService:
     """Named files in the blob store.
 
-    `probe` reads an image's type and size in pixels, `measure` the duration of a video or audio file in
-    seconds, or None if its header lacks it. Both raise `BadRequest` with a sentence for invalid files.
+    `probe` reads an image's type and size in pixels. `measure` reads the duration of a video or audio file in
+    seconds, or None if its header does not contain it. Both raise `BadRequest` with a sentence for invalid
+    files.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class MediaService:
         self.thumbnails = ThumbnailStore(blobs)
         self._pending_deletions = PendingDeletions(database)
         self._fetches = WeakValueDictionary[str, asyncio.Semaphore]()
-        # Keys of recently stored blobs, and when they were stored by the monotonic clock.
+        # Keys of recently stored blobs, and the times at which they were stored by the monotonic clock.
         self._recent: dict[str, float] = {}
         self.own_origins: set[str] = set()
         self.uploaded_files = UploadedFiles(database, blobs)
@@ -137,7 +138,7 @@ class MediaService:
 
     @property
     def quota_bytes(self) -> int:
-        """The bytes that the uploads of an account can take, and as many those of its cached node outputs."""
+        """The maximum bytes of an account's uploads, and also of its cached node outputs."""
         return self._limits.quota_bytes
 
     @property
@@ -149,7 +150,7 @@ class MediaService:
     async def resolve(self, tenant: Tenant, descriptor: Descriptor, text: str) -> MediaSource:
         """Store the content of a media input: a name of this server, an upload's id, a `data:` URI or a URL.
 
-        Raises `InvalidInput` with one sentence that names the input.
+        Raises `InvalidInput` with one sentence that contains the name of the input.
         """
         try:
             kind = str(descriptor.type)
@@ -222,14 +223,14 @@ class MediaService:
         return MediaSource(row["blob"], row["content_type"], row["size"])
 
     async def _find_uploaded(self, tenant: Tenant, path: str) -> MediaSource:
-        """Store a copy of a file at a path that a caller chose, which may be replaced later."""
+        """Store a copy of a file at a path that a caller chose, because the file may be replaced later."""
         data = await self.uploaded_files.read(tenant, path, self._limits.image_bytes)
         if data is None:
             raise errors.FetchFailed("File not found on this server")
         return await self.store_unnamed(data, media_types.sniff(data), tenant.account_id)
 
     def _own_path(self, text: str, prefix: str) -> str | None:
-        """Return the rest of a URL of this server, or of a path, that begins with `prefix`."""
+        """Return the rest of a URL or path of this server after `prefix`, or None for any other URL."""
         for origin in ("", *self.own_origins):
             if text.startswith(origin + prefix):
                 return text[len(origin + prefix) :]
@@ -260,7 +261,7 @@ class MediaService:
         return MediaSource(key, content_type, size)
 
     def _fetch_slot(self, account_id: str) -> asyncio.Semaphore:
-        """Return the slots of an account, so that slow servers of one do not take all of the fetcher's."""
+        """Return the slots of an account, so that its slow servers do not occupy all slots of the fetcher."""
         return self._fetches.setdefault(account_id, asyncio.Semaphore(MAX_ACCOUNT_FETCHES))
 
     async def check_duration(self, source: MediaSource, kind: str) -> MediaSource:
@@ -292,7 +293,7 @@ class MediaService:
     async def store_outputs(
         self, prediction_id: str, account_id: str, staged: tuple[StagedFile, ...], texts: tuple[str, ...]
     ) -> StoredMedia:
-        """Store a run's files as blobs with their manifests embedded, and remove the staged files."""
+        """Store a run's files as blobs with embedded manifests, and remove the staged files."""
         keys = list[tuple[str, int]]()
         for start in range(0, len(staged), _CONCURRENCY):
             batch = staged[start : start + _CONCURRENCY]
@@ -321,13 +322,13 @@ class MediaService:
         return key, len(data)
 
     def _was_stored_recently(self, key: str) -> bool:
-        """Return whether the run has stored this blob already, as workflows do before their end."""
+        """Return whether the run has already stored this blob, as workflows do before their end."""
         return time.monotonic() - self._recent.pop(key, -_RECENT_SECONDS) < _RECENT_SECONDS
 
     async def upload(self, tenant: Tenant, path: Path, content_type: str, name: str = "") -> Upload:
         """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota.
 
-        `name` comes from `new_name` and is not in use; without one the upload gets a new name.
+        `name` is an unused name from `new_name`; if it is empty, a new name is created.
         """
         key, sha256, size = await asyncio.to_thread(hashes, path)
         await self._delete_if_unnamed(tenant.account_id, key, size)
@@ -337,7 +338,10 @@ class MediaService:
         return upload
 
     async def store_unnamed(self, data: bytes, content_type: str, account_id: str = "") -> MediaSource:
-        """Store bytes as a blob without a name; with an account, they are deleted if they get none."""
+        """Store bytes as a blob without a name.
+
+        If an account is given, the bytes are deleted unless they are named later.
+        """
         key = blob_key(data)
         await self._delete_if_unnamed(account_id, key, len(data))
         await self._blobs.put(key, data, content_type=content_type)
@@ -349,7 +353,7 @@ class MediaService:
     async def store_input(
         self, data: bytes, content_type: str, descriptor: Descriptor, account_id: str
     ) -> MediaSource:
-        """Store bytes as a media input; raises `InvalidInput` with one sentence that names it."""
+        """Store bytes as a media input; raises `InvalidInput` with one sentence that contains its name."""
         try:
             return await self._check(
                 await self.store_unnamed(data, content_type, account_id), str(descriptor.type)
@@ -362,7 +366,7 @@ class MediaService:
             await self._pending_deletions.add(account_id, key, size, self._limits.quota_bytes)
 
     def name_blob(self, account_id: str, source: MediaSource) -> Transaction[str]:
-        """Name a blob permanently; raises `TooLarge` over the account's quota."""
+        """Name a blob permanently; raises `TooLarge` above the account's quota."""
         file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)
         yield from self._check_quota(account_id, source.size)
         yield Query("media_insert", record(file, account_id, "upload"))
@@ -394,7 +398,7 @@ class MediaService:
     # -- deletion --------------------------------------------------------------------------------
 
     async def sweep(self, limit: int = 2000) -> int:
-        """Delete expired names, and blobs that no longer have a name; returns how many names."""
+        """Delete expired names, and blobs that no longer have a name; return the number of deleted names."""
         rows = await self._database.read(_expired(limit))
         for row in rows:
             orphan = await self._database.write(_delete_name(str(row["name"])))
@@ -403,7 +407,7 @@ class MediaService:
         return len(rows)
 
     async def _delete_if_old(self, blob: str, now_us: int) -> None:
-        """Delete a blob unless it is recent: another request may be about to name it."""
+        """Delete a blob unless it is recent, because another request may be about to name it."""
         stored = await self._blobs.stat(blob)
         if stored is not None and stored.modified_at < now_us - _GRACE_US:
             await self._blobs.delete(blob)
@@ -422,14 +426,14 @@ def discard(staged: tuple[StagedFile, ...]) -> None:
 
 
 def _with_manifest(file: StagedFile, text: str) -> tuple[bytes, str]:
-    """Return the file's bytes with the manifest embedded, and their key; removes the staged file."""
+    """Return the file's bytes with the manifest embedded, and their key; remove the staged file."""
     data = embed.embed(file.path.read_bytes(), file.content_type, text)
     file.path.unlink()
     return data, blob_key(data)
 
 
 def _embed_in_place(file: StagedFile, text: str) -> tuple[str, int]:
-    """Embed the manifest in the file; returns its key and new size."""
+    """Embed the manifest in the file; return its key and new size."""
     embed.embed_file(file.path, file.content_type, text)
     key, _, size = hashes(file.path)
     return key, size

@@ -1,7 +1,7 @@
 """Artifact mounts: stored files under the paths by which inputs and workers refer to them.
 
-`{"score.mid": "blob_…"}` mounts the file `/mnt/sixfold/artifacts/score.mid`. A media input with that path
-takes its content, and the worker finds every mounted file in `Task.files` as `artifacts/score.mid`.
+`{"score.mid": "blob_…"}` mounts the file `/mnt/sixfold/artifacts/score.mid`. A media input with that path has
+the content of the file, and the worker finds every mounted file in `Task.files` as `artifacts/score.mid`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"(?!\.)[\w. ()+@-]{1,200}")
 
 
 def parse(value: Any) -> dict[str, str]:
-    """Return the upload id or URL of each file name; raises `InvalidInput`."""
+    """Parse the mounts into the upload id or URL of each file name; raises `InvalidInput`."""
     if value is None:
         return {}
     if not isinstance(value, dict) or len(cast("dict[object, object]", value)) > _MAX_MOUNTS:
@@ -42,7 +42,7 @@ def parse(value: Any) -> dict[str, str]:
 async def sources(
     media: MediaService, tenant: Tenant, model: Model, mounts: Mapping[str, str], inputs: Mapping[str, Any]
 ) -> dict[str, MediaSource]:
-    """Return the mounted files, and the media inputs that refer to one; raises `InvalidInput`."""
+    """Return the mounted files, and the media inputs that refer to mounted files; raises `InvalidInput`."""
     mounted: dict[str, MediaSource] = {}
     for name, target in mounts.items():
         descriptor = Descriptor(name=f"{FIELD}.{name}", type="file")
@@ -64,7 +64,7 @@ async def sources(
 
 def mounted_inputs(model: Model, mounts: Mapping[str, str], inputs: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of media inputs that refer to a mounted file."""
-    # A tuple, because inputs of any type can be compared with its items, hashable or not.
+    # A tuple, because inputs of any type, hashable or not, can be compared with its items.
     paths = tuple(f"{PATH}/{name}" for name in mounts)
     return frozenset(
         media_input.name for media_input in model.media_inputs if inputs.get(media_input.name) in paths

@@ -1,7 +1,7 @@
-"""Stored bytes that nothing refers to: of deleted files, and of requests that were refused.
+"""Stored bytes without a reference: of deleted files, and of requests that were refused.
 
-They stay for a day, since another request may be about to use the same bytes. Until then they count against
-a limit of the account.
+They are kept for a day, because another request may be about to use the same bytes. Until then, they count
+against a limit of the account.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ _ACCOUNT = "acct_"
 
 
 class PendingDeletions:
-    """Blobs of all accounts that are to be deleted in a day."""
+    """The blobs of all accounts that will be deleted within a day."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, account_id: str, blob: str, size: int, quota_bytes: int) -> None:
-        """Have a blob that is about to be stored deleted in a day, unless it has another name by then.
+        """Schedule a new blob for deletion in a day, unless it has another name by then.
 
-        Raises `TooLarge` if the account has `quota_bytes` of them already. Does nothing without an account.
+        Raises `TooLarge` if the account already has `quota_bytes` of such blobs. Has no effect if the account
+        is empty.
         """
         if account_id.startswith(_ACCOUNT):
             await self._database.write(_add(account_id, blob, size, quota_bytes), durable=False)
