@@ -1,4 +1,4 @@
-"""Changes of pages, each one transaction: write, edit, rename, delete, restore, link, and timeline entries.
+"""Changes of pages, each in one transaction: write, edit, rename, delete, restore and link.
 
 Each checks the key, the version that the caller has seen, and the cost. A change without effect creates no
 version.
@@ -22,7 +22,7 @@ from sixfold.core.memory.sharing import membership
 
 @dataclass(frozen=True, slots=True)
 class WriteTerms:
-    """The conditions of a change: the version that the caller has seen, and whether a page may exist."""
+    """The conditions of a change: the version that the caller has seen, and whether the page may exist."""
 
     if_version: int | None = None
     overwrite: bool = False
@@ -35,7 +35,7 @@ FREELY = WriteTerms(overwrite=True)
 
 @dataclass(frozen=True, slots=True)
 class SavedPage:
-    """A page after a change; `created` also if it was deleted before."""
+    """A page after a change; `created` is True also if the page was deleted before."""
 
     page: MemoryPage
     created: bool = False
@@ -44,7 +44,7 @@ class SavedPage:
 
 @dataclass(frozen=True, slots=True)
 class PageWriter:
-    """The caller of a change, and the limits that apply."""
+    """The caller of a change, and the applicable limits."""
 
     caller: Caller
     limits: MemoryLimits
@@ -57,7 +57,7 @@ class PageWriter:
     def check_page(self, slug: str, existing: FoundPage | None) -> None:
         """Raise `Forbidden` unless the caller may change the page at a slug, even if it was deleted.
 
-        For a key limited to collections, the error does not reveal whether a page exists.
+        If the key is limited to collections, the error does not reveal whether a page exists.
         """
         self.check()
         if self.caller.collections and (
@@ -80,9 +80,9 @@ class PageWriter:
         )
 
     def check_named(self, slug: str, collections: Sequence[str]) -> None:
-        """Raise `Forbidden` if a caller limited to collections names another one.
+        """Raise `Forbidden` if a caller limited to collections names any other collection.
 
-        `membership.settled` leaves out the collections of shared folders that do not contain the page.
+        `membership.settled` omits the collections of shared folders that do not contain the page.
         """
         caller = self.caller
         if caller.collections and not {*collections} <= {*caller.collections, *caller.beside}:
@@ -111,9 +111,9 @@ def check_version(existing: FoundPage | None, slug: str, terms: WriteTerms) -> N
 def write(
     writer: PageWriter, request: PageWrite, terms: WriteTerms, operation: str = "write"
 ) -> Transaction[SavedPage]:
-    """Create a page or replace its content; a slug of a redirect or a deleted page is free.
+    """Create a page or replace its content; the slug may be that of a redirect or a deleted page.
 
-    Versions name the `operation`. Raises `Conflict` for an existing page unless `terms` allow it.
+    The version records the `operation`. Raises `Conflict` for an existing page unless `terms` allow it.
     """
     writer.check()
     existing = yield from _at(writer, request.slug)
@@ -145,9 +145,9 @@ def edit(writer: PageWriter, slug: str, page_edit: PageEdit, terms: WriteTerms) 
 def set_task(
     writer: PageWriter, expected: MemoryPage, line: int, terms: WriteTerms
 ) -> Transaction[SavedPage]:
-    """Check the box of the task in a line of the page as a user saw it, or clear it.
+    """Toggle the checkbox of a task, given by its line in the page that the user saw.
 
-    The page may have changed since; raises `Conflict` if the line is not in it once.
+    The page may have changed since; raises `Conflict` unless the line occurs in it exactly once.
     """
     existing = yield from _open(writer, expected.slug, terms)
     draft = page_edits.with_task(existing.page, expected.body, line)
@@ -156,14 +156,14 @@ def set_task(
 
 @dataclass(frozen=True, slots=True)
 class TagChange:
-    """Tags to add to a page and tags to remove."""
+    """Tags to add to a page, and tags to remove."""
 
     add: Sequence[str] = ()
     remove: Sequence[str] = ()
 
 
 def tag(writer: PageWriter, slug: str, changes: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Add tags to a page, or remove some."""
+    """Add tags to a page, and remove others."""
     existing = yield from _open(writer, slug, terms)
     removed = page_edits.texts("tags", list(changes.remove))
     remaining = [name for name in existing.page.tags if name not in removed]
@@ -175,7 +175,7 @@ def tag(writer: PageWriter, slug: str, changes: TagChange, terms: WriteTerms) ->
 def rename(
     writer: PageWriter, slug: str, to: str, terms: WriteTerms, path: str = ""
 ) -> Transaction[SavedPage]:
-    """Change the slug of a page; links follow it, and the old slug redirects.
+    """Change the slug of a page; links are kept, and the old slug redirects.
 
     Raises `Conflict` if the new slug is taken.
     """
@@ -204,7 +204,7 @@ def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[Memo
 
 
 def restore(writer: PageWriter, slug: str, version: int | None, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Make an older version the newest, by default the last of a deleted page; raise `NotFound`."""
+    """Restore an older version, by default the last one of a deleted page; raises `NotFound`."""
     writer.check()
     account_id = writer.caller.account_id
     existing = yield from pages.locate(account_id, slug)
@@ -234,7 +234,7 @@ def restore(writer: PageWriter, slug: str, version: int | None, terms: WriteTerm
 def link(
     writer: PageWriter, slug: str, new_link: tuple[str, str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
-    """Store a typed link (target, type, context) of a page; this confirms an inferred link."""
+    """Store a typed link (target, type, context) of a page, which also confirms an inferred link."""
     existing = yield from _open(writer, slug, terms)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(new_link))
     moment = max((yield from now()), existing.page.updated_at)
@@ -246,7 +246,10 @@ def link(
 def unlink(
     writer: PageWriter, slug: str, link: tuple[str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
-    """Remove a link (target, type or ""); an inferred link is dismissed. Raises as `links.remove` does."""
+    """Remove a link (target, type or ""); an inferred link is dismissed.
+
+    Raises the errors of `links.remove`.
+    """
     existing = yield from _open(writer, slug, terms)
     moment = max((yield from now()), existing.page.updated_at)
     yield from links.remove(existing.page, link, moment)
@@ -257,7 +260,7 @@ def unlink(
 def judge(
     writer: PageWriter, slug: str, judgment: tuple[str, str, links.Verdict], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
-    """Confirm or dismiss the inferred links (target, type or ""); raise `NotFound` if there is none."""
+    """Confirm or dismiss inferred links (target, type or ""); raises `NotFound` if there are none."""
     existing = yield from _open(writer, slug, terms)
     yield from links.judge_all(existing.page, judgment)
     yield from pages.reindex(existing.page)
@@ -284,16 +287,16 @@ def _open(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[Found
 
 
 def _at(writer: PageWriter, slug: str) -> Transaction[FoundPage | None]:
-    """Return the page at exactly this slug; raise `Forbidden` if the caller may not change it."""
+    """Return the page at exactly this slug, or None; raises `Forbidden` if the caller may not change it."""
     existing = yield from pages.find_exact(writer.caller.account_id, slug)
     yield from check_slug(writer, slug, existing)
     return existing
 
 
 def check_slug(writer: PageWriter, slug: str, existing: FoundPage | None) -> Transaction[None]:
-    """Raise `Forbidden` if using a slug would take it from a page that the caller may not change.
+    """Raise `Forbidden` if a slug belongs to a page that the caller may not change.
 
-    `existing` is the page at the slug; without one, the slug may still redirect to the page that had it.
+    `existing` is the page at the slug; if it is None, the slug may still redirect to the page that had it.
     """
     writer.check()
     if existing is None and writer.caller.collections:
@@ -312,7 +315,7 @@ def differs(draft: PageDraft, page: MemoryPage) -> Transaction[bool]:
 
 
 def change(writer: PageWriter, operation: str, page: MemoryPage, draft: PageDraft) -> Transaction[SavedPage]:
-    """Save the draft of a page that was checked before, unless it changes nothing."""
+    """Save the draft of a page that was checked earlier, unless it changes nothing."""
     writer.check_named(page.slug, draft.collections)
     draft = yield from membership.settled(writer.caller.account_id, draft)
     writer.check_collections(page.slug, draft.collections)

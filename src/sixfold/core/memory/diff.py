@@ -15,13 +15,13 @@ from typing import Literal, NamedTuple
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
-# The lines that a comparison shows; one more shows that there are others.
+# Maximum number of lines that a comparison shows; one more line indicates that lines are omitted.
 MAX_LINES = 3_000
-# The lines and pairs of equal lines that are compared, then only lines that occur once are.
+# Maximum lines and pairs of equal lines that are compared; above it, only lines that occur once are compared.
 _MAX_STEPS = 4_000_000
 # The limit on the words of a line that are compared.
 _MAX_WORDS = 600
-# Lines with a lower similarity are shown whole.
+# Lines with a lower similarity are shown as a whole.
 _ALIKE = 0.35
 
 
@@ -34,7 +34,7 @@ class DiffBlock(NamedTuple):
 
 
 def lines(text: str) -> list[str]:
-    """Split a text into lines, which keep their line breaks."""
+    """Split a text into lines with their line breaks."""
     return _LINE.findall(text)
 
 
@@ -69,21 +69,21 @@ def _inner(a: Sequence[str], b: Sequence[str]) -> Iterator[DiffBlock]:
 
 
 class Steps:
-    """The steps that are left for a comparison: items, and pairs of equal ones."""
+    """The remaining steps of a comparison: items, and pairs of equal items."""
 
     def __init__(self) -> None:
         self.left = _MAX_STEPS
 
     def spend(self, count: int) -> bool:
-        """Spend `steps` of the budget; return False if fewer are left."""
+        """Use steps of the budget; return False if too few are left."""
         self.left -= count
         return self.left >= 0
 
 
 def _matches(a: Sequence[str], b: Sequence[str], steps: Steps) -> list[tuple[int, int, int]]:
-    """Return equal ranges as start, start and length, as `SequenceMatcher` finds them.
+    """Return the equal ranges that `SequenceMatcher` finds, as start, start and length.
 
-    It takes the square of the length if the longest equal range is always at an end, hence the limit.
+    The time is quadratic if the longest equal range is always at an end, so the steps are limited.
     """
     counted = Counter(b)
     # The steps for each range of `a`.
@@ -115,7 +115,7 @@ def _joined(matches: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int
 
 
 def _unique(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the longest list of ascending pairs of the items that occur once in each sequence."""
+    """Return the longest list of ascending pairs of items that occur once in each sequence."""
     first, second = Counter(a), Counter(b)
     places = {item: place for place, item in enumerate(b) if second[item] == 1}
     ends: list[int] = []
@@ -138,7 +138,7 @@ def _unique(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
 def unified(
     old: Sequence[str], new: Sequence[str], names: tuple[str, str], context: int = 3
 ) -> Iterator[str]:
-    """Yield the lines of a unified diff, as `difflib.unified_diff` does but in bounded steps."""
+    """Yield the lines of a unified diff, like `difflib.unified_diff` but in a limited number of steps."""
     for number, group in enumerate(_BlockMatcher(blocks(old, new)).get_grouped_opcodes(context)):
         if not number:
             yield from (f"--- {names[0]}", f"+++ {names[1]}")
@@ -153,7 +153,7 @@ def unified(
 
 
 class _BlockMatcher(SequenceMatcher[str]):
-    """Groups blocks that were found before."""
+    """Groups blocks that were found earlier."""
 
     def __init__(self, blocks: Sequence[DiffBlock]) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def _tag(block: DiffBlock) -> _Tag:
 
 
 def _range(start: int, end: int) -> str:
-    """Return a range of lines as in unified diffs: an empty one begins after the line before it."""
+    """Format a range of lines as in unified diffs; an empty range starts after the preceding line."""
     length = end - start
     return f"{start + 1}" if length == 1 else f"{start + 1 if length else start},{length}"
 
@@ -188,7 +188,7 @@ class DiffPiece(NamedTuple):
 
 
 class DiffLine(NamedTuple):
-    """A line of a comparison with its number in each text, 0 where it is missing."""
+    """A line of a comparison with its number in each text, or 0 if it is missing there."""
 
     kind: Literal["same", "gone", "new"]
     old: int
@@ -204,9 +204,9 @@ class Hunk(NamedTuple):
 
 
 def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
-    """Return the differences between two texts with `context` equal lines around them; () if equal.
+    """Return the differences between two texts with `context` equal lines; () if the texts are equal.
 
-    The last hunk is the one that exceeds `MAX_LINES`.
+    The first hunk that exceeds `MAX_LINES` is the last one.
     """
     old, new = lines(before), lines(after)
     result: list[Hunk] = []
@@ -265,7 +265,7 @@ def words(
 ) -> tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]:
     """Split two lines into equal and different pieces; lines with little in common stay whole.
 
-    `steps` is shared by several lines; without any left, they stay whole too.
+    Lines share the budget `steps`; when it is exhausted, they stay whole as well.
     """
     steps = Steps() if steps is None else steps
     pieces = (DiffPiece(False, old),), (DiffPiece(False, new),)

@@ -1,4 +1,4 @@
-"""YAML front matter of a markdown file: parsed leniently, and changed per key without altering the rest."""
+"""YAML front matter of Markdown files, parsed leniently and changed without altering other keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _nothing(*_: object) -> str:
 
 _NULL = "tag:yaml.org,2002:null"
 _LOADER.add_implicit_resolver(_NULL, re.compile(r"(?:~|null|Null|NULL)\Z"), list("~nN"))
-# Every other scalar remains a text.
+# Every other scalar remains a string.
 _LOADER.add_constructor(_NULL, _nothing)
 
 Value = str | tuple[str, ...] | list[Mapping[str, str]]
@@ -44,7 +44,7 @@ Value = str | tuple[str, ...] | list[Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """The fields that a front matter sets; None for missing ones."""
+    """The fields that a front matter sets; missing fields are None."""
 
     title: str | None = None
     type: str | None = None
@@ -66,7 +66,7 @@ NOTHING = FrontMatter()
 
 
 def block(text: str) -> str:
-    """Return the front matter of a text verbatim with its fences, or ""."""
+    """Return the front matter of a text verbatim with its fences, or an empty string."""
     opening = _OPEN.match(text)
     if opening is None:
         return ""
@@ -100,7 +100,7 @@ def read(head: str) -> FrontMatter | None:
 
 
 def _is_shallow(text: str) -> bool:
-    """Return whether YAML may parse it; deep nesting would exhaust the parser's stack."""
+    """Return whether YAML may parse the text; deep nesting would exhaust the parser's stack."""
     return text.count("[") + text.count("{") <= _MAX_NESTING and _NESTED.search(text) is None
 
 
@@ -127,7 +127,7 @@ def properties(body: str) -> FrontMatter:
 
 
 def notion_properties(body: str) -> FrontMatter:
-    """Parse the tags among the lines `Name: value` between the heading and the text of a page from Notion."""
+    """Parse the tags among the lines `Name: value` between the heading and text of a page from Notion."""
     match = _NOTION.match(body[:2000])
     tags = None if match is None else _NOTION_TAGS.search(match[1])
     return NOTHING if tags is None else _fields({"tags": tags[1]})
@@ -150,7 +150,7 @@ def _text(value: object) -> str | None:
 
 
 def _texts(value: object) -> tuple[str, ...] | None:
-    """Return a list of texts, splitting a text at its commas, or None for no value."""
+    """Return a list of strings, splitting a single string at its commas, or None for a missing value."""
     if isinstance(value, str):
         plain = value.strip()
         pieces = plain.split() if _HASHED.fullmatch(plain) else _SPLIT.split(plain.strip("[]"))
@@ -163,7 +163,7 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | None:
-    """Return a list of mappings of texts that all have `keys`, as an export writes them, or None.
+    """Return a list of mappings that contain the keys `needed`, as exports write it, or None.
 
     An alias can repeat a long row many times in few characters, so rows and their characters are limited.
     """
@@ -185,7 +185,7 @@ def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | No
 
 
 def value(head: str, key: str) -> str:
-    """Return the text of a key that `update` wrote, or ""."""
+    """Return the string of a key that `update` wrote, or an empty string."""
     line = next((line for line in inside(head).splitlines() if key_of(line) == key), "")
     return (_parse_scalar(line.partition(":")[2].strip())) if line else ""
 
@@ -213,7 +213,7 @@ def update(head: str, values: Mapping[str, Value]) -> str:
 
 
 def _replace_key(lines: list[str], key: str, line: str) -> list[str]:
-    """Return the lines with the one of `key`, and its indented lines, replaced or appended."""
+    """Return the lines with the line of `key`, and its indented lines, replaced or appended."""
     start = next((at for at, text in enumerate(lines) if key_of(text) == key), None)
     if start is None:
         if lines and line and not lines[-1].endswith("\n"):
@@ -226,7 +226,7 @@ def _replace_key(lines: list[str], key: str, line: str) -> list[str]:
 
 
 def key_of(line: str) -> str:
-    """Return the key at the start of a line in lower case, or ""."""
+    """Return the key at the start of a line in lower case, or an empty string."""
     name, colon, _ = line.partition(":")
     return name.strip().strip("\"'").lower() if colon and line[:1] not in " \t#-" else ""
 
@@ -246,7 +246,7 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def _scalar(text: str) -> str:
-    """Return a text as a YAML scalar, in quotes if necessary."""
+    """Return a string as a YAML scalar, quoted if necessary."""
     if _BARE.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return '"' + "".join(_escaped(char) for char in text) + '"'

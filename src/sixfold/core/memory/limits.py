@@ -1,4 +1,4 @@
-"""Limits on the texts of pages; every external text is validated here."""
+"""Limits on the texts of pages, and validation of all external strings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TAGS = 100
 SUMMARY_CHARS = 2_000
 DETAIL_CHARS = 20_000
 CONTEXT_CHARS = 2_000
-# The limit on the characters of a slug before it is normalized.
+# Maximum characters of a slug before it is normalized.
 LONG_SLUG = 800
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
 DEPTH = 5
 NODES = 500
 DIFF_CHARS = 1_000_000
-# The number of backlinks and timeline entries in a response with a page.
+# Maximum number of backlinks and timeline entries in a response with a page.
 RELATED = 100
 _TYPE = re.compile(r"[^\W\d][\w -]*")
 _DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?", re.ASCII)
@@ -53,7 +53,7 @@ class MemoryLimits:
 
 
 def text(name: str, value: str) -> str:
-    """Return a text that every store accepts, without NUL and unpaired surrogates; raise `BadRequest`."""
+    """Return a string without NUL and unpaired surrogates, which stores may reject; raises `BadRequest`."""
     if "\0" in value:
         raise errors.BadRequest(f"{name} must not contain the character U+0000")
     try:
@@ -65,7 +65,7 @@ def text(name: str, value: str) -> str:
 
 
 def line(name: str, value: str, max_chars: int) -> str:
-    """Return a text of one line with 1 to `max_chars` characters, in NFC and stripped; raise `BadRequest`."""
+    """Return a stripped string in NFC with 1 to `max_chars` characters on one line; raises `BadRequest`."""
     cleaned = text(name, value).strip()
     if len(cleaned) <= max_chars * MAX_DECOMPOSED:
         cleaned = normalized("NFC", cleaned).strip()
@@ -80,7 +80,7 @@ def line(name: str, value: str, max_chars: int) -> str:
 
 
 def loose_line(value: str, max_chars: int) -> str:
-    """Return the valid line nearest to a text of a file, or ""."""
+    """Return the valid line that is nearest to a string from a file, or an empty string."""
     if value.isascii() and value.isprintable():
         return value.strip()[:max_chars].strip()
     begin = value[: max_chars * MAX_DECOMPOSED]
@@ -89,14 +89,14 @@ def loose_line(value: str, max_chars: int) -> str:
 
 
 def long_text(name: str, value: str, max_chars: int) -> str:
-    """Return a text of several lines with at most `max_chars` characters; raise `BadRequest`."""
+    """Return a multi-line string with at most `max_chars` characters; raises `BadRequest`."""
     if len(value) > max_chars:
         raise errors.BadRequest(f"{name} must have at most {max_chars} characters (got {len(value)})")
     return text(name, value)
 
 
 def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    """Return the unique tags or collections in order, without a leading `#`; raise `BadRequest`."""
+    """Return the unique tags or collections in order, without a leading `#`; raises `BadRequest`."""
     unique_names = dict.fromkeys(value.strip().lstrip("# ") for value in values)
     if len(unique_names) > TAGS:
         raise errors.BadRequest(f"{name} must have at most {TAGS} entries (got {len(unique_names)})")
@@ -104,13 +104,13 @@ def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def loose_names(values: Sequence[str]) -> tuple[str, ...]:
-    """Return the valid tags or collections of a file; invalid ones are skipped."""
+    """Return the valid tags or collections from a file; invalid ones are skipped."""
     cleaned = (loose_line(value.strip().lstrip("# "), TAG_CHARS) for value in values)
     return tuple(dict.fromkeys(value for value in cleaned if value))[:TAGS]
 
 
 def link_type(value: str) -> str:
-    """Return a link type: one word in lower case with `_` for spaces; raise `BadRequest`."""
+    """Return a link type: one word in lower case with `_` for spaces; raises `BadRequest`."""
     cleaned = line("type", value, TYPE_CHARS)
     if not _TYPE.fullmatch(cleaned):
         raise errors.BadRequest("type must be a word of letters, digits, _ and -, as in works_at")
@@ -118,13 +118,13 @@ def link_type(value: str) -> str:
 
 
 def loose_link_type(value: str) -> str:
-    """Return the link type of a file, or "" if it is invalid."""
+    """Return the link type from a file, or an empty string if it is invalid."""
     cleaned = loose_line(value, TYPE_CHARS)
     return cleaned.lower().replace(" ", "_") if _TYPE.fullmatch(cleaned) else ""
 
 
 def body(value: str, max_bytes: int) -> str:
-    """Return the text of a page; raise `BadRequest` or `TooLarge`."""
+    """Return the text of a page; raises `BadRequest` and `TooLarge`."""
     check_size(len(text("body", value).encode()), max_bytes)
     return value
 
@@ -136,7 +136,7 @@ def check_size(size: int, max_bytes: int) -> None:
 
 
 def date(value: str) -> str:
-    """Return a year, month, day or time of the calendar; raise `BadRequest`."""
+    """Return a year, month, day or time of the calendar; raises `BadRequest`."""
     value = value.strip()
     match = _DATE.fullmatch(value)
     try:
@@ -152,12 +152,12 @@ def date(value: str) -> str:
 
 
 def earliest(name: str, value: str) -> int:
-    """Return an RFC 3339 time, or the start of a plain date, in epoch µs; raise `BadRequest`."""
+    """Return an RFC 3339 time, or the start of a plain date, in epoch µs; raises `BadRequest`."""
     return _moment(name, f"{value}T00:00:00Z" if _DAY.fullmatch(value) else value)
 
 
 def latest(name: str, value: str) -> int:
-    """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raise `BadRequest`.
+    """Return an RFC 3339 time, or the end of a plain date, in epoch µs; raises `BadRequest`.
 
     Responses contain milliseconds, so a time without microseconds means the end of its millisecond.
     """

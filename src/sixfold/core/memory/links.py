@@ -1,6 +1,7 @@
-"""Typed links: parsed from bodies or added by calls, and resolved when their target appears or moves.
+"""Typed links, which are parsed from bodies or added by calls, and resolved when targets appear.
 
-A resolved link stays with its page when the slug of that changes, as long as the linking text is unchanged.
+A resolved link remains with its target page when the slug of that page changes, as long as the linking text
+is unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _RANK: Mapping[str, int] = {"explicit": 0, "confirmed": 1, "inferred": 2}
 
 @dataclass(frozen=True, slots=True)
 class LinkTarget:
-    """The page that a written slug resolves to."""
+    """The page to which a written slug resolves."""
 
     id: str
     slug: str
@@ -42,9 +43,9 @@ def targets(
 ) -> Transaction[dict[tuple[str, str], LinkTarget]]:
     """Resolve pairs of a written target and the folder of its source; unresolved pairs are absent.
 
-    The page at that slug comes first, then the one that had it before. Otherwise a path is tried in the
-    folders around the source, outermost first, as its vault may be inside another one. A single name matches
-    the last segment of a page in the same folder, else the shortest slug, else an alias of a page.
+    The page at that slug comes first, then the page that had the slug earlier. Otherwise a path is tried in
+    the folders around the source, outermost first, because its vault may be inside another vault. A single
+    name matches the last segment of a page in the same folder, or else the shortest slug, or else an alias.
     """
     near = {(text, folder): _near(text, folder) for text, folder in names}
     if not near:
@@ -68,7 +69,7 @@ def targets(
 
 
 def _near(text: str, folder: str) -> list[str]:
-    """Return the slugs to which a link in a folder may lead if no page has its own, most likely first."""
+    """Return the slugs to which a link in a folder may lead if no page has its slug, most likely first."""
     around = slugs.parent_prefixes(folder) if "/" in text else [f"{folder}/"]
     return [f"{before}{text}" for before in around]
 
@@ -140,7 +141,7 @@ def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: i
 
 
 def _base(page: MemoryPage) -> str:
-    """Return the base of relative links: the file that a page was imported from, else its slug."""
+    """Return the base of relative links: the file from which a page was imported, or else its slug."""
     return (slugs.loosely(page.path.removesuffix(".md")) or "") if page.path else page.slug
 
 
@@ -161,7 +162,7 @@ def _put(
     old: Mapping[str, Mapping[tuple[str, str], Row]],
     moment: int,
 ) -> Transaction[None]:
-    """Insert new links of pages; a target that the page named before keeps its page."""
+    """Insert new links of pages; a target that the page already named keeps its resolved page."""
     settled = {
         (page_id, target): row
         for page_id, rows in old.items()
@@ -206,7 +207,7 @@ def _end_query(maker: str, rows: object, moment: int) -> Query:
 
 
 def add(page: MemoryPage, link: tuple[str, str, str], moment: int) -> Transaction[None]:
-    """Add a link (target, type, context) of a call to a page; an existing one gets the new context."""
+    """Add a call's link (target, type, context) to a page; an existing link gets the new context."""
     yield from _write_links(page, (link,), moment, alone=False)
 
 
@@ -247,7 +248,7 @@ def of_calls(page: MemoryPage) -> Transaction[tuple[tuple[str, str, str], ...]]:
 
 
 def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tuple[str, str, str], ...]]]:
-    """Return the links added by calls for some pages of an account by id; pages without any are absent."""
+    """Return the links that calls added to pages, by page id; pages without such links are absent."""
     if not pages:
         return {}
     stored_links = yield from _stored_links(pages[0].account_id, [page.id for page in pages], "api")
@@ -258,9 +259,11 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tup
 
 
 def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[tuple[Row, ...]]:
-    """Remove links to a slug, of one type or any (""): stored links end, inferred ones are dismissed.
+    """Remove links to a slug, of one type or any (""); inferred links are dismissed.
 
-    Raises `NotFound` if there is none, and `Conflict` if only the body has it.
+    Returns the rows of the removed links.
+
+    Raises `NotFound` if there are none, and `Conflict` if only the body contains the link.
     """
     to, kind = link
     rows = yield Query(
@@ -285,7 +288,7 @@ Verdict = Literal["confirmed", "dismissed"]
 
 
 def judge_all(page: MemoryPage, judgment: tuple[str, str, Verdict]) -> Transaction[None]:
-    """Confirm or dismiss the inferred links (target, type or ""); raise `NotFound` if there is none."""
+    """Confirm or dismiss inferred links (target, type or ""); raises `NotFound` if there are none."""
     to, kind, verdict = judgment
     rows = yield Query(
         "link_between", {"account_id": page.account_id, "page_id": page.id, "target": to, "type": kind}
@@ -298,7 +301,7 @@ def judge_all(page: MemoryPage, judgment: tuple[str, str, Verdict]) -> Transacti
 
 
 def judge(page: MemoryPage, target: str, kind: str, verdict: Verdict) -> Transaction[bool]:
-    """Confirm or dismiss an inferred link; return whether there was one."""
+    """Confirm or dismiss an inferred link; return whether the link existed."""
     rows = yield Query(
         "link_origin",
         {
@@ -313,13 +316,16 @@ def judge(page: MemoryPage, target: str, kind: str, verdict: Verdict) -> Transac
 
 
 def of_page(caller: Caller, page: MemoryPage, moment: int = FOREVER) -> Transaction[tuple[Link, ...]]:
-    """Return the links of a page, now or at a moment; each target and type once, explicit before inferred."""
+    """Return the links of a page, each target and type once, explicit before inferred.
+
+    They are those of now, or of an earlier `moment`.
+    """
     rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
     return _distinct(caller, page, rows)
 
 
 def of_pages(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Link, ...]]]:
-    """Return the current links of some pages by id, without access checks, for the index."""
+    """Return the current links of pages by page id, without access checks, for the index."""
     by_page: dict[str, list[Row]] = {page.id: [] for page in pages}
     rows = yield Query("links_out_of", {"account_id": account_id, "ids": _encode(list(by_page))})
     for row in rows:
@@ -363,9 +369,9 @@ class Backlink:
 def to_page(
     page: MemoryPage, scope: tuple[str, str], limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
-    """Return the backlinks of a page by source and type, each pair once, after `after`.
+    """Return the backlinks of a page by source and type, each pair once, following `after`.
 
-    `scope` has the collections that the caller can see, as `pages.scope_of` returns them.
+    `scope` contains the collections that the caller can see, as returned by `pages.scope_of`.
     """
     rows = yield Query(
         "links_in",
@@ -385,7 +391,7 @@ def to_page(
 def to_page_at(
     caller: Caller, page: MemoryPage, moment: int, limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
-    """Return the backlinks of a page at a moment, as `to_page` does."""
+    """Return the backlinks of a page at a time, in the same way as `to_page`."""
     visible: list[Backlink] = []
     while len(visible) < limit:
         params = {"account_id": page.account_id, "page_id": page.id, "at": moment, "limit": limit}
@@ -402,7 +408,7 @@ def _backlink(row: Row) -> Backlink:
 
 
 def validate(to: str, kind: str, context: str) -> tuple[str, str, str]:
-    """Validate the target, type and context of a link in a request; raise `BadRequest`."""
+    """Validate the target, type and context of a link in a request; raises `BadRequest`."""
     return (
         slugs.normalize(to),
         limits.link_type(kind) if kind else LINK_TYPE,
@@ -412,7 +418,7 @@ def validate(to: str, kind: str, context: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class GraphWalk:
-    """Pages around a page with their distances, and the links between them; `cut` if there were too many."""
+    """Pages around a page with their distances, and the links between them; `cut` if pages were omitted."""
 
     nodes: tuple[tuple[str, str, int], ...]
     edges: tuple[tuple[str, str, str], ...]
@@ -421,7 +427,7 @@ class GraphWalk:
 
 @dataclass(frozen=True, slots=True)
 class LinkPath:
-    """The depth, link type ("" for any) and direction of a walk, and the limit on its pages."""
+    """The depth, link type ("" for any) and direction of a walk, and the maximum number of its pages."""
 
     depth: int = 1
     type: str = ""

@@ -1,7 +1,7 @@
-"""Markdown of a page: front matter, headings, code, links and timeline.
+"""Parsing of the Markdown of pages: front matter, headings, code, links and timeline.
 
-Nothing here fails on a user's text: malformed markup is plain text. Code and headings are what CommonMark
-defines, and each pass takes linear time.
+Parsing never fails: malformed markup is plain text. Code and headings follow CommonMark, and each pass takes
+linear time.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _MARKED = re.compile(
     r"|!?\[(?P<label>[^\[\]]*)\]\([^()]*\)"
 )
 _TICKED = re.compile(r"(`+)[ ]?([^`]+?)[ ]?\1")
-# The nesting depth of marks that is resolved.
+# Maximum nesting depth of marks that is resolved.
 _MAX_MARK_DEPTH = 3
 MAX_LINKS = 2_000
 _MAX_MARKS = 20_000
 MAX_CONTEXT = 240
-# Two signs on one line or as lines of their own around a block.
+# Two signs on one line, or on separate lines around a block.
 _COMMENT = re.compile(r"%%[^%]*(?:%(?!%)[^%]*)*%%")
-# As in Obsidian: at least one character that is no digit, after a space or at the start of a line.
+# As in Obsidian: at least one character other than a digit, after a space or at the start of a line.
 TAG = re.compile(r"(?<!\S)#(?=[\w/-]*[^\W\d])([\w/-]{1,100})(?![\w/#-])")
 _TASK = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[([ xX])\](?=[ \t])")
 _BRACKETS = re.compile(r"\[\[|\]\(")
@@ -70,7 +70,7 @@ _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class WrittenLink:
-    """A link in a body: the slug that it names, its type, and its line."""
+    """A link in a body: its slug, its type, and its line."""
 
     target: str
     type: str
@@ -79,7 +79,7 @@ class WrittenLink:
 
 @dataclass(frozen=True, slots=True)
 class MarkdownText:
-    """A markdown text as front matter and body; `head + body` is the text."""
+    """A Markdown text, divided into front matter and body; `head + body` is the text."""
 
     head: str
     body: str
@@ -87,7 +87,7 @@ class MarkdownText:
 
 
 def split(text: str) -> MarkdownText:
-    """Split off the front matter; an invalid one remains in the body."""
+    """Separate the front matter from the body; an invalid front matter remains in the body."""
     head = frontmatter.block(text)
     if head:
         fields = frontmatter.read(head)
@@ -97,7 +97,7 @@ def split(text: str) -> MarkdownText:
 
 
 def first_heading(body: str) -> str:
-    """Return the first heading without the marks of links, code and emphasis, or ""."""
+    """Return the first heading without the marks of links, code and emphasis, or an empty string."""
     first = next(headings(body), None)
     return label(first.text) if first is not None else ""
 
@@ -127,7 +127,7 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
 
 
 def _links(body: str, text: str, folder: str) -> Iterator[WrittenLink]:
-    """Return the links of `text`, the body with its code blanked out, with context from `body`."""
+    """Yield the links of `text`, the body with its code blanked out, with context from `body`."""
     for match in itertools.islice(_WIKI.finditer(text), _MAX_MARKS):
         wiki_link = _wiki(text, match)
         if wiki_link is not None:
@@ -139,7 +139,7 @@ def _links(body: str, text: str, folder: str) -> Iterator[WrittenLink]:
 
 
 def _head_links(head: str) -> Iterator[WrittenLink]:
-    """Return the links in fields such as `owner: "[[people/ann]]"`, whose keys are the types."""
+    """Yield the links in fields such as `owner: "[[people/ann]]"`, whose keys are the types."""
     key = ""
     for line in head.splitlines():
         key = frontmatter.key_of(line) or key
@@ -153,7 +153,7 @@ def _head_links(head: str) -> Iterator[WrittenLink]:
 
 
 def _kind(key: str) -> str:
-    """Return the link type of a field: its key, unless that describes the page itself."""
+    """Return the link type of a field: its key, unless the key describes the page itself."""
     return LINK_TYPE if not key or key in frontmatter.OWN else key
 
 
@@ -168,7 +168,7 @@ class NamedReference:
 
 
 def parse_reference(inside: str) -> NamedReference | None:
-    """Parse the content of double brackets; return None if it names nothing."""
+    """Parse the content of double brackets; return None if it does not contain a name."""
     typed = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
     whole, _, text = (typed[2] if typed is not None else inside).partition("|")
     name = whole.partition("#")[0].partition("^")[0].strip()
@@ -203,7 +203,7 @@ def _escaped(text: str, at: int) -> bool:
 
 
 def file_target(path: str, folder: str) -> str | None:
-    """Return the slug of a relative link to a markdown or HTML file, or None for other links."""
+    """Return the slug of a relative link to a Markdown or HTML file, or None for other links."""
     if ":" in path or path.startswith("//"):
         return None
     path = slugs.without_ids(unquote(path))
@@ -211,13 +211,14 @@ def file_target(path: str, folder: str) -> str | None:
     plain = posixpath.normpath(target.lstrip("/"))
     if plain.startswith(".."):
         return None
-    # The slug of a document has its ending, that of a page has not.
+    # The slug of a document includes its file name extension, the slug of a page does not.
     return slugs.loosely(plain[:-3] if plain.lower().endswith(".md") else plain)
 
 
 def _line(text: str, start: int, end: int) -> str:
     """Return the line around a link, or the nearest part of a long line."""
-    # The search is bounded, because a text of one line would be scanned whole for each of its links.
+    # The search is limited, because a text of one line would otherwise be scanned completely for each of its
+    # links.
     earliest, latest = max(0, start - MAX_CONTEXT - 1), min(len(text), end + MAX_CONTEXT + 1)
     first = max(text.rfind("\n", earliest, start) + 1, earliest)
     last = text.find("\n", end, latest)
@@ -254,7 +255,7 @@ class HeadingBlock:
 
 
 def headings(body: str) -> Iterator[HeadingBlock]:
-    """Return all headings in order, both `# ATX` and underlined ones, except in fenced code."""
+    """Yield all headings in order, both `# ATX` and underlined headings, except in fenced code."""
     for match in _HEADING.finditer(without_fences(body)):
         level = len(match["marks"]) if match["marks"] else 1 + match["rule"].startswith("-")
         text = _CLOSING.sub("", (match["over"] or match["text"])[:MAX_HEADING].strip())
@@ -282,9 +283,9 @@ def without_code(body: str) -> str:
 
 
 def without_comments(body: str) -> str:
-    """Return the body without Obsidian's comments (`%%private%%`), which are for its writer only.
+    """Return the body without Obsidian's comments (`%%private%%`), which are only for the writer.
 
-    Line breaks of the comments stay, so that all other lines keep their numbers.
+    Line breaks in comments are kept, so that line numbers do not change.
     """
     return _replace_comments(body, lambda match: "\n" * match[0].count("\n"))
 
@@ -314,7 +315,7 @@ def tags(body: str) -> tuple[str, ...]:
 
 
 def toggle_task(line: str) -> str | None:
-    """Return a line with the box of its task checked or cleared; None if it has no task."""
+    """Return a line with the checkbox of its task toggled, or None if the line is not a task."""
     match = _TASK.match(line)
     if match is None:
         return None
@@ -322,7 +323,7 @@ def toggle_task(line: str) -> str | None:
 
 
 def without_fences(body: str) -> str:
-    """Replace fenced code by spaces, as `without_code` does."""
+    """Replace fenced code with spaces, like `without_code`."""
     if "```" not in body and "~~~" not in body:
         return body
     parts: list[str] = []
@@ -334,7 +335,7 @@ def without_fences(body: str) -> str:
 
 
 def _fences(body: str) -> Iterator[tuple[int, int]]:
-    """Return the ranges of fenced code; an unclosed fence extends to the end.
+    """Yield the ranges of fenced code; an unclosed fence extends to the end.
 
     In a list or quotation, which ends sooner, an unclosed fence ends at the next fence with less indentation.
     """
@@ -350,7 +351,7 @@ def _fences(body: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_inside(lead: str) -> bool:
-    """Return whether the text before a fence puts it into a list or a quotation."""
+    """Return whether the text before a fence places it in a list or quotation."""
     return len(lead.expandtabs(4)) > 3 or bool(lead.strip())
 
 

@@ -13,7 +13,7 @@ from sixfold.core.memory.models import Caller, MemoryPage
 
 
 class PageMention(NamedTuple):
-    """A page that a name resolves to."""
+    """A page to which a name resolves."""
 
     slug: str
     title: str
@@ -42,7 +42,7 @@ def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dic
 
 
 def of_draft(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageMention]]:
-    """Resolve the names of a text that is not saved; links that its page has now keep their targets."""
+    """Resolve the names of an unsaved text; links that its page already contains keep their targets."""
     resolved = yield from of_names(caller, names, slug)
     location = yield from pages.locate(caller.account_id, slug)
     if location is None or not caller.sees(location.page.collections):

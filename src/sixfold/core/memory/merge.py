@@ -1,6 +1,7 @@
-"""Three-way merge of two edits of one text, combined where they do not change the same lines.
+"""Three-way merge of two edits of a text, which are combined unless they change the same lines.
 
-Where both changed the same lines differently, the result has both between marks, so that no line is lost.
+If both changed the same lines differently, the result contains both versions between marks, so that no line
+is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MARKED = re.compile(rf"^(?:{re.escape(MINE)}|{re.escape(THEIRS)})\r?$", re.MULT
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """Lines of the result; `mine` and `theirs` are set in a conflict."""
+    """A part of the result; `mine` and `theirs` are set if the part is a conflict."""
 
     lines: tuple[str, ...] = ()
     mine: tuple[str, ...] | None = None
@@ -31,7 +32,7 @@ class MergePart:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The lines of mine and theirs between the marks."""
+        """The lines of both sides that are placed between the marks."""
         return "".join(_with_line_end(self.mine or ())), "".join(_with_line_end(self.theirs or ()))
 
 
@@ -48,7 +49,7 @@ class MergeResult:
 
     @property
     def text(self) -> str:
-        """The merged text, with both sides of a conflict between marks on lines of their own."""
+        """The merged text, with both sides of a conflict between marks on separate lines."""
         lines: list[str] = []
         for part in self.parts:
             if not part.conflicts:
@@ -62,7 +63,7 @@ class MergeResult:
 
 
 def _with_line_end(lines: Sequence[str]) -> list[str]:
-    """Return lines whose last one has a line end."""
+    """Return the lines, with a line end added to the last one if it has none."""
     if lines and not lines[-1].endswith("\n"):
         return [*lines[:-1], lines[-1] + "\n"]
     return list(lines)
@@ -74,12 +75,12 @@ _CONFLICT = re.compile(
 
 
 def readable(text: str) -> str:
-    """Return a text with conflicts as readable markdown: each side is under a label with its origin."""
+    """Return a text with conflicts as readable Markdown, in which a label states the origin of each side."""
     return _CONFLICT.sub(r"\n*yours:*\n\n\1\n*theirs:*\n\n\2\n", text)
 
 
 def conflicts_in(text: str) -> list[tuple[str, str]]:
-    """Return both sides of the conflicts whose markers are left in a text."""
+    """Return both sides of the conflicts whose markers remain in a text."""
     return [(match[1], match[2]) for match in _CONFLICT.finditer(text)]
 
 
@@ -104,7 +105,7 @@ def texts(base: str, mine: str, theirs: str) -> MergeResult:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Lines that all three texts share: their start in each, and their number."""
+    """A span of lines that all three texts share: its start in each text, and its length."""
 
     start: tuple[int, int, int]
     length: int
@@ -149,20 +150,20 @@ def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) ->
 
 
 def names(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> tuple[str, ...]:
-    """Merge tags or collections: apply the additions and removals of both sides."""
+    """Merge tags or collections by applying the additions and removals of both sides."""
     remaining = [name for name in theirs if name in mine or name not in base]
     return tuple(dict.fromkeys([*remaining, *(name for name in mine if name not in base)]))
 
 
 def value(base: str, mine: str, theirs: str) -> tuple[str, bool]:
-    """Merge a single value, and return whether both changed it differently, in which case mine wins."""
+    """Merge a single value; return it, and whether the sides conflict, in which case mine wins."""
     return (theirs if mine == base else mine), base not in (mine, theirs) and mine != theirs
 
 
 def with_ends_of(text: str, original: str) -> str:
-    """Return the text of an HTML form, whose lines end in a line feed, with the line ends of `original`.
+    """Return a text from an HTML form with the line ends of `original` instead of line feeds.
 
-    An existing line keeps its end; a new one gets that of the line before it.
+    An existing line keeps its line end; a new line gets that of the preceding line.
     """
     if "\r" not in original:
         return text

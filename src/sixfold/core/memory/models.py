@@ -19,17 +19,17 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 
 Origin = Literal["explicit", "inferred", "confirmed"]
-# The type of a link without one.
+# The type of a link that does not state a type.
 LINK_TYPE = "links_to"
 PAGE_TYPE = "note"
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """A current page; times in epoch µs.
+    """A current page; times are in epoch µs.
 
-    `body` is markdown without its front matter, which is in `head` verbatim with its fences ("" without one).
-    `path` is the file that it was imported from, for exports ("" otherwise).
+    `body` is Markdown without its front matter, which `head` contains verbatim with its fences ("" if it is
+    missing). `path` is the file from which the page was imported, for exports ("" otherwise).
     """
 
     id: str
@@ -52,7 +52,7 @@ class MemoryPage:
 class Link:
     """A typed link between slugs; `context` is the line or sentence that contains it.
 
-    `target` is the slug of the page that it resolves to, or the written target if there is none yet.
+    `target` is the slug of the page to which the link resolves, or the written target if it is unresolved.
     """
 
     source: str
@@ -78,10 +78,10 @@ class TimelineEntry:
 class Caller:
     """The account that reads or writes, the name for its changes, and the limits of its key.
 
-    With `collections`, the caller sees pages in any of them, and changes pages in these only; empty means the
-    whole memory. `replays` identifies whose stored responses answer its repeated requests. `behalf` is the
-    member or team of an organization that the caller acts for, "" for the account itself. Pages that the
-    caller changes may also be in the collections `beside`.
+    If `collections` is set, the caller sees pages in any of them, and changes pages only in these; empty
+    means the whole memory. `replays` identifies whose stored responses answer its repeated requests. `behalf`
+    is the member or team of an organization for which the caller acts, "" for the account itself. Pages that
+    the caller changes may also be in the collections `beside`.
     """
 
     account_id: str
@@ -94,7 +94,7 @@ class Caller:
 
     @classmethod
     def of(cls, principal: Principal) -> Caller:
-        """Return the caller of a principal; raise `Forbidden` without a right to the memory."""
+        """Return the caller of a principal; raises `Forbidden` without a right to the memory."""
         if not principal.rights & rights.MEMORY:
             principal.require(rights.MEMORY_READ)
         by_hand = principal.authentication == "session"
@@ -123,14 +123,14 @@ class Caller:
         return not self.read_only
 
     def may_change(self, collections: tuple[str, ...]) -> bool:
-        """Return whether the caller may change a page in these collections, or move one there."""
+        """Return whether the caller may change a page in these collections, or move a page into them."""
         if self.read_only or not self.collections:
             return not self.read_only
         other_collections = set(collections) - set(self.collections)
         return len(other_collections) < len(set(collections)) and other_collections <= set(self.beside)
 
     def home(self, before: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the collections of a page that names none: its previous ones, or the only one of the key."""
+        """Return the collections of a page that names none: its previous ones, or the key's only one."""
         if not self.collections:
             return ()
         return before or (self.collections if len(self.collections) == 1 else ())

@@ -1,7 +1,7 @@
 """The schema of operations on the memory, which REST, MCP tools and the command line share.
 
-An operation takes validated arguments and returns plain values of limited size: long texts are cut with the
-offset of the rest, lists with a cursor. `Operation.description` is the documentation for agents.
+An operation takes validated arguments and returns plain values of limited size: a long text is returned in
+parts with an offset, and a list with a cursor. `Operation.description` is the documentation for agents.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class OperationField:
-    """One argument. `strings` is a list of texts, or one text with commas; limits are inclusive.
+    """One argument. `strings` is a list of strings, or a single string with commas; limits are inclusive.
 
-    `max_chars` applies to texts.
+    `max_chars` applies to strings.
     """
 
     name: str
@@ -53,7 +53,7 @@ class OperationField:
         return document | ({"enum": list(self.choices)} if self.choices else {})
 
     def read(self, value: Any) -> Any:
-        """Return the validated value; raise `ValueError` with the problem."""
+        """Return the validated value; raises `ValueError` with the problem."""
         value = _READERS[self.kind](value)
         if isinstance(value, str):
             if self.choices and value not in self.choices:
@@ -123,7 +123,7 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation: its name, its description for agents, its arguments, and whether it writes."""
+    """An operation, with its name, description for agents, arguments, and whether it writes."""
 
     name: str
     description: str
@@ -139,7 +139,7 @@ class Operation:
         }
 
     def read(self, arguments: Arguments) -> dict[str, Any]:
-        """Return the validated arguments, with defaults for those that are missing or null.
+        """Return the validated arguments, with defaults for missing and null ones.
 
         Raises `InvalidInput` with all problems. Unknown names are ignored.
         """
@@ -161,5 +161,5 @@ class Operation:
         return values
 
     async def __call__(self, caller: Caller, arguments: Arguments) -> dict[str, Any]:
-        """Validate the arguments and run the operation; raise a `SixfoldError`."""
+        """Validate the arguments and run the operation; raises a `SixfoldError`."""
         return dict(await self.handler(caller, self.read(arguments)))

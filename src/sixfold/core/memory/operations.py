@@ -234,7 +234,7 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
 
 
 def operations(memory: MemoryService) -> Mapping[str, Operation]:
-    """Return all operations by name, in the order of their presentation to agents."""
+    """Return all operations by name, in the order in which agents see them."""
     tools = _MemoryOperations(memory)
     table = {
         name: Operation(name, description, fields, writes, getattr(tools, f"do_{name}"))
@@ -248,13 +248,13 @@ def terms(arguments: Arguments) -> WriteTerms:
 
 
 def earliest(arguments: Arguments, name: str) -> int | None:
-    """Return the start of a time argument, in epoch µs."""
+    """Return the start of a time argument in epoch µs, or None if it is omitted."""
     text = arguments.get(name)
     return None if text is None else limits.earliest(name, text)
 
 
 def latest(arguments: Arguments, name: str = "as_of") -> int | None:
-    """Return the end of a time argument, in epoch µs."""
+    """Return the end of a time argument in epoch µs, or None if it is omitted."""
     text = arguments.get(name)
     return None if text is None else limits.latest(name, text)
 
@@ -304,7 +304,7 @@ def parse_filter(arguments: Arguments) -> PageFilter:
 
 
 def parse_edit(arguments: Arguments) -> PageEdit:
-    """Return the edit of the arguments; raise `InvalidInput` if a required argument is missing."""
+    """Return the edit that the arguments describe; raises `InvalidInput` if an argument is missing."""
     operation = arguments["operation"]
     needed = {
         "append": ("content",),
@@ -474,7 +474,7 @@ class _MemoryOperations:
 
 
 def cut(text: str, offset: int, max_chars: int) -> Plain:
-    """Return a part of a text and, if there is more, the offset of the rest."""
+    """Return a part of a text and, if more follows, the offset of the rest."""
     part = text[offset : offset + max_chars]
     end = offset + len(part)
     if end >= len(text):
@@ -483,7 +483,7 @@ def cut(text: str, offset: int, max_chars: int) -> Plain:
 
 
 def before(cursor: str | None) -> int:
-    """Return the version of a history cursor; raise `BadRequest`."""
+    """Return the version of a history cursor; raises `BadRequest`."""
     if not cursor:
         return 2**62
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):

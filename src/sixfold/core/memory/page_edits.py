@@ -22,9 +22,9 @@ _MAX_ALOUD = 200
 
 @dataclass(frozen=True, slots=True)
 class PageWrite:
-    """The content of a page as it was sent; None for omitted fields.
+    """The content of a page as sent; omitted fields are None.
 
-    An omitted field of a request stays unchanged. A file is `whole`, so that omitted fields are cleared.
+    An omitted field of a request stays unchanged. A file is `whole`, so its omitted fields are cleared.
     """
 
     slug: str
@@ -40,9 +40,9 @@ class PageWrite:
 def compose(
     current: MemoryPage | None, request: PageWrite, allowed: MemoryLimits, home: tuple[str, ...] = ()
 ) -> PageDraft:
-    """Return the draft of `current` with the changes of `request`; raise `BadRequest` or `TooLarge`.
+    """Return the draft of `current` with the changes of `request`; raises `BadRequest`, `TooLarge`.
 
-    `home` are the collections of a page that names none and had none before.
+    `home` contains the collections of a page that names no collections and had none before.
     """
     before = None if request.whole else current
     body = before.body if request.body is None and before is not None else request.body or ""
@@ -150,7 +150,7 @@ def differs(draft: PageDraft, page: MemoryPage) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PageEdit:
-    """A change of a page by an operation; each operation uses its own fields."""
+    """A change of a page by an operation; each operation uses different fields."""
 
     operation: Literal["append", "prepend", "replace_text", "replace_section", "set_fields"]
     content: str = ""
@@ -161,7 +161,7 @@ class PageEdit:
 
 
 def apply(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
-    """Return the draft of an edit; raise `BadRequest` if it does not fit the text."""
+    """Return the draft of an edit; raises `BadRequest` if the edit does not fit the text."""
     match edit.operation:
         case "append":
             return _with_body(page, _join_lines(page.body, edit.content), allowed)
@@ -180,7 +180,7 @@ def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
 
 
 def with_task(page: MemoryPage, expected: str, number: int) -> PageDraft:
-    """Return the draft with a task's box toggled: line `number` of `expected`, the body that the user saw."""
+    """Return the draft with the task in line `number` of `expected`, the body that the user saw, toggled."""
     old = expected.split("\n")[number : number + 1]
     new = markdown.toggle_task(old[0]) if old else None
     if new is None:
@@ -195,7 +195,7 @@ def with_task(page: MemoryPage, expected: str, number: int) -> PageDraft:
 
 
 def _join_lines(first: str, second: str) -> str:
-    """Join two texts, each on lines of its own."""
+    """Join two texts, each on separate lines."""
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
 
 
@@ -241,7 +241,7 @@ def _replace_section(body: str, section: str, content: str) -> str:
 
 
 def _heading_index(headings: Sequence[markdown.HeadingBlock], key: str) -> int | None:
-    """Return the index of a heading by its written or displayed text, among the first 200."""
+    """Return the index of a heading by its written or displayed text, among the first 200, or None."""
     titles = [heading.text.casefold() for heading in headings]
     if key in titles:
         return titles.index(key)
@@ -268,7 +268,7 @@ def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
-    """Return tags or collections from a list, or from one text with commas."""
+    """Return tags or collections from a list, or from one string with commas."""
     if isinstance(value, str):
         return limits.names(name, [part for part in value.split(",") if part.strip()])
     if isinstance(value, list | tuple):

@@ -21,11 +21,11 @@ from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 from sixfold.core.memory.relation_extraction import extraction
 from sixfold.core.memory.relation_extraction import service as inference
 
-# A name of a collection never contains this character.
+# The name of a collection never contains this character.
 SEPARATOR = "\n"
 # This character sorts after all others.
 _LAST = "\U0010ffff"
-# Pages that one query compares with a filter, in about 4 ms.
+# Pages per query that are compared with a filter, in about 4 ms.
 _SLICE_PAGES = 4_000
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -34,9 +34,9 @@ _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 class PageDraft:
     """The validated new content of a page.
 
-    `links` (target, type, context) are all links that calls added, `entries` the timeline entries to have
-    besides those of the body, and `old_slugs` redirect to the page; a file may contain them in its front
-    matter. None leaves them unchanged.
+    `links` (target, type, context) are all links that calls added, `entries` are the timeline entries in
+    addition to those of the body, and `old_slugs` redirect to the page; a file may contain these fields in
+    its front matter. None leaves a field unchanged.
     """
 
     slug: str
@@ -54,9 +54,9 @@ class PageDraft:
 
 @dataclass(frozen=True, slots=True)
 class PageWritePlan:
-    """One page of a batch: the current page at its slug (or deleted one), and its draft.
+    """One page of a batch: the current or deleted page at its slug, and its draft.
 
-    `reads_links` is false if the resolved links of the body must stay, as in a rename.
+    `reads_links` is False if the resolved links of the body must not change, as in a rename.
     """
 
     current: MemoryPage | None
@@ -67,7 +67,7 @@ class PageWritePlan:
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """A page, whether it is deleted, and whether an old slug led to it."""
+    """A page, whether it is deleted, and whether it was found by an old slug."""
 
     page: MemoryPage
     deleted: bool = False
@@ -94,7 +94,7 @@ def of(row: Row) -> MemoryPage:
 
 
 def names_of(text: str) -> list[str]:
-    """Return the tags or collections of a row."""
+    """Return the tags or collections stored in a row."""
     return list(_texts(text))
 
 
@@ -104,13 +104,13 @@ def scope_of(caller: Caller) -> str:
 
 
 def find_exact(account_id: str, slug: str) -> Transaction[FoundPage | None]:
-    """Return the page at exactly this slug, deleted or not."""
+    """Return the page at exactly this slug, deleted or not, or None."""
     row = yield from one("page_by_slug", account_id=account_id, slug=slug)
     return FoundPage(of(row), row["deleted_at"] is not None) if row is not None else None
 
 
 def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
-    """Return the page at this slug or else the one that had it before, deleted or not."""
+    """Return the page at this slug, or else the page that had it earlier, deleted or not, or None."""
     current = yield from find_exact(account_id, slug)
     if current is not None:
         return current
@@ -119,7 +119,7 @@ def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
 
 
 def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
-    """Return a page that the caller can see, by its current or an old slug; raise `NotFound`."""
+    """Return a page that the caller can see, by its current or an old slug; raises `NotFound`."""
     located = yield from locate(caller.account_id, slug)
     if located is None or located.deleted or not caller.sees(located.page.collections):
         raise not_found(slug)
@@ -127,13 +127,13 @@ def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
 
 
 def not_found(slug: str) -> errors.NotFound:
-    """Return the same error for missing, deleted and invisible pages."""
+    """Return the error for missing, deleted and invisible pages, which is always the same."""
     return errors.NotFound(f"Page {slug} not found")
 
 
 @dataclass(frozen=True, slots=True)
 class PageFilter:
-    """The filter of a list; an empty text matches all."""
+    """The filter of a list; an empty string matches all pages."""
 
     tag: str = ""
     type: str = ""
@@ -145,7 +145,7 @@ class PageFilter:
 def list_rows(
     caller: Caller, page_filter: PageFilter, limit: int, after: str = "", until: str = _LAST
 ) -> Transaction[list[Row]]:
-    """Return pages without bodies by slug, after `after` and up to `until`; up to `limit` + 1 rows."""
+    """Return at most `limit` + 1 pages without bodies, by slug, from `after` to `until`."""
     rows = yield Query(
         "pages_list",
         {
@@ -169,7 +169,7 @@ def list_rows(
 async def list_in_slices(
     database: Database, caller: Caller, page_filter: PageFilter, limit: int, after: str = ""
 ) -> list[Row]:
-    """Return the same as `list_rows` in several reads, between which other tasks run."""
+    """Return the result of `list_rows` from separate reads, between which other tasks run."""
     rows: list[Row] = []
     start: str | None = after
     while start is not None and len(rows) <= limit:
@@ -182,7 +182,7 @@ async def list_in_slices(
 def _list_slice(
     caller: Caller, page_filter: PageFilter, limit: int, after: str
 ) -> Transaction[tuple[list[Row], str | None]]:
-    """Return the listed pages of a slice, and the last slug of the slice unless it is the last one."""
+    """Return the listed pages of a slice, and the last slug of the slice, or None for the last slice."""
     prefix = {"prefix": page_filter.prefix, "prefix_end": page_filter.prefix + _LAST}
     end = yield from one(
         "pages_slice_end", account_id=caller.account_id, after=after, size=_SLICE_PAGES, **prefix
@@ -192,7 +192,7 @@ def _list_slice(
 
 
 def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ...]]]:
-    """Return the previous slugs of some pages of an account by id; pages without any are absent."""
+    """Return the previous slugs of pages by page id; pages without previous slugs are absent."""
     by_page: dict[str, list[str]] = {}
     if some:
         page_ids = encode([page.id for page in some])
@@ -205,9 +205,9 @@ def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ..
 def save(
     caller: Caller, operation: str, plans: Sequence[PageWritePlan]
 ) -> Transaction[tuple[MemoryPage, ...]]:
-    """Write a batch of pages of an account with unique slugs: pages, versions, links, timelines and index.
+    """Write a batch of an account's pages with unique slugs, their versions, links and index entries.
 
-    The caller's rights were checked before, and `usage.spend` counts the cost.
+    The caller's rights must have been checked; `usage.spend` counts the cost.
     """
     moment = yield from now()
     batch = [(plan, _next(plan, caller, moment)) for plan in plans]
@@ -242,7 +242,7 @@ def save(
 
 
 def growth(plan: PageWritePlan) -> usage.Growth:
-    """Return the growth of the account's memory: one version, and one page if it is new."""
+    """Return the growth of the account's memory: one version, and one page if the page is new."""
     draft = plan.draft
     texts = (draft.body, draft.head, draft.title, draft.slug, draft.path, *draft.tags, *draft.collections)
     return usage.Growth.of_texts(texts, int(plan.current is None or plan.deleted))
@@ -268,7 +268,7 @@ def reindex_many(saved: Sequence[MemoryPage]) -> Transaction[None]:
 
 
 def _next(plan: PageWritePlan, caller: Caller, moment: int) -> MemoryPage:
-    """Return the new page; its time is never before that of the previous version."""
+    """Return the new page, whose time is never before that of the previous version."""
     draft, current = plan.draft, plan.current
     return MemoryPage(
         id=current.id if current is not None else ids.new("page"),
@@ -293,7 +293,7 @@ def _dated(plan: PageWritePlan, page: MemoryPage, moment: int) -> MemoryPage:
 
 
 def _arrives(plan: PageWritePlan, page: MemoryPage) -> bool:
-    """Return whether a slug gets a page that it did not have."""
+    """Return whether the slug of a page had no page before."""
     return plan.current is None or plan.deleted or plan.current.slug != page.slug
 
 
@@ -302,7 +302,7 @@ def _leaves(plan: PageWritePlan, page: MemoryPage) -> bool:
 
 
 def count_folders(account_id: str, arrived: Iterable[str], left: Collection[str]) -> Transaction[None]:
-    """Update the page counts of all folders above slugs that got or lost a page."""
+    """Update the page counts of all folders above slugs that gained or lost a page."""
     counted = Counter(folder for slug in arrived for folder in slugs.folders(slug))
     counted.subtract(folder for slug in left for folder in slugs.folders(slug))
     rows = encode([[*folder, more] for folder, more in sorted(counted.items()) if more])
@@ -387,12 +387,12 @@ def _listed_names(page: MemoryPage, name: str) -> tuple[str, ...]:
 
 
 def tags_of(page: MemoryPage) -> tuple[str, ...]:
-    """Return the tags of a page, then those in its text; lists, counts and search use both."""
+    """Return the tags of a page, followed by those in its text; lists, counts and search use both."""
     return tuple(dict.fromkeys((*page.tags, *markdown.tags(page.body))))
 
 
 def delete(page: MemoryPage) -> Transaction[None]:
-    """Delete a page but keep its versions and its slug."""
+    """Delete a page, keeping its versions and its slug."""
     moment = max((yield from now()), page.updated_at)
     yield Query("memory_page_left", {"account_id": page.account_id})
     yield Query("page_delete", {"account_id": page.account_id, "id": page.id, "deleted_at": moment})
@@ -406,5 +406,5 @@ def delete(page: MemoryPage) -> Transaction[None]:
 
 
 def encode(value: object) -> str:
-    """Return JSON for a query parameter."""
+    """Encode a value as JSON for a query parameter."""
     return msgspec.json.encode(value).decode()

@@ -14,9 +14,9 @@ MODES: tuple[Mode, ...] = ("auto", "lexical", "semantic", "hybrid")
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A query and its filters: a page must have one of `types`, `tags` and `collections` each.
+    """A query and its filters: a page must have one of the `types`, `tags` and `collections`.
 
-    `since` and `until` bound the time of the last change, in epoch µs.
+    `since` and `until` limit the time of the last change, in epoch µs.
     """
 
     query: str
@@ -38,9 +38,9 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A search result: a page with its best passage; `explain` has every part of the score.
+    """A search result: a page with its best passage; `explain` contains every part of the score.
 
-    `citation` names the file and the page of a passage of an imported document, or is empty.
+    `citation` contains the file and page of a passage of an imported document, or is empty.
     """
 
     id: str
@@ -66,11 +66,11 @@ class SearchResult:
 
 
 class Searcher(Protocol):
-    """Finds pages, including those of the last committed write."""
+    """Finds pages, including those of the latest committed write."""
 
     async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages that `caller` can see.
 
-        Raises `EngineUnavailable` for a mode that needs an embedding model if there is none.
+        Raises `EngineUnavailable` if a mode requires an embedding model that is not available.
         """
         ...

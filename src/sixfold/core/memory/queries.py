@@ -1,4 +1,4 @@
-"""Read access to pages, now or at a moment, with their links, backlinks and timelines."""
+"""Read access to pages, now or at an earlier time, with their links, backlinks and timelines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LAST = "\U0010ffff"
 
 @dataclass(frozen=True, slots=True)
 class PageGraphView:
-    """A page with its relations; `moved` if an old slug led to it, `at` for a view of the past."""
+    """A page with its relations; `moved` if an old slug was used, and `at` for a view of the past."""
 
     page: MemoryPage
     links: tuple[Link, ...] = ()
@@ -30,7 +30,7 @@ class PageGraphView:
 
 
 def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
-    """Return a page alone, now or at a moment (epoch µs); raise `NotFound`."""
+    """Return a page alone, now or at a time (epoch µs); raises `NotFound`."""
     if as_of is None:
         located = yield from pages.find(caller, slug)
         return PageGraphView(located.page, moved=located.moved)
@@ -38,7 +38,7 @@ def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[Pag
 
 
 def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
-    """Return the page of a slug, or the page that has or had it now, at a moment."""
+    """Return the page, as of a time, that had the slug then, or else the page that has it now."""
     params = {"account_id": caller.account_id, "at": as_of}
     row = yield from one("version_of_slug_at", slug=slug, **params)
     current = yield from pages.locate(caller.account_id, slug)
@@ -72,7 +72,7 @@ def get_with_relations(caller: Caller, slug: str, as_of: int | None = None) -> T
 
 
 def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
-    """Return a page by id or slug; raise `NotFound`."""
+    """Return a page by id or slug; raises `NotFound`."""
     row = yield from one("page_by_id", account_id=caller.account_id, id=name)
     if row is not None and row["deleted_at"] is None:
         by_id = pages.of(row)
@@ -123,7 +123,7 @@ def get_timeline(
 def history(
     caller: Caller, slug: str, limit: int, before: int
 ) -> Transaction[tuple[MemoryPage, tuple[Row, ...]]]:
-    """Return versions of a page before `before`, newest first; up to `limit` + 1, also for a deleted page."""
+    """Return at most `limit` + 1 versions of a page before `before`, newest first, even if it is deleted."""
     current = yield from _with_past(caller, slug)
     rows = yield Query(
         "versions_list",
@@ -140,7 +140,7 @@ def history(
 
 
 def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
-    """Return a page at one of its versions; raise `NotFound`."""
+    """Return one version of a page; raises `NotFound`."""
     current = yield from _with_past(caller, slug)
     row = yield from one(
         "version_by_number", account_id=caller.account_id, page_id=current.id, version=number
@@ -161,7 +161,7 @@ def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
 
 
 def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:
-    """Return names and page counts of `tags`, `collections` or `types`; up to `limit` + 1 rows."""
+    """Return at most `limit` + 1 names of `tags`, `collections` or `types` with their page counts."""
     rows = yield Query(
         f"{noun}_counted",
         {
@@ -185,9 +185,12 @@ class MemoryOverview:
 
 
 def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
-    """Return the number of pages, the last changed ones, and those without links of the last 10,000."""
+    """Return the number of pages, the last changed ones, and recent pages without links.
+
+    Only the last 10,000 pages are searched for pages without links.
+    """
     params = {"account_id": caller.account_id, "scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
-    # The pages that a limited key sees must be counted.
+    # The pages that a limited key can see must be counted.
     total = yield Query("pages_total", params) if caller.collections else Query("pages_counted", params)
     latest = yield from recent(caller, limit)
     orphans = yield Query("pages_orphans", {**params, "limit": limit})
@@ -212,7 +215,7 @@ class FolderContents:
 def folder(caller: Caller, prefix: str, limit: int, after: str = "") -> Transaction[FolderContents]:
     """Return the folder with the slug prefix `prefix`, and its pages by slug after `after`.
 
-    The prefix "" is the whole memory, of which only the folders are listed.
+    For the prefix "" (the whole memory), only the folders are listed.
     """
     params = {"account_id": caller.account_id, "prefix": prefix}
     inside = yield from _subfolders(caller, params)
@@ -225,7 +228,7 @@ def folder(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
 
 
 def _subfolders(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:
-    """Return the subfolders with page counts: stored counts, or, for a limited key, counted ones."""
+    """Return the subfolders with page counts, which are stored, or counted now for a limited key."""
     if not caller.collections:
         return (yield Query("folders_counted", {**params, "limit": MAX_FOLDERS}))
     scope_params = {

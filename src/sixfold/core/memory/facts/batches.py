@@ -1,8 +1,8 @@
-"""Batches: requests that call a model, with their cost and the page versions that each has written.
+"""Batches: requests that call a model, with their cost and the page versions that they wrote.
 
-The amount that a request may spend is reserved in the row when it begins, so that requests at the same time
-cannot exceed the limit of the day together. A request that a crash interrupts leaves its reservation until
-the day ends.
+The amount that a request may spend is reserved in the row when the request starts, so that concurrent
+requests together cannot exceed the daily limit. The reservation of a request that a crash interrupts remains
+until the end of the day.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sixfold.core.memory.facts.ports import SpendingLimits
 from sixfold.core.memory.models import Caller
 
 BatchKind = Literal["remember", "answer"]
-# The rows of answers are only needed for the limit of the day.
+# The rows of answers are only needed for the daily limit.
 _ANSWERS_US = 2 * DAY_US
 
 
 class MemoryBatchSchema(TypedDict):
-    """A request of `remember`: its state, `running`, `done` or `undone`, and its cost."""
+    """A request of `remember`, with its cost and state: `running`, `done` or `undone`."""
 
     batch: str
     state: str
@@ -37,7 +37,7 @@ class MemoryBatchSchema(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class BatchStart:
-    """A new batch: its id, its beginning in epoch µs, and the micro-dollars that it may spend."""
+    """A new batch: its id, its start in epoch µs, and the micro-dollars that it may spend."""
 
     id: str
     at: int
@@ -46,7 +46,7 @@ class BatchStart:
 
 @dataclass(frozen=True, slots=True)
 class BatchPage:
-    """A page of a batch: its version before, 0 for a new page, and after it."""
+    """A page of a batch, with its version before the batch (0 for a new page) and after it."""
 
     page_id: str
     before: int
@@ -56,9 +56,9 @@ class BatchPage:
 def begin(
     caller: Caller, kind: BatchKind, label: tuple[str, str], limits: SpendingLimits, max_cost: int
 ) -> Transaction[BatchStart]:
-    """Reserve up to `max_cost` micro-dollars, and store a batch with its (folder, source).
+    """Reserve up to `max_cost` micro-dollars, and store a batch with its label (folder, source).
 
-    Raises `BudgetExceeded` if nothing is left of the day.
+    Raises `BudgetExceeded` if the daily limit is reached.
     """
     moment = yield from now()
     account_id = caller.account_id
@@ -94,7 +94,7 @@ def finish(batch_id: str, cost: int) -> Transaction[None]:
 
 
 def add_pages(batch_id: str, written: Sequence[BatchPage]) -> Transaction[None]:
-    """Record page versions; a page that the batch has written before keeps its first version."""
+    """Record page versions; a page that the batch has already written keeps its first version."""
     for page in written:
         yield Query(
             "memory_batch_page_put",
@@ -103,7 +103,7 @@ def add_pages(batch_id: str, written: Sequence[BatchPage]) -> Transaction[None]:
 
 
 def find(caller: Caller, batch_id: str) -> Transaction[Row]:
-    """Return a batch of `remember`; raise `NotFound`."""
+    """Return a batch of `remember`; raises `NotFound`."""
     row = yield from one("memory_batch_find", account_id=caller.account_id, id=batch_id)
     if row is None or not _shows(caller, row):
         raise errors.NotFound(f"Batch {batch_id[:80]} not found")
@@ -147,5 +147,5 @@ def to_json(row: Row) -> MemoryBatchSchema:
 
 
 def _shows(caller: Caller, row: Row) -> bool:
-    """Return whether a caller can see a batch: one with limits sees its own."""
+    """Return whether a caller can see a batch: a caller with limits sees only its own batches."""
     return not caller.collections or row["created_by"] == caller.name

@@ -32,7 +32,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class PageFact:
-    """A fact on a page: its date, the name of its source, and the sentence of the source that says it."""
+    """A fact on a page: its date, the name of its source, and the supporting sentence of the source."""
 
     date: str
     source: str
@@ -41,7 +41,7 @@ class PageFact:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The words of the statement, which are equal for the same statement."""
+        """The words of the statement, which are equal for equal statements."""
         return tuple(_WORD.findall(tokens.fold(_UNTIL.sub("", self.statement))))
 
     @property
@@ -51,13 +51,13 @@ class PageFact:
         return f"- **{self.date}** | {source}{self.statement}\n{quote}"
 
     def until(self, date: str) -> PageFact:
-        """Return the fact as one that held until a date."""
+        """Return the fact with an end date."""
         return PageFact(self.date, self.source, f"{self.statement} (until {date})", self.quote)
 
 
 @dataclass(frozen=True, slots=True)
 class SupersededFact:
-    """A fact that another one contradicts, and the date from which the other one holds."""
+    """A fact that a newer fact contradicts, and the date from which the newer fact holds."""
 
     fact: PageFact
     until: str
@@ -65,7 +65,7 @@ class SupersededFact:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedBody:
-    """A body with new facts, those that were added, and those that they or older ones supersede."""
+    """A body with new facts, with the facts that were added, and the facts that were superseded."""
 
     body: str
     added: tuple[PageFact, ...]
@@ -78,9 +78,9 @@ def facts_of(body: str, section: str = CURRENT) -> tuple[PageFact, ...]:
 
 
 def extend(body: str, facts: Sequence[tuple[PageFact, Sequence[PageFact]]]) -> ExtendedBody:
-    """Add facts, each with the known ones that it contradicts; a statement that is on the page is not added.
+    """Add facts, each with the known facts that it contradicts, unless the page contains them.
 
-    Of two that contradict each other, the one with the older date moves to the earlier facts.
+    Of two contradicting facts, the one with the older date moves to the section of earlier facts.
     """
     added: list[PageFact] = []
     superseded: list[SupersededFact] = []
@@ -105,9 +105,9 @@ def extend(body: str, facts: Sequence[tuple[PageFact, Sequence[PageFact]]]) -> E
 
 
 def revert(body: str, before: str, after: str) -> str:
-    """Return a body without the facts that a change from `before` to `after` has added to it.
+    """Return a body without the facts that a change from `before` to `after` added.
 
-    Facts that the change has superseded are current again. All other text stays.
+    Facts that the change superseded become current again. All other text is kept.
     """
     old = {*facts_of(before), *facts_of(before, EARLIER)}
     for section in (CURRENT, EARLIER):
@@ -122,7 +122,7 @@ def revert(body: str, before: str, after: str) -> str:
 
 
 def _without_empty(body: str, section: str) -> str:
-    """Return the body without the heading of a section that is empty."""
+    """Return the body without the heading of a section if the section is empty."""
     place = _section(body, section)
     if place is None or body[slice(*place)].strip():
         return body
@@ -140,7 +140,7 @@ def _placed(body: str, section: str) -> Iterator[tuple[PageFact, int, int]]:
 
 
 def _section(body: str, title: str) -> tuple[int, int] | None:
-    """Return where the text under a heading begins and ends."""
+    """Return the start and end of the text under a heading, or None if the heading is missing."""
     headings = list(markdown.headings(body))
     for number, heading in enumerate(headings):
         if heading.level == 2 and heading.text == title:

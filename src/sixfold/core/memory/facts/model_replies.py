@@ -1,7 +1,7 @@
-"""Reading of a model's replies: bounded JSON, whose every part is checked before use.
+"""Parsing of a model's replies: JSON of limited size, whose parts are all checked before use.
 
-A model's reply is as untrusted as the text that it has read. So a quotation must occur in the source, a
-statement must be about what the source says, and names of pages are made from subjects by code.
+A model's reply is as untrusted as the text that the model has read. Therefore a quotation must occur in the
+source, a statement must be supported by the source, and page names are derived from subjects by code.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sixfold.core.memory.indexing import tokens
 
 MAX_FACTS = 40
 STATEMENT_CHARS, SUBJECT_CHARS, QUOTE_CHARS = 500, 100, 1_000
-# The characters of a reply that are read.
+# Maximum number of characters of a reply that are read.
 _MAX_REPLY = 200_000
 _MAX_DROPPED_CHARS = 200
-# The share of a statement's words that its source must have.
+# The share of a statement's words that its source must contain.
 _SHARE = 0.5
-# The characters before a quotation that may name its subject.
+# The number of characters before a quotation that may name its subject.
 _BEFORE = 300
 _MIN_QUOTE = 4
 _SENTENCE_END = re.compile(r"[.!?؟](?=\s)|[。！？]|\n")
@@ -32,13 +32,13 @@ _SENTENCE_CHARS = 400
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _SPACE = re.compile(r"\s+")
 _ALIKE = str.maketrans({**dict.fromkeys("“”„«»″", '"'), **dict.fromkeys("‘’‚`´", "'"), "\u00a0": " "})
-# Characters that markdown would read as a link, code, a comment or an emphasis.
+# Characters that Markdown would interpret as a link, code, a comment or an emphasis.
 _MARKUP = re.compile(r"\[\[|\]\]|%%|~~~|::|[`*<>\\]")
 T = TypeVar("T")
 
 
 class UnreadableReply(Exception):
-    """A reply is not JSON of the requested schema."""
+    """The reply is not JSON of the requested schema."""
 
 
 class _Item(msgspec.Struct):
@@ -49,7 +49,7 @@ class _Item(msgspec.Struct):
 
 
 class Comparison(msgspec.Struct):
-    """The relation of a new fact to known ones: the facts that it repeats, and those that it contradicts."""
+    """The relation of a new fact to known facts: those that it repeats, and those that it contradicts."""
 
     fact: int
     same: list[int] = []
@@ -57,7 +57,7 @@ class Comparison(msgspec.Struct):
 
 
 class CitedSentence(msgspec.Struct):
-    """A sentence of an answer, and the numbers of the pages that say it."""
+    """A sentence of an answer, and the numbers of the pages that support it."""
 
     text: str
     sources: list[int] = []
@@ -77,7 +77,7 @@ class _Sentences(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class FoundFact:
-    """A fact of a source: its date, and the sentence of the source that says it."""
+    """A fact of a source: its date, and the supporting sentence of the source."""
 
     subject: str
     statement: str
@@ -87,16 +87,16 @@ class FoundFact:
 
 @dataclass(frozen=True, slots=True)
 class DroppedFact:
-    """A part of a reply that is not used, and why."""
+    """A part of a reply that is not used, and the reason."""
 
     statement: str
     reason: str
 
 
 def read_facts(reply: str, source: str, date: str) -> tuple[tuple[FoundFact, ...], tuple[DroppedFact, ...]]:
-    """Return the facts of a reply that the source supports, and the others; raise `UnreadableReply`.
+    """Return the supported and the dropped facts of a reply; raises `UnreadableReply`.
 
-    `date` is that of the source, for facts without a valid date of their own.
+    `date` is the date of the source, which is used for facts without a valid date.
     """
     rows = _decoded(reply, _Facts).facts
     new_facts: list[FoundFact] = []
@@ -119,7 +119,7 @@ def read_facts(reply: str, source: str, date: str) -> tuple[tuple[FoundFact, ...
 
 
 def read_comparisons(reply: str, facts: int) -> tuple[Comparison, ...]:
-    """Return the comparisons of existing numbers; raise `UnreadableReply`."""
+    """Return the comparisons whose numbers exist; raises `UnreadableReply`."""
     rows = (_item(row, Comparison) for row in _decoded(reply, _Comparisons).facts[:MAX_FACTS])
     return tuple(row for row in rows if row is not None and 1 <= row.fact <= facts)
 
@@ -127,7 +127,7 @@ def read_comparisons(reply: str, facts: int) -> tuple[Comparison, ...]:
 def read_sentences(
     reply: str, excerpts: Sequence[str]
 ) -> tuple[tuple[CitedSentence, ...], tuple[DroppedFact, ...]]:
-    """Return the sentences of an answer that cite excerpts which support them, and the others.
+    """Return the sentences of an answer that the cited excerpts support, and the dropped ones.
 
     Raises `UnreadableReply`.
     """
@@ -156,7 +156,7 @@ def line(text: str, max_chars: int) -> str:
 
 
 def _decoded(reply: str, kind: type[T]) -> T:
-    """Return the JSON object in a reply; one that was cut off ends after its last whole item."""
+    """Parse the JSON object in a reply; a truncated object ends after its last complete item."""
     text = _THINKING.sub("", reply[:_MAX_REPLY])
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
@@ -178,7 +178,7 @@ def _item(row: msgspec.Raw, kind: type[T]) -> T | None:
 
 
 def _fact(item: _Item, source: _Plain, vocabulary: Collection[str], date: str) -> FoundFact | str:
-    """Return the fact of an item, or why it is dropped."""
+    """Return the fact of an item, or the reason why it is dropped."""
     subject, statement = line(item.subject, SUBJECT_CHARS), line(item.statement, STATEMENT_CHARS)
     if not subject or not statement:
         return "without a subject or a statement"
@@ -194,7 +194,7 @@ def _fact(item: _Item, source: _Plain, vocabulary: Collection[str], date: str) -
 
 
 def _is_supported(statement: str, source: Collection[str], nearby_terms: Collection[str]) -> bool:
-    """Return whether a statement has most of its words, and all numbers, from a source.
+    """Return whether a source contains most words and all numbers of a statement.
 
     At least one word must be in `nearby_terms`, the words around the quotation.
     """
@@ -207,7 +207,7 @@ def _is_supported(statement: str, source: Collection[str], nearby_terms: Collect
 
 
 def _date(text: str) -> str:
-    """Return a year, month or day, or "" for anything else."""
+    """Return a year, month or day, or an empty string for any other value."""
     try:
         return limits.date(text[:10])
     except errors.BadRequest:
@@ -219,7 +219,7 @@ def _brief(text: str) -> str:
 
 
 class _Plain:
-    """A source in which a quotation is found despite other white space, case and quotation marks."""
+    """A source in which quotations are found despite differences in white space, case and quotation marks."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -248,7 +248,7 @@ class _Plain:
         return self._places[at], self._places[at + len(plain_quote) - 1] + 1
 
     def sentence(self, start: int, end: int) -> str:
-        """Return the sentences around a range, or the nearest part of long ones."""
+        """Return the sentences around a range, shortened to the part nearest to it if they are long."""
         earliest, latest = max(0, start - _SENTENCE_CHARS), min(len(self.text), end + _SENTENCE_CHARS)
         first = max(
             (match.end() for match in _SENTENCE_END.finditer(self.text, earliest, start)), default=earliest

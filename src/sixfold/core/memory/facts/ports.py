@@ -10,7 +10,7 @@ from sixfold.core.accounts.keys import Principal
 
 @dataclass(frozen=True, slots=True)
 class ModelPrompt:
-    """The instructions and the message of one request, which has no tools; `max_tokens` bounds the reply."""
+    """The instructions and message of a request without tools; `max_tokens` limits the reply."""
 
     system: str
     message: str
@@ -19,7 +19,7 @@ class ModelPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The text of a reply, the server's model, and what the account was charged, in micro-dollars."""
+    """The text of a reply, the name of the server's model, and the charge in micro-dollars."""
 
     text: str
     model: str
@@ -27,20 +27,20 @@ class ModelReply:
 
 
 class ChatModel(Protocol):
-    """A chat model that the account of a principal pays for."""
+    """A chat model whose requests are charged to the account of a principal."""
 
     def max_cost(self, prompt: ModelPrompt) -> int:
         """Return the maximum charge of a request in micro-dollars."""
         ...
 
     async def ask(self, principal: Principal, prompt: ModelPrompt) -> ModelReply:
-        """Return the reply after it has been charged; raise what a gateway call raises."""
+        """Return the reply after it has been charged; raises the errors of a gateway call."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingLimits:
-    """The most that one request and the requests of an account on one UTC day may cost, in micro-dollars."""
+    """The maximum cost, in micro-dollars, of one request, and of an account's requests on one UTC day."""
 
     call: int = 100_000
     day: int = 1_000_000

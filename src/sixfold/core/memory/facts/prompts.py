@@ -1,4 +1,7 @@
-"""The prompts for a chat model. Texts of sources and pages are enclosed in marks that they cannot contain."""
+"""The prompts for a chat model.
+
+The text of sources and pages is enclosed in delimiters that cannot occur in it.
+"""
 
 from __future__ import annotations
 

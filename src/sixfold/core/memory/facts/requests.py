@@ -68,7 +68,7 @@ class RememberedFactSchema(TypedDict):
 
 
 class SupersededFactSchema(TypedDict):
-    """A fact that is among the earlier ones of its page now, and until when it held."""
+    """A fact that has moved to the earlier facts of its page, and the date until which it held."""
 
     slug: str
     statement: str
@@ -76,7 +76,7 @@ class SupersededFactSchema(TypedDict):
 
 
 class DroppedFactSchema(TypedDict):
-    """A part of the model's reply that was not used, and why."""
+    """A part of the model's reply that was not used, and the reason."""
 
     statement: str
     reason: str
@@ -102,7 +102,7 @@ class RememberedSchema(TypedDict):
 
 
 class UndoneSchema(TypedDict):
-    """The result of an undo: the slugs of pages that were restored, and of new ones that were deleted."""
+    """The result of an undo: the slugs of restored pages, and of new pages that were deleted."""
 
     batch: str
     restored: list[str]
@@ -117,7 +117,7 @@ class CitedSentenceSchema(TypedDict):
 
 
 class AnsweredSchema(TypedDict):
-    """An answer; with `known` false, the memory has none and `text` says so."""
+    """An answer; if `known` is false, the memory does not contain one, and `text` states this."""
 
     known: bool
     text: str

@@ -31,13 +31,13 @@ from sixfold.core.memory.search import context
 from sixfold.core.memory.search.context import ContextRequest, PackedContext
 from sixfold.core.memory.service import MemoryPart, MemoryService, part
 
-# A request ends after this time with what it has; parts that were not read are reported.
+# Time limit of a request, which then returns its results so far and reports the parts that were not read.
 _SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class RememberRequest:
-    """A source, the folder and collections of its pages, and a lower limit than the server's, if any."""
+    """A source, the folder and collections of its pages, and an optional limit below the server's."""
 
     source: FactSource
     target: FactTarget
@@ -48,9 +48,9 @@ class RememberRequest:
 class FactReport:
     """The result of a `remember` request.
 
-    `read` are the characters that the model has read, `known` the facts that the pages had, `unreadable` the
-    parts whose reply was not JSON, `uncompared` the facts that were added without a comparison, and `stopped`
-    the reason why the rest was not read.
+    `read` is the number of characters that the model has read, `known` the number of facts that the pages
+    already contained, `unreadable` the number of parts whose reply was not JSON, and `uncompared` the number
+    of facts that were added without a comparison. `stopped` is the reason why the rest was not read.
     """
 
     batch: str
@@ -67,7 +67,7 @@ class FactReport:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAnswer:
-    """The sentences of an answer with their citations; empty if the memory does not know."""
+    """The sentences of an answer with their citations; empty if the memory does not contain an answer."""
 
     sentences: tuple[CitedSentence, ...]
     context: PackedContext
@@ -77,7 +77,7 @@ class MemoryAnswer:
 
 
 class FactService:
-    """Extracts facts and answers questions with a chat model, which the caller's account pays for."""
+    """Extracts facts and answers questions with a chat model, at the expense of the caller's account."""
 
     def __init__(
         self, database: Database, memory: MemoryService, model: ChatModel | None, limits: SpendingLimits
@@ -89,7 +89,7 @@ class FactService:
 
     @property
     def enabled(self) -> bool:
-        """Whether the operator has chosen a model."""
+        """Whether the operator has configured a model."""
         return self._model is not None
 
     async def today(self) -> str:
@@ -98,7 +98,7 @@ class FactService:
         return rfc3339(moment)[:10]
 
     async def remember(self, principal: Principal, request: RememberRequest) -> FactReport:
-        """Write the facts of a source on pages of a folder, part by part, as one batch."""
+        """Write the facts of a source to pages of a folder, part by part, as one batch."""
         model, writer = self._chosen(), PageWriter(Caller.of(principal), self._memory.limits)
         writer.check()
         target = request.target
@@ -162,7 +162,7 @@ class FactService:
         facts_found: Sequence[FoundFact],
         report: FactReport,
     ) -> list[NewFact]:
-        """Return the facts that known ones do not say in other words, with those that they contradict."""
+        """Return the facts that known facts do not already state, with the facts that they contradict."""
         subjects = [fact.subject for fact in facts_found]
         existing = await self._database.read(writing.known_facts(writer, request.target, subjects))
         name = request.source.name
@@ -185,7 +185,7 @@ class FactService:
         ]
 
     async def undo(self, caller: Caller, batch_id: str) -> UndoneBatch:
-        """Undo a batch; raise what `writing.undo` raises."""
+        """Undo a batch; raises the errors of `writing.undo`."""
         return await self._database.write(writing.undo(PageWriter(caller, self._memory.limits), batch_id))
 
     async def list(self, caller: Caller, limit: int, before: str) -> MemoryPart:
@@ -193,7 +193,7 @@ class FactService:
         return part(list(await self._database.read(batches.list_batches(caller, limit, before))), limit, "id")
 
     async def answer(self, principal: Principal, request: ContextRequest) -> MemoryAnswer:
-        """Answer a question from pages, with citations that were really in the context."""
+        """Answer a question from pages, with citations that were part of the context."""
         model, caller = self._chosen(), Caller.of(principal)
         packed = await context.build(self._memory, caller, request)
         if not packed.sources:
@@ -234,7 +234,7 @@ class FactService:
 
 
 def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequence[PageFact]]) -> bool:
-    """Return whether a new fact must be compared: there are facts on its subject, but not with its words."""
+    """Return whether a new fact must be compared: known facts on its subject have different words."""
     return any(
         each.subject in known and fact.key not in {old.key for old in known[each.subject]}
         for each, fact in new
@@ -243,7 +243,7 @@ def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequenc
 
 @dataclass(slots=True)
 class _Run:
-    """The calls of one request, with the limit on their cost and the cost so far, in micro-dollars."""
+    """The model calls of one request, with the limit on their cost and the cost so far, in micro-dollars."""
 
     chat: ChatModel
     principal: Principal
@@ -253,7 +253,7 @@ class _Run:
     started_at: float = field(default_factory=time.monotonic)
 
     async def ask(self, prompt: ModelPrompt) -> str:
-        """Return a reply; raise `BudgetExceeded`, or `EngineFailed` after the time limit."""
+        """Return a reply; raises `BudgetExceeded`, and `EngineFailed` after the time limit."""
         max_cost = self.chat.max_cost(prompt)
         if self.cost + max_cost > self.budget:
             raise errors.BudgetExceeded(
@@ -273,7 +273,7 @@ class _Run:
     async def compare(
         self, facts: Sequence[FoundFact], known: Mapping[str, Sequence[PageFact]]
     ) -> tuple[Comparison, ...] | None:
-        """Return the comparisons of new facts, or None without a usable reply, so that no fact is lost."""
+        """Return the comparisons of new facts, or None if the reply is not usable."""
         try:
             return model_replies.read_comparisons(await self.ask(prompts.compare(facts, known)), len(facts))
         except (errors.SixfoldError, UnreadableReply):

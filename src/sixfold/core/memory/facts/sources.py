@@ -11,7 +11,7 @@ from sixfold.core.memory import limits
 from sixfold.core.memory.facts import model_replies
 
 MAX_CHARS, MAX_MESSAGES = 200_000, 2_000
-# The characters of one part: about 3,500 tokens, so that the facts fit into a reply.
+# Maximum characters of one part: about 3,500 tokens, so that the facts fit into a reply.
 PART_CHARS = 12_000
 NAME_CHARS = 100
 _SPEAKER_CHARS = 100
@@ -20,7 +20,7 @@ _ENDS = ("\n\n", "\n", ". ", "。", " ")
 
 @dataclass(frozen=True, slots=True)
 class FactSource:
-    """A text, the name under which its facts are cited, and its date."""
+    """A text, the name with which its facts are cited, and its date."""
 
     text: str
     name: str
@@ -28,7 +28,7 @@ class FactSource:
 
 
 def of(text: str | None, messages: Sequence[Mapping[str, Any]] | None, name: str, date: str) -> FactSource:
-    """Return the source of a request; raise `InvalidInput` or `BadRequest`."""
+    """Return the source of a request; raises `InvalidInput` and `BadRequest`."""
     if (text is None) == (messages is None):
         raise errors.InvalidInput.of("text", "send either text or messages")
     content = text if text is not None else "\n".join(_lines(messages or ()))

@@ -1,4 +1,4 @@
-"""The transactions of a batch: facts onto the pages of one folder, and back."""
+"""The transactions of a batch, which write facts to the pages of one folder or remove them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from sixfold.core.memory.page_edits import PageWrite
 _SUBJECT_CHARS = 80
 # A batch that is still running after this time was interrupted.
 _MAX_RUN_US = 15 * MINUTE_US
-# The newest facts of a page that new ones are compared with.
+# Number of a page's newest facts with which new facts are compared.
 MAX_KNOWN = 30
 
 
 @dataclass(frozen=True, slots=True)
 class FactTarget:
-    """The destination of facts: a folder, and the collections of new pages there."""
+    """The destination of facts: a folder, and the collections of new pages in it."""
 
     folder: str
     collections: tuple[str, ...] | None = None
 
     def slug(self, subject: str) -> str | None:
-        """Return the slug of a subject's page, directly in the folder, or None without a usable character."""
+        """Return the slug of a subject's page in the folder, or None without a usable character."""
         name = slugs.loosely(subject.replace("/", "-").replace(".", " ")[:_SUBJECT_CHARS])
         return None if name is None else f"{self.folder}/{name}"[: slugs.MAX_CHARS].rstrip("-/")
 
@@ -48,7 +48,7 @@ class NewFact:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFacts:
-    """The facts that a transaction has written on one page."""
+    """The facts that a transaction has written to one page."""
 
     page: MemoryPage
     created: bool
@@ -58,7 +58,7 @@ class WrittenFacts:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The outcome for the facts of one part."""
+    """The result for the facts of one part."""
 
     written: tuple[WrittenFacts, ...] = ()
     known: int = 0
@@ -67,20 +67,20 @@ class PartResult:
 
 @dataclass(frozen=True, slots=True)
 class UndoneBatch:
-    """The slugs of pages that were restored, and of new ones that were deleted."""
+    """The slugs of restored pages, and of new pages that were deleted."""
 
     restored: tuple[str, ...]
     deleted: tuple[str, ...]
 
 
 class _FullPage(errors.TooLarge):
-    """A page has its maximum of facts."""
+    """A page already has the maximum number of facts."""
 
 
 def known_facts(
     writer: PageWriter, target: FactTarget, subjects: Sequence[str]
 ) -> Transaction[dict[str, tuple[PageFact, ...]]]:
-    """Return the newest facts on the pages of subjects; those without any are absent."""
+    """Return the newest facts on the pages of subjects; subjects without facts are absent."""
     by_page: dict[str, tuple[PageFact, ...]] = {}
     for subject in dict.fromkeys(subjects):
         slug = target.slug(subject)
@@ -126,7 +126,10 @@ def write(
 def _write_page(
     writer: PageWriter, target: FactTarget, slug: str, group: Sequence[NewFact]
 ) -> Transaction[WrittenFacts | None]:
-    """Return the written facts, or None if the page has all of them; errors are raised before any change."""
+    """Return the written facts, or None if the page contains all of them.
+
+    Errors are raised before any change.
+    """
     located = yield from pages.locate(writer.caller.account_id, slug)
     if located is not None and not located.page.slug.startswith(f"{target.folder}/"):
         raise errors.Forbidden(f"{slug} was renamed to {located.page.slug}, outside of the folder")
@@ -147,9 +150,9 @@ def _write_page(
 
 
 def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoneBatch]:
-    """Remove the facts that a batch has written from its pages; later changes of other text stay.
+    """Remove the facts that a batch has written; later changes of other text are kept.
 
-    Raises `NotFound`, and `Conflict` for a batch that was undone or is running.
+    Raises `NotFound`, and `Conflict` if the batch was already undone or is running.
     """
     writer.check()
     row = yield from batches.find(writer.caller, batch_id)
@@ -171,7 +174,7 @@ def _undo_page(writer: PageWriter, current: MemoryPage, page: BatchPage) -> Tran
     writer.check_page(current.slug, pages.FoundPage(current))
     after = yield from _body(current, page.after)
     before = (yield from _body(current, page.before)) if page.before else ""
-    # With several writes, another change may have come between them.
+    # If the batch wrote the page more than once, another change may have come between the writes.
     exact = page.after == page.before + 1 and current.body == after
     body = before if exact else fact_pages.revert(current.body, before, after)
     if not page.before and body.strip() in ("", f"# {current.title}"):

@@ -1,4 +1,4 @@
-"""Import and export of archives in batches, so that no archive is ever in memory as a whole."""
+"""Import and export of archives in batches, so that an archive is never completely in memory."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class DocumentMembers:
 async def import_archive(
     database: Database, writer: PageWriter, archive: Path, documents: DocumentMembers | None = None
 ) -> ImportReport:
-    """Import an archive, one transaction per batch; batches before a failure remain.
+    """Import an archive in one transaction per batch; batches before a failure are kept.
 
-    Without `documents`, files other than markdown are skipped.
+    If `documents` is None, files other than Markdown are skipped.
 
     Raises `Forbidden`, `BadRequest` for an invalid archive, `TooLarge`, or `InsufficientCredits`.
     """
@@ -76,7 +76,7 @@ def _batch(members: Iterator[ArchiveMember], prefix: str) -> list[ArchiveMember]
 
 
 class ArchiveSink:
-    """A file object that `zipfile` writes to, whose bytes are read as they arrive."""
+    """A file object to which `zipfile` writes, and whose bytes are read as they arrive."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -86,10 +86,10 @@ class ArchiveSink:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing, since nothing is buffered."""
+        """Do nothing, because data is not buffered."""
 
     def drain(self) -> bytes:
-        """Return the bytes since the last call."""
+        """Return the bytes written since the previous call."""
         data = b"".join(self._parts)
         self._parts.clear()
         return data
@@ -98,9 +98,9 @@ class ArchiveSink:
 async def take_out(
     database: Database, caller: Caller, stored: AccountFiles | None = None, *, logseq: bool = False
 ) -> AsyncIterator[bytes]:
-    """Yield a zip of all pages that the caller can see, with their files, piece by piece.
+    """Yield a zip of all pages that the caller can see, with their files, in chunks.
 
-    With `logseq`, files are in the folders of Logseq, with its settings and the slugs as aliases.
+    If `logseq` is set, the archive has the folders and settings of Logseq, and slugs become aliases.
     """
     sink, names, after = ArchiveSink(), import_export_files.ImportPaths(logseq), ""
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
@@ -123,7 +123,7 @@ async def _file_pieces(
     exported: import_export_files.ExportedPage,
     into: tuple[zipfile.ZipFile, import_export_files.ImportPaths, ArchiveSink],
 ) -> AsyncIterator[bytes]:
-    """Yield the file of a page as a member of the archive; one that is missing is left out."""
+    """Yield the file of a page as a member of the archive; a missing file is omitted."""
     archive, names, sink = into
     if stored is None or not exported.file_id:
         return

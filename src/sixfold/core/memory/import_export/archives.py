@@ -1,4 +1,4 @@
-"""Readers of untrusted archives of pages; nothing is unpacked to disk, and no link is followed."""
+"""Readers of untrusted archives of pages, which do not unpack to disk and do not follow links."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sixfold.core.memory.limits import MemoryLimits
 
 MAX_ERRORS = 1_000
 _MAX_LEFT_OUT = 100
-# The limit in bytes on the directory of a zip, which must be held in memory.
+# Maximum bytes of a zip's directory, which must be held in memory.
 _MAX_DIRECTORY = 48 * 2**20
-# The limit in bytes on the headers of a tar member.
+# Maximum bytes of the headers of a tar member.
 _MAX_HEADERS = 2**20
-# The unpacked bytes that an archive of any size may have.
+# Maximum unpacked bytes of an archive of any size.
 _FREE_BYTES = 64 * 2**20
-# The limit on the compression ratio beyond these bytes.
+# Maximum compression ratio beyond these bytes.
 _RATIO = 100
 _ENTRY = b"PK\1\2"
 _MAX_TAIL = 2**17
-# The limit on the memory for xz in bytes; `xz -9` needs 65 MiB.
+# Maximum memory for xz in bytes; `xz -9` needs 65 MiB.
 _MAX_DICTIONARY = 128 * 2**20
 _CHUNK = 2**16
 # The library does not limit the output of one read for other methods.
@@ -48,9 +48,9 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplemen
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """A markdown file: its path in the archive, and its text or the reason why it has none.
+    """A Markdown file, with its path in the archive, and its text or the reason why it is unreadable.
 
-    Of a document, `file` is a copy on disk.
+    For a document, `file` is a copy on disk.
     """
 
     path: str
@@ -66,7 +66,7 @@ class ImportReport:
     created: int = 0
     updated: int = 0
     skipped: int = 0
-    # The skipped files that are not pages: their number, and the paths of the first ones.
+    # The skipped files that are not pages: their number, and the paths of the first of them.
     left_out: int = 0
     left_out_paths: list[str] = field(default_factory=list[str])
     errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -98,7 +98,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class DocumentResult:
-    """A document of an import: its path, the slug of its first page, and the number of its pages."""
+    """A document of an import, with its path, the slug of its first page, and the number of its pages."""
 
     path: str
     slug: str
@@ -115,7 +115,7 @@ class DocumentFolder:
     max_bytes: int
 
     def save(self, path: str, stream: IO[bytes], budget: InputBudget | None = None) -> ArchiveMember:
-        """Copy a document; the caller removes the file."""
+        """Copy a document to the folder; the caller removes the file."""
         target, size = self.path / secrets.token_hex(16), 0
         with target.open("xb") as copy:
             while size <= self.max_bytes and (chunk := stream.read(_CHUNK)):
@@ -132,11 +132,11 @@ class DocumentFolder:
 def files(
     archive: Path, limits: MemoryLimits, report: ImportReport, folder: DocumentFolder | None = None
 ) -> Iterator[ArchiveMember]:
-    """Yield the markdown files of a zip or tar archive in order; all other files count as skipped.
+    """Yield the Markdown files of a zip or tar archive in order; all other files count as skipped.
 
-    With `folder`, its documents are yielded as well.
+    If `folder` is set, documents are yielded as well.
 
-    Raises `BadRequest` for an invalid archive, and `TooLarge` over `limits`.
+    Raises `BadRequest` for an invalid archive, and `TooLarge` above `limits`.
     """
     with _reading():
         if zipfile.is_zipfile(archive):
@@ -151,7 +151,7 @@ def _reading() -> Generator[None]:
     try:
         yield
     except OSError as error:
-        # An error of the disk has a number, one of a decompressor has none.
+        # Disk errors have an error number, errors of decompressors do not.
         if error.errno is not None:
             raise
         raise errors.BadRequest(_NO_ARCHIVE) from error
@@ -169,9 +169,9 @@ def _reading() -> Generator[None]:
 
 
 def outliner(archive: Path, limits: MemoryLimits) -> str | None:
-    """Return the folder of an outliner's files in an archive, or None if there is none.
+    """Return the folder of an outliner's files in an archive, or None if the archive has no such files.
 
-    Raises `TooLarge` over `limits`, before any file is read.
+    Raises `TooLarge` above `limits`, before any file is read.
     """
     with contextlib.suppress(errors.BadRequest), _reading():
         if zipfile.is_zipfile(archive):
@@ -240,7 +240,7 @@ def _listed(opened: zipfile.ZipFile, budget: InputBudget) -> Iterator[zipfile.Zi
 
 
 class _BoundedDirectory:
-    """A zip file whose directory is limited before it is parsed, since `zipfile` reads it at once."""
+    """A zip file whose directory is limited before it is parsed, because `zipfile` reads it completely."""
 
     def __init__(self, raw: IO[bytes], entries: int) -> None:
         self._raw = raw
@@ -249,7 +249,7 @@ class _BoundedDirectory:
         self.seek, self.tell, self.close = raw.seek, raw.tell, raw.close
 
     def loaded(self) -> None:
-        """End the checks after the directory was read."""
+        """Disable the checks after the directory has been read."""
         self._loading = False
 
     def seekable(self) -> bool:
@@ -268,7 +268,7 @@ class _BoundedDirectory:
 
 
 def _unzipped(opened: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes | None:
-    """Return the first bytes of a member, or None for a damaged one, which does not affect the others."""
+    """Return the first bytes of a member; None if it is damaged, which does not affect other members."""
     with contextlib.suppress(*_DAMAGE), opened.open(info) as member:
         return member.read(limit)
     return None
@@ -294,7 +294,7 @@ def _zip_name(info: zipfile.ZipInfo) -> str:
 
 
 class _BoundedStream:
-    """A decompressed stream that only seeks forward, within the limits of an archive."""
+    """A decompressed stream that seeks only forward, within the limits of an archive."""
 
     def __init__(self, stream: IO[bytes], budget: InputBudget) -> None:
         self._stream = stream
@@ -447,12 +447,12 @@ def _xz() -> lzma.LZMADecompressor:
 
 
 def is_page(path: str) -> bool:
-    """Return whether a path is a markdown file outside of hidden and application folders."""
+    """Return whether a path is a Markdown file outside hidden and application folders."""
     return path.lower().endswith(paths.ENDINGS) and paths.is_visible(path)
 
 
 def is_document(path: str) -> bool:
-    """Return whether a path is another document outside of hidden and application folders."""
+    """Return whether a path is a document other than Markdown, outside hidden and application folders."""
     return bool(documents.kind_of(path)) and not is_page(path) and paths.is_visible(path)
 
 
@@ -462,12 +462,12 @@ def is_file(path: str) -> bool:
 
 
 def is_attachment(path: str) -> bool:
-    """Return whether a path is an image, sound or video outside of hidden and application folders."""
+    """Return whether a path is an image, sound or video outside hidden and application folders."""
     return attachments.is_attachment(path) and paths.is_visible(path)
 
 
 def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
-    """Return the file of a page, or the reason why it cannot be one."""
+    """Return the file of a page, or the reason why it cannot be a page."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > paths.MAX_CHARS:
         return ArchiveMember(path, error="has a path that leads out of the archive, or is too long")

@@ -1,4 +1,4 @@
-"""Files of pages: images, sound, videos and PDF files that an import stored, and where texts embed them."""
+"""Files of pages: images, sound, videos and PDF files from imports, and their embedding in texts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.models import Caller
 
 PAGE_TYPE = "attachment"
-# The purpose of these files among those of an account.
+# The purpose of these files among the files of an account.
 PURPOSE = "memory"
 PDF = "application/pdf"
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".bmp"),
     *(".mp3", ".wav", ".ogg", ".m4a", ".flac", ".mp4", ".webm", ".mov"),
 )
-# Kinds of files that programs for notes write.
+# Kinds of files that note-taking applications write.
 _LEFT_OUT = {
     ".canvas": "a canvas of Obsidian, which is not read",
     ".base": "a view of Obsidian's properties",
@@ -55,12 +55,12 @@ def is_attachment(path: str) -> bool:
 
 
 def is_stored(media_type: str) -> bool:
-    """Return whether a file of this type, found by its content, is stored."""
+    """Return whether files of a media type, detected from the content, are stored."""
     return media_type.startswith(_MEDIA) and media_type != "image/svg+xml"
 
 
 def why_left_out(path: str) -> str:
-    """Return why a file was left out of an import."""
+    """Return why a file was omitted from an import."""
     if not paths.is_visible(path):
         return "settings or a hidden folder"
     ending = PurePosixPath(path).suffix.lower()
@@ -72,7 +72,7 @@ def why_left_out(path: str) -> str:
 
 
 def target(name: str, slug: str) -> str | None:
-    """Return the slug to which the relative path of an embedded image leads from a page."""
+    """Return the slug to which the relative path of an embedded image leads from a page, or None."""
     path = PurePosixPath(name)
     if not path.suffix or path.suffix.lower() == ".md":
         return None
@@ -91,7 +91,7 @@ def embedded_slugs(body: str, slug: str) -> frozenset[str]:
 
 
 def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dict[str, PageFile]]:
-    """Return the files of the pages that a text names, if the caller can see them."""
+    """Return the files of pages that a text names, if the caller can see these pages."""
     folder = slugs.parent(slug)
     resolved = yield from links.targets(caller.account_id, [(name, folder) for name in names])
     if not resolved:
@@ -109,13 +109,13 @@ def of_names(caller: Caller, names: Iterable[str], slug: str) -> Transaction[dic
 
 
 def of_pages(account_id: str, ids: Sequence[str]) -> Transaction[dict[str, tuple[str, str]]]:
-    """Return the id and the media type of the file of each page that has one."""
+    """Return the id and media type of the file of each page that has a file."""
     rows = yield Query("page_files", {"account_id": account_id, "ids": pages.encode(list(ids))})
     return {row["page_id"]: (row["file_id"], row["media_type"]) for row in rows}
 
 
 def put(caller: Caller, slug: str, file: AccountFile) -> Transaction[None]:
-    """Set the file of a page, and delete the file that it had."""
+    """Set the file of a page, and delete its previous file."""
     located = yield from pages.find(caller, slug)
     old = yield from of_pages(caller.account_id, [located.page.id])
     yield Query(
@@ -134,7 +134,7 @@ def put(caller: Caller, slug: str, file: AccountFile) -> Transaction[None]:
 
 
 def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
-    """Return the file of a page that the caller sees; raise `NotFound`."""
+    """Return the file of a page that the caller can see; raises `NotFound`."""
     located = yield from pages.find(caller, slug)
     file_rows = yield from of_pages(caller.account_id, [located.page.id])
     if not file_rows:
@@ -143,5 +143,5 @@ def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
 
 
 def tenant(caller: Caller) -> Tenant:
-    """Return the tenant that owns the files of pages: the account, as for the pages."""
+    """Return the tenant that owns the files of pages, which is the account."""
     return Tenant(caller.account_id)

@@ -1,7 +1,7 @@
-"""Documents as pages of the memory: one page, or for a long document a page per chapter.
+"""Import of documents as pages of the memory: one page, or a page per chapter of a long document.
 
-The first page of a document holds the hash of its file, so the same file changes nothing, and a new version
-replaces the pages of the previous one.
+The first page of a document contains the hash of its file, so importing the same file again has no effect,
+and a new version replaces the pages of the previous version.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ PAGE_TYPE = "document"
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 # A document with at most this many characters becomes one page.
 _WHOLE_CHARS = 60_000
-# A page of a long document begins at a chapter after this many characters, and anywhere after these.
+# A new page of a long document starts at a chapter after this many characters, and anywhere after the second
+# limit.
 _MIN_CHARS, _MAX_CHARS = 8_000, 100_000
 _MAX_DOCUMENTS = 1_000
 _PARTS = 1_000
 _SLUG_CHARS = 60
-# The limit on the slug of a document, which leaves room for those of its parts.
+# Maximum length of the slug of a document, which leaves room for the slugs of its parts.
 _MAX_SLUG = slugs.MAX_CHARS - _SLUG_CHARS - 8
 _CHUNK = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentOptions:
-    """The target of an import: a folder of slugs, and the tags and collections of their pages.
+    """The target of an import: a folder of slugs, and the tags and collections of the new pages.
 
     `text` is shown below an image, sound or video.
     """
@@ -62,12 +63,12 @@ class DocumentOptions:
     text: str = ""
 
 
-# Returns the bytes at an http or https URL; raises `FetchRefused` or `FetchFailed`.
+# Returns the bytes at an http or https URL; raises `FetchRefused` and `FetchFailed`.
 FetchDocument = Callable[[str], Awaitable[bytes]]
 
 
 class DocumentImports:
-    """Imports documents, and archives of documents and markdown files."""
+    """Imports documents, and archives of documents and Markdown files."""
 
     def __init__(
         self,
@@ -87,16 +88,17 @@ class DocumentImports:
 
     @property
     def file_bytes(self) -> int:
-        """The limit on the bytes of one document."""
+        """The maximum size of one document in bytes."""
         return self._reader.limits.file_bytes
 
     async def import_file(
         self, caller: Caller, path: Path, name: str, options: DocumentOptions
     ) -> ImportReport:
-        """Import a file; its name states its type.
+        """Import a file, whose type is determined by its name.
 
-        Raises `BadRequest` for a file that cannot be read, which changes nothing; in an archive, such files
-        are errors of the report. Raises `Forbidden`, `TooLarge`, `InsufficientCredits`, `EngineUnavailable`.
+        Raises `BadRequest` for a file that cannot be read, which is not imported; in an archive, such files
+        are listed as errors in the report. Raises `Forbidden`, `TooLarge`, `InsufficientCredits`,
+        `EngineUnavailable`.
         """
         writer = PageWriter(caller, self._limits)
         writer.check()
@@ -121,7 +123,7 @@ class DocumentImports:
     async def take_sent(
         self, caller: Caller, name: str, options: DocumentOptions, *, url: str = "", content: str = ""
     ) -> ImportReport:
-        """Import a file from a URL or from base64 `content`; raises what `import_file` raises."""
+        """Import a file from a URL or from base64 `content`; raises the errors of `import_file`."""
         PageWriter(caller, self._limits).check()
         if url and not url.startswith(("http://", "https://")):
             raise errors.BadRequest("url must begin with http:// or https://")
@@ -154,7 +156,7 @@ class DocumentImports:
     async def _take_document(
         self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
     ) -> None:
-        """Import one document, which replaces the pages of an earlier version of it."""
+        """Import one document, replacing the pages of an earlier version of it."""
         if archives.is_attachment(member.path):
             await self._take_attachment(writer, member, options, report)
             return
@@ -180,7 +182,7 @@ class DocumentImports:
     async def _take_attachment(
         self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
     ) -> None:
-        """Import an image, sound or video as a page that shows it; other content is left out."""
+        """Import an image, sound or video as a page that shows it; files with other content are omitted."""
         path, name = _named(member), PurePosixPath(member.path).name
         slug, digest = _slug(member), await asyncio.to_thread(_digest, path)
         head = await asyncio.to_thread(_read, path, media_types.HEAD_BYTES)
@@ -224,7 +226,7 @@ class DocumentImports:
     async def _write(
         self, writer: PageWriter, members: Sequence[ArchiveMember], slug: str, digest: str
     ) -> ImportReport:
-        """Write the parts in batches; the first page comes last, and its hash completes the import."""
+        """Write the parts in batches; the first page, whose hash completes the import, is written last."""
         report, naming = ImportReport(), files.FileNaming()
         *parts, first = members
         batch: list[ArchiveMember] = []
@@ -251,7 +253,7 @@ def _slug(member: ArchiveMember) -> str:
 
 
 def _copied(source: Path, folder: Path) -> Path:
-    """Return a copy of a file, as storing a file moves it."""
+    """Return a copy of a file, because storing a file moves it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = folder / f"attachment-{secrets.token_hex(16)}"
     shutil.copyfile(source, target)
@@ -264,7 +266,7 @@ def _list(report: ImportReport, document: DocumentResult) -> None:
 
 
 def _checked(options: DocumentOptions) -> DocumentOptions:
-    """Return valid options; raise `BadRequest`."""
+    """Return valid options; raises `BadRequest`."""
     return DocumentOptions(
         slugs.normalize(options.folder.strip("/")) if options.folder.strip("/") else "",
         limits.names("tags", options.tags),
@@ -276,7 +278,7 @@ def _checked(options: DocumentOptions) -> DocumentOptions:
 def _complete(
     writer: PageWriter, batch: Sequence[ArchiveMember], naming: files.FileNaming, of: tuple[str, str]
 ) -> Transaction[ImportReport]:
-    """Write the last pages of a document, and delete the parts that only its previous version had."""
+    """Write the last pages of a document, and delete parts that only its previous version had."""
     report = yield from files.put(writer, batch, naming)
     slug, digest = of
     if report.errors:
@@ -307,7 +309,7 @@ def _known(caller: Caller, slug: str) -> Transaction[tuple[str, str] | None]:
 def compose(
     document: Document, slug: str, name: str, digest: str, options: DocumentOptions
 ) -> list[ArchiveMember]:
-    """Return the pages of a document as files; the first page of the document is the last one."""
+    """Return the pages of a document as files; the first page of the document is the last file."""
     title = document.title or name
     fields: dict[str, frontmatter.Value] = {
         "title": title,

@@ -1,7 +1,7 @@
-"""Import and export of pages as markdown files, byte for byte.
+"""Import and export of pages as Markdown files, byte for byte.
 
-The path of a file without `.md` is its slug. An imported text is exported unchanged, unless the fields of the
-page were changed since; then only its front matter is updated.
+The path of a file without `.md` is its slug. An imported text is exported unchanged; if the fields of the
+page have been changed since, only its front matter is updated.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from sixfold.core.memory.pages import FoundPage, PageWritePlan
 from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.sharing import membership
 
-# The files of one transaction, for which other writers wait about 60 ms.
+# Files per transaction, for which other writers wait about 60 ms.
 BATCH_FILES = 100
-# The characters of one transaction; 1 MiB of text takes a third of a second.
+# Characters per transaction; 1 MiB of text takes a third of a second.
 BATCH_CHARS = 2**19
-# The pages of one read, each with up to 64 Ki characters of front matter besides its body.
+# Pages per read, each with up to 64 Ki characters of front matter in addition to its body.
 EXPORT_PAGES = 50
-# The characters of the bodies of one read; a larger page is read alone.
+# Characters of all bodies per read; a larger page is read alone.
 EXPORT_CHARS = 2**20
 _PLAIN = MemoryLimits(page_bytes=2**40)
 
@@ -53,7 +53,7 @@ class FileNaming:
     _paths_by_slug: dict[str, str] = field(default_factory=dict[str, str])
 
     def slug(self, path: str) -> str | None:
-        """Return the slug of a path, or None if it has no valid character."""
+        """Return the slug of a path, or None if the path has no valid character."""
         plain = paths.slug(path, self.outliner)
         if plain is None:
             return None
@@ -65,14 +65,14 @@ class FileNaming:
 
 
 def origin(path: str, slug: str) -> str:
-    """Return a path that a client names as the origin of a page, or "" if that file would be another page."""
+    """Return a client's path as the origin of a page, or "" if its file would be another page."""
     ways = (None, "", path.partition("/")[0] + "/")
     has_path_slug = any(paths.slug(path, outliner) == slug for outliner in ways)
     return path if has_path_slug and is_page(path) and not checked_file(path, b"", _PLAIN).error else ""
 
 
 def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) -> Transaction[ImportReport]:
-    """Write files as whole pages; unchanged ones are skipped."""
+    """Write files as whole pages; unchanged pages are skipped."""
     writer.check()
     report = ImportReport()
     writes = _writes_by_slug(batch, naming, report)
@@ -111,7 +111,7 @@ def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) 
 def _writes_by_slug(
     batch: Sequence[ArchiveMember], naming: FileNaming, report: ImportReport
 ) -> dict[str, tuple[ArchiveMember, PageWrite]]:
-    """Return the pages of files by slug; of two files with the same path, only the later one is used."""
+    """Return the pages of files by slug; of files with the same path, only the last is used."""
     writes: dict[str, tuple[ArchiveMember, PageWrite]] = {}
     for file in batch:
         slug = naming.slug(file.path)
@@ -127,7 +127,7 @@ def _writes_by_slug(
 
 
 def text(page: MemoryPage) -> Transaction[str]:
-    """Return a page as a file: its text, with front matter for everything that the text does not contain."""
+    """Return a page as a file: its text, with front matter for all data that the text does not contain."""
     added_links = yield from links.all_of_calls((page,))
     added_entries = yield from timeline.all_of_calls((page,))
     return _text(page, added_links.get(page.id, ()), added_entries.get(page.id, ()))
@@ -148,7 +148,7 @@ def _text(
 
 
 def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[PageGraphView, str]]:
-    """Return the page at a slug as a file, now or at a moment."""
+    """Return the page at a slug as a file, now or at an earlier time."""
     view = yield from queries.page(caller, slug, as_of)
     if as_of is not None:
         return view, view.page.head + view.page.body
@@ -160,14 +160,14 @@ def version_file(caller: Caller, slug: str, number: int) -> Transaction[str]:
 
 
 def _fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
-    """Return the fields that the front matter needs so that an import restores the page."""
+    """Return the front matter fields that an import needs to restore the page."""
     values: dict[str, frontmatter.Value] = {
         "title": page.title,
         "type": page.type,
         "tags": page.tags,
         "collections": page.collections,
     }
-    # A page that was written by a call needs all its fields in the file.
+    # A page that was written by a call needs all of its fields in the file.
     if not page.head and not page.path:
         return {name: value for name, value in values.items() if value}
     file = PageWrite(page.slug, page.head + page.body, whole=True, path=page.path)
@@ -181,7 +181,7 @@ def _without_empty(**texts: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ExportedPage:
-    """A page with the records that its file contains besides its text."""
+    """A page with the data that its file contains in addition to its text."""
 
     page: MemoryPage
     links: Sequence[tuple[str, str, str]]
@@ -191,14 +191,14 @@ class ExportedPage:
 
     @property
     def is_only_file(self) -> bool:
-        """Whether the page has nothing but its file, from which an import creates it again."""
+        """Whether the file contains all data of the page, so that an import recreates the page."""
         page = self.page
         return bool(self.file_id) and page.type == attachments.PAGE_TYPE and page.version == 1
 
     def text(self, *, alias: bool = False) -> str:
         """Return the page as a file; exports call this in a thread, as large pages take milliseconds.
 
-        With `alias`, a page with a title has its slug as an alias, by which other pages link to it.
+        If `alias` is set, a page with a title has its slug as an alias, which links on other pages use.
         """
         text = _leading(_text(self.page, self.links, self.entries), self.old_slugs)
         split = markdown.split(text) if alias and self.page.title != self.page.slug else None
@@ -208,7 +208,7 @@ class ExportedPage:
 
 
 def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]]:
-    """Return the next pages after a slug by slug, limited by number and size."""
+    """Return the next pages after a slug, ordered by slug and limited in number and size."""
     params = {
         "account_id": caller.account_id,
         "after": after,
@@ -239,7 +239,7 @@ def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]
 
 
 def _leading(text: str, old: tuple[str, ...]) -> str:
-    """Return a page as a file that names its old slugs, which an import could not know otherwise."""
+    """Return a page as a file that lists its old slugs, which an import could not determine otherwise."""
     if not old:
         return text
     split = markdown.split(text)
@@ -248,13 +248,13 @@ def _leading(text: str, old: tuple[str, ...]) -> str:
 
 @dataclass(slots=True)
 class ImportPaths:
-    """Assigns a unique file name to each page of an archive, in the folders of an outliner if `logseq`."""
+    """Assigns a unique file name to each page of an archive, in an outliner's folders if `logseq` is set."""
 
     logseq: bool = False
     _used: set[str] = field(default_factory=set[str])
 
     def of(self, page: MemoryPage) -> str:
-        """Return the file of a page: the one that it was imported from, or one named by its slug."""
+        """Return the file of a page: the one from which it was imported, or one named by its slug."""
         path = paths.file(page.slug, "" if self.logseq else None)
         name = (
             page.path if page.path and (not self.logseq or paths.slug(page.path, "") == page.slug) else path

@@ -1,7 +1,7 @@
-"""Conversions between slugs and file paths, including those of an outliner, whose file names contain folders.
+"""Conversions between slugs and file paths, including an outliner's names that contain folders.
 
-`outliner` is the folder of an outliner's files: "" at the top, such as "graph/" in a subfolder, or None
-without one.
+`outliner` is the folder of an outliner's files: "" at the top level, for example "graph/" in a subfolder, or
+None if the files are not from an outliner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from sixfold.core.memory import slugs
 
 ENDINGS = (".md", ".markdown")
-# The limit on the characters of a path.
+# Maximum characters of a path.
 MAX_CHARS = 1_000
 # This file identifies the folder of an outliner.
 SETTINGS = "logseq/config.edn"
@@ -24,7 +24,7 @@ _DAY = re.compile(r"journals/(\d{4})-(\d{2})-(\d{2})")
 
 
 def outliner(paths: Iterable[str]) -> str | None:
-    """Return the folder of an outliner's files among some paths."""
+    """Return the folder of an outliner's files among some paths, or None."""
     matches = (match for path in paths if (match := _SETTINGS.fullmatch(path)))
     match = next(matches, None)
     return match[1] or "" if match else None
@@ -41,7 +41,10 @@ def slug(path: str, outliner: str | None = None) -> str | None:
 
 
 def _outliner_path(name: str) -> str:
-    """Return the path of outliner files such as `work___acme`, `work%2Facme` and `journals/2026_11_20`."""
+    """Return the path for the name of an outliner's file.
+
+    Such names are `work___acme`, `work%2Facme` and `journals/2026_11_20`.
+    """
     if name.startswith("pages/"):
         return unquote(name.removeprefix("pages/")).replace("___", "/")
     return _FILE_OF_DAY.sub(r"journals/\1-\2-\3", name).replace("___", "/")
@@ -57,7 +60,7 @@ def file(slug: str, outliner: str | None = None) -> str:
 
 
 def is_visible(path: str) -> bool:
-    """Return whether a path is outside of hidden and application folders."""
+    """Return whether a path is outside hidden and application folders."""
     if _NOT_PAGES.match(path):
         return False
     return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])

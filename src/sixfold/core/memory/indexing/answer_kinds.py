@@ -1,7 +1,8 @@
 """Kinds of answers that a question asks for and a page contains: times, numbers, or names.
 
 *When did they leave?* asks for a time, so a page with a time is the more likely answer among those with the
-same words. A page is counted when it is written, a question is read by its first words.
+same words. The answers of each kind in a page are counted when it is written; the kind that a question asks
+for is determined by its first words.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sixfold.core.memory.indexing.weights import ENOUGH_ANSWERS
 AnswerKind = Literal["time", "number", "name"]
 # The order of the counts in an index entry.
 KINDS: tuple[AnswerKind, ...] = ("time", "number", "name")
-# The characters of a body that are read.
+# Maximum characters of a body that are read.
 _MAX_READ = 2_000
 _TIME = re.compile(
     r"\b(?:yesterday|today|tonight|tomorrow|last|next|ago|weeks?|weekend|months?|years?|days?|since|recently"
@@ -26,7 +27,7 @@ _COUNT = re.compile(
     r"\b(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten|once|twice|couple|few|several|dozen)\b",
     re.IGNORECASE,
 )
-# A capital inside a sentence; languages that capitalize nouns have more of them on every page alike.
+# A capital letter inside a sentence; in languages that capitalize nouns, all pages have more of them.
 _INNER_CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _READERS = (_TIME, _COUNT, _INNER_CAPITAL)
 _QUESTION = re.compile(
@@ -40,13 +41,13 @@ _QUESTION = re.compile(
 
 
 def expected_kind(question: str) -> AnswerKind | None:
-    """Return the kind that a question asks for, or None."""
+    """Return the kind of answer that a question asks for, or None."""
     match = _QUESTION.match(question)
     return None if match is None else next(kind for kind in KINDS if match[kind] is not None)
 
 
 def held(body: str) -> tuple[int, int, int]:
-    """Return how many times, numbers and names a body contains, each at most `ENOUGH_ANSWERS`."""
+    """Return the numbers of times, numbers and names in a body, each at most `ENOUGH_ANSWERS`."""
     text = body[:_MAX_READ]
     times, numbers, names = (_counted(reader, text) for reader in _READERS)
     return times, numbers, names

@@ -1,7 +1,7 @@
-"""Passages of a page's body: pieces that are short enough for one topic, each with its position.
+"""Division of a page's body into passages that are short enough to cover one topic.
 
-A passage ends at a heading, or at the end of a paragraph once it is long enough. A short body, as of most
-notes, is one passage. The split depends on nothing but the body.
+A passage ends at a heading, or at the end of a paragraph once it is long enough. A short body, like that of
+most notes, is one passage. The division depends only on the body.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 # About 150 words, which is the input size of MiniLM.
 TARGET_CHARS = 900
-# The limit for a passage without headings and paragraphs.
+# Maximum length of a passage without headings and paragraphs.
 _MAX_CHARS = 2 * TARGET_CHARS
-# The limit per page; the last passage contains the rest.
+# Maximum per page; the last passage contains the rest.
 MAX_PASSAGES = 256
 _BREAK = re.compile(r"\n[ \t]*\n|\n(?=[ \t]{0,3}#{1,6}[ \t])")
 _HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]")
@@ -21,7 +21,7 @@ _SENTENCE = re.compile(r"[.!?。！？]\s+|\n|[。！？]")
 
 
 class Passage(NamedTuple):
-    """Characters `start` to `end` of the body."""
+    """The characters from `start` to `end` of the body."""
 
     start: int
     end: int

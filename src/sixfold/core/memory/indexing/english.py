@@ -1,4 +1,4 @@
-"""English words for search and for reading sentences, from `data/english.toml`.
+"""English words for search and for the parsing of sentences, from `data/english.toml`.
 
 `STOP_WORDS` are not indexed, and `BASE_FORMS` maps an irregular form to the form that is indexed instead.
 """
@@ -22,7 +22,7 @@ BASE_FORMS: dict[str, str] = {
     form: base for base, *forms in map(_words, _DOCUMENT["base_forms"].split(";")) for form in forms
 }
 
-# Pronouns for persons, as subjects.
+# Personal pronouns as subjects.
 PERSONS = _words(_DOCUMENT["pronouns"]["persons"])
 # Possessive pronouns.
 POSSESSIVES = _words(_DOCUMENT["pronouns"]["possessives"])

@@ -1,7 +1,7 @@
 """Index entries of pages, written in the transaction that writes the page.
 
-An `IndexEntry` has word counts and the values of filters. Entries of an account are numbered by its changes,
-so that a server with an index in memory reads only newer ones and misses no committed change.
+An `IndexEntry` contains word counts and the values of filters. Entries of an account are numbered by its
+changes, so that a server with an index in memory reads only newer entries and finds every committed change.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sixfold.core.memory.indexing import answer_kinds, chunks, tokens
 from sixfold.core.memory.indexing.weights import TITLE_WEIGHT
 from sixfold.core.memory.models import Link, MemoryPage
 
-# The version of entries, to be changed whenever the entry of an unchanged page would differ.
+# The version of entries, which must be changed whenever the entry of an unchanged page would differ.
 FORM = 7
 PREFIX = f"[{FORM},"
-# The limit on the names of a page that a query can match.
+# Maximum number of names of a page that a query can match.
 _MAX_NAMES = 32
-# The characters of front matter that are indexed.
+# Maximum characters of front matter that are indexed.
 _MAX_HEAD = 4_096
 _SPEAKER = re.compile(r"\s{0,8}(?:\*\*|__)?([^\W\d_][\w .'’-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s")
 # In a body of at most this many characters, a question is the subject of the page.
@@ -33,14 +33,14 @@ _NUMBER = re.compile(r"\d+")
 
 
 class IndexEntry(msgspec.Struct, array_like=True, frozen=True):
-    """A page as search reads it; times in epoch µs.
+    """The search data of a page; times are in epoch µs.
 
-    `terms` counts the words of the whole page, `passages` those of each passage where there are several.
-    `names` are the words of the title, the speaker and the linked pages; `path` has those of the folders.
-    `article` is true for a self-contained page, whose title has the words of its slug. Other pages are parts
-    of their folder, such as the turns of a conversation or the days of a log. `asks` is true for a short page
-    with a line that ends in a question. `holds` has the counts of times, numbers and names,
-    as `answer_kinds.KINDS`; `title` has the different words of the title.
+    `terms` counts the words of the whole page, and `passages` those of each passage if the page has more than
+    one. `names` are the words of the title, the speaker and the linked pages; `path` contains those of the
+    folders. `article` is true for a self-contained page, whose title contains the words of its slug. Other
+    pages are parts of their folder, such as the turns of a conversation or the days of a log. `asks` is true
+    for a short page with a line that ends in a question. `holds` contains the counts of times, numbers and
+    names, in the order of `answer_kinds.KINDS`; `title` contains the distinct words of the title.
     """
 
     # The version of the entry must be the first field.
@@ -66,12 +66,12 @@ _DECODE = msgspec.json.Decoder(IndexEntry)
 
 
 def decode(entry: str) -> IndexEntry | None:
-    """Return the entry that `encode` wrote, or None for one of another version."""
+    """Decode an entry that `encode` wrote; return None for an entry of another version."""
     return _DECODE.decode(entry) if entry.startswith(PREFIX) else None
 
 
 def encode(entry: IndexEntry) -> str:
-    """Return an entry in the format of the database."""
+    """Encode an entry in the format of the database."""
     return _ENCODE.encode(entry).decode()
 
 
@@ -81,7 +81,7 @@ def put(page: MemoryPage, links: Sequence[Link]) -> Transaction[None]:
 
 
 def put_many(batch: Sequence[tuple[MemoryPage, Sequence[Link]]]) -> Transaction[None]:
-    """Index many pages of one account at once, each of them once, as for an import."""
+    """Index many distinct pages of one account together, as an import does."""
     if not batch:
         return
     account_id = batch[0][0].account_id
@@ -94,7 +94,7 @@ def put_many(batch: Sequence[tuple[MemoryPage, Sequence[Link]]]) -> Transaction[
 
 
 def remove(account_id: str, page_id: str) -> Transaction[None]:
-    """Remove a page from the index; a missing one is not an error."""
+    """Remove a page from the index; a missing page is not an error."""
     change = yield from next_change(account_id)
     yield Query("memory_index_remove", {"account_id": account_id, "page_id": page_id, "change": change})
     yield Query("memory_vector_remove", {"page_id": page_id})
@@ -107,7 +107,7 @@ def next_change(account_id: str) -> Transaction[int]:
 
 
 def is_article(slug: str, title: str) -> bool:
-    """Return whether the title contains all words of the slug, which has no number."""
+    """Return whether the title contains all words of the slug, which must not contain a number."""
     name = slugs.name(slug)
     return _NUMBER.search(name) is None and set(tokens.words(name.replace("_", " "))) <= set(
         tokens.words(title)
@@ -153,7 +153,7 @@ def _head_terms(page: MemoryPage, title: Sequence[str]) -> Counter[str]:
     for word in title:
         if word:
             counts[word] += TITLE_WEIGHT
-    # A title of stop words, such as "The Who", is found by these.
+    # A title of stop words, such as "The Who", is found by these words.
     if not counts:
         counts.update(word for word in tokens.fold(page.title).split() if word)
     if page.head:

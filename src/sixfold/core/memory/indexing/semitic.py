@@ -1,16 +1,16 @@
-"""Arabic and Hebrew words without the particles that are written together with them.
+"""Removal of particles that Arabic and Hebrew write together with a word.
 
-*Ha-kelev* (the dog) is one word. Letters of particles also begin other words, and all forms of such a word
-lose them alike, so it is still found by itself.
+*Ha-kelev* (the dog) is one word. The letters of particles also begin other words, and all forms of such a
+word lose them alike, so the word is still found.
 """
 
 from __future__ import annotations
 
 import re
 
-# Vowel marks of Arabic with the line that stretches words, and those of Hebrew.
+# Vowel marks of Arabic with the line that stretches words, and vowel marks of Hebrew.
 MARKS = "\u0610-\u061a\u0640\u064b-\u065f\u0670\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
-# The forms of five letters at the end of a word, as inside of it.
+# The forms of five letters at the end of a word, mapped to their forms inside a word.
 _FINAL = str.maketrans("ךםןףץ", "כמנפצ")
 # and, the, in, to, that, from, as
 _PARTICLES = "והבלשמכ"
@@ -22,8 +22,8 @@ _ARABIC_ARTICLE = re.compile("^[وف]?(?:[بك]?ال|لل)(?=.{3})")
 _ARABIC_ENDS = ("ة", "ه", "ت")
 _MIN_ARABIC_LETTERS = 4
 
-# Plurals by another pattern of vowels, with the letters of their singulars, without a feminine ending; then
-# plurals that follow none of these patterns.
+# Plurals with a different pattern of vowels, with the letters of their singulars, without a feminine ending;
+# then plurals that do not follow these patterns.
 _BROKEN_PLURALS = (
     (re.compile("^م(.)ا(.)(.)$"), r"م\1\2\3"),  # schools, centers
     (re.compile("^(.)وا(.)(.)$"), r"\1ا\2\3"),  # streets, capitals
@@ -45,7 +45,7 @@ _PLURALS = {plural: one for plural, _, one in (pair.partition("=") for pair in _
 
 
 def singular(word: str) -> str:
-    """Return an Arabic word without its article, a broken plural as its singular."""
+    """Return an Arabic word without its article, and a broken plural as its singular."""
     if word in _PLURALS:
         return _PLURALS[word]
     for pattern, replacement in _BROKEN_PLURALS:

@@ -1,7 +1,7 @@
 """Conversion of text into index words: any script, folded, stemmed, without stop words.
 
 Words are runs of letters and digits. Scripts without spaces (Han, kana, hangul, Thai, Lao, Khmer, Burmese)
-yield pairs of adjacent characters, and each emoji is a word. A text contains no operators.
+yield pairs of adjacent characters, and each emoji is a word. Operators are not recognized.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 # Latin and Greek letters are compared without accents.
 _ACCENT = re.compile("(?<=[A-Za-z\u0370-\u03ff])[\u0300-\u036f]+")
 _LETTERS = (
-    # These letters have no accent to remove, so they map to their usual transliteration.
+    # These letters do not have an accent to remove, so they map to their usual transliteration.
     str.maketrans(
         {
             "æ": "ae",
@@ -56,8 +56,8 @@ _LETTERS = (
 )
 _VOWEL_MARKS = re.compile(f"[{semitic.MARKS}]")
 _CHINESE = tomllib.loads((Path(__file__).parents[3] / "data" / "chinese.toml").read_text("utf-8"))
-# Traditional Chinese characters as simplified ones, also in Japanese; katakana as hiragana, in which a word
-# may be written as well; spellings of the same Arabic letter.
+# Traditional Chinese characters as simplified ones, also in Japanese; katakana as hiragana, which is an
+# alternative spelling of a word; spellings of the same Arabic letter.
 _SAME_LETTERS = {
     **str.maketrans(*(_CHINESE[name].replace("\n", "") for name in ("traditional", "simplified"))),
     **{code: code - 0x60 for code in range(0x30A1, 0x30F7)},
@@ -74,7 +74,7 @@ _PLURAL_OF_AL = re.compile(r"(?<=..[^aeiouy])aux$")
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{2})-(\d{2})(?!\d)")
 _YEAR = "january february march april may june july august september october november december"
 _MONTHS = _YEAR.split()
-# The characters of a word that are compared.
+# Maximum characters of a word that are compared.
 _LONGEST = 48
 _BEGINS_AS = [(base[0], form[0]) for form, base in BASE_FORMS.items() if form[0] != base[0]]  # go: went
 _STEM_CACHE_SIZE = 1 << 17
@@ -89,12 +89,12 @@ _STEMMERS: dict[str, Any] = {
     name: Stemmer.Stemmer(name)  # pyright: ignore[reportUnknownMemberType] - it has no stubs
     for name in (*(name for _, _, name in _LANGUAGES), "finnish", "turkish")
 }
-# A stemmer is not thread-safe, as it has one buffer.
+# A stemmer is not thread-safe, because it has one buffer.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 def words(text: str) -> list[str]:
-    """Return all words of a text in order, folded and stemmed, with '' for stop words.
+    """Return all words of a text in order, folded and stemmed; a stop word is an empty string.
 
     A date such as 2026-05-08 also yields `8 may 2026`.
     """
@@ -126,7 +126,7 @@ def written(text: str) -> Mapping[str, str]:
 
 
 def fold(text: str) -> str:
-    """Return a text in lower case and one form of each character, without accents and vowel marks.
+    """Return a text in lower case, with one form of each character, without accents and vowel marks.
 
     Accents are removed from Latin and Greek letters, vowel marks from Arabic and Hebrew ones.
     """
@@ -138,7 +138,7 @@ def fold(text: str) -> str:
 
 
 def word(text: str) -> str | None:
-    """Return the index word of one word, or None for characters of a script without spaces."""
+    """Return the index word for one word, or None for characters of a script without spaces."""
     return _cached_word(text) if len(text) <= _LONGEST else _word(text)
 
 
@@ -148,19 +148,19 @@ def _word(text: str) -> str | None:
 
 @lru_cache(256)
 def initials(stems: frozenset[str]) -> frozenset[str]:
-    """Return the first characters, in both cases, that ASCII words with these index words can have."""
+    """Return the possible first characters, in both cases, of ASCII words with these index words."""
     first = {stem[:1] for stem in stems}
     first |= {other for base, other in _BEGINS_AS if base in first}
     return frozenset(first | {letter.upper() for letter in first})
 
 
 def stem(word: str) -> str:
-    """Return the stem of one folded word, '' for a stop word; Latin words are stemmed as English."""
+    """Return the stem of a folded word, or '' for a stop word; Latin words are stemmed as English."""
     return _cached_stem(word) if len(word) <= _LONGEST else stem_once(word)
 
 
 def stem_once(word: str) -> str:
-    """Return the stem without caching it, for texts that are hardly words."""
+    """Return the stem without caching it, for texts that are mostly not words."""
     if "'" in word:
         word = _ELISION.sub("", _CLITIC.sub("", word)).replace("'", "")
     word = word[:_LONGEST]
@@ -194,7 +194,7 @@ def stem_as(language: str, word: str) -> str:
         return str(_STEMMERS[language].stemWord(word))
 
 
-# Only short words are cached, or the caches could use gigabytes.
+# Only short words are cached, because the caches could otherwise use gigabytes.
 _cached_word = lru_cache(_STEM_CACHE_SIZE)(_word)
 _cached_stem = lru_cache(_STEM_CACHE_SIZE)(stem_once)
 
@@ -206,10 +206,10 @@ for _form, _base in BASE_FORMS.items():
 
 @lru_cache(256)
 def beginnings(stems: frozenset[str]) -> frozenset[str]:
-    """Return how ASCII words with these index words may begin: a space and letters in lower case.
+    """Return possible beginnings of ASCII words with these index words: a space and lower-case letters.
 
-    A stemmer changes only the last letters, except in `dying` (die). A word with apostrophes may begin
-    otherwise.
+    A stemmer changes only the last letters, except in `dying` (die). A word with apostrophes may have a
+    different beginning.
     """
     begins = {stem[: max(2, len(stem) - 1)] for stem in stems}
     begins |= {f"{stem[0]}ying" for stem in stems if stem[1:] == "ie"}
@@ -218,7 +218,7 @@ def beginnings(stems: frozenset[str]) -> frozenset[str]:
 
 
 def _pairs(run: str) -> list[str]:
-    """Return pairs of adjacent characters, or a single one."""
+    """Return pairs of adjacent characters, or a single character."""
     if len(run) == 1:
         return [run]
     return [run[n : n + 2] for n in range(len(run) - 1)]

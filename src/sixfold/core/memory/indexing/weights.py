@@ -1,7 +1,7 @@
 """The weights of the ranking and all other constants that scores depend on.
 
-They were chosen by `python -m bench.tuning`. `ranking.py` has the formula; docs/architecture/62-ranking.md
-shows the effect of each signal.
+The values were chosen by `python -m bench.tuning`. `ranking.py` contains the formula, and
+docs/architecture/62-ranking.md shows the effect of each signal.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Weights:
 
     # Signals of the text and its surroundings, scaled so that the best page has 1.
     text: float = 0.5
-    # The best passage; it has the score of the text if the page is one passage.
+    # The best passage, which has the score of the text if the page is one passage.
     passage: float = 0.5
     # The texts of the pages before and after this one in its folder.
     previous: float = 0.4
     next: float = 0.25
     previous_but_one: float = 0.2
     next_but_one: float = 0.1
-    # A reply: the text of the page before this one, if that asks a question.
+    # A reply: the text of the page before this one, if that page asks a question.
     reply: float = 0.6
     # The folder as one document.
     folder: float = 1.0
@@ -46,17 +46,17 @@ class Weights:
     # A replacement of a misspelled word.
     spelling: float = 0.4
 
-    # Signals besides the words: a page about every name in the query, ...
+    # Signals in addition to the words: a page about every name in the query, ...
     entities: float = 0.12
     # ... a page whose whole title is in the query, ...
     title: float = 0.8
-    # ... of which a part of a folder has this share, since its title seldom is its own, ...
+    # ... a part of a folder has this share, since its title is seldom unique, ...
     part_title: float = 0.5
-    # ... a page whose title has all words of the query, ...
+    # ... a page whose title contains all words of the query, ...
     entitled: float = 1.0
-    # ... a page that has all words of the query, ...
+    # ... a page that contains all words of the query, ...
     complete: float = 0.4
-    # ... of several of them, one that has them next to each other, which `service.py` adds, ...
+    # ... among those, a page in which the words are adjacent, which `service.py` adds, ...
     phrase: float = 0.4
     # ... a page that is linked with such a page, which is the second hop of a question, ...
     hop: float = 0.8
@@ -83,7 +83,7 @@ class Weights:
     whole_folder: Saturation = _FOLDER
     # In a folder with more pages, the signal of the folder decreases.
     crowd: int = 30
-    # A page with more links passes less to each by `hop`.
+    # A page with more links than this passes a smaller value to each by `hop`.
     hop_crowd: int = 4
 
 
@@ -92,26 +92,26 @@ WEIGHTS = Weights()
 MAX_LINKING = 50
 HALF_WORDS = 15
 HALF_LIFE_US = 90 * DAY_US
-# The minimum cosine of a result that shares no word with the query.
+# The minimum cosine of a result that does not share a word with the query.
 NEAR = 0.25
-# A query with at least this many words is a question, for which pages next to a match may be results.
+# A query with at least this many words is a question, for which neighbors of a matching page may be results.
 SENTENCE = 3
-# The scores of a page with a query of stop words in its title or in its text.
+# The scores of a page whose title or text contains a query of stop words.
 STOP_WORDS_IN_TITLE, STOP_WORDS_IN_TEXT = 1.0, 0.5
-# The weight of a word of the title relative to one of the body. It is counted into stored entries: a change
-# needs a new `FORM` in indexing/entries.py.
+# The weight of a word of the title relative to a word of the body. It is included in stored entries, so a
+# change requires a new `FORM` in indexing/entries.py.
 TITLE_WEIGHT = 2
-# More times, numbers or names than this do not make an answer more likely; also counted into stored entries.
+# More times, numbers or names than this do not make an answer more likely; also included in stored entries.
 ENOUGH_ANSWERS = 2
-# Pages below this share of the best score pass nothing to their neighbors.
+# Pages below this share of the best score do not affect their neighbors.
 MIN_PASSED_SHARE = 0.4
 # The signal `relation`: the scores of the requested page and of the page with the sentence.
 RELATION_ANSWER, RELATION_SOURCE = 1.0, 0.6
-# Beyond this number of pages with the same statement, each counts less.
+# Above this number of pages with the same statement, each counts less.
 RELATION_SOURCES = 3
-# The share of a statement about another time than the requested one.
+# The share of a statement about a time other than the requested one.
 RELATION_OTHER_TIME = 0.25
-# What the page of the memory shows as the reason for a part of a score.
+# The reasons for the parts of a score that the memory page shows.
 LABELS = {
     "text": "words on the page",
     "passage": "words in this passage",

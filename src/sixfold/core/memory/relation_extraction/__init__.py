@@ -1,1 +1,1 @@
-"""Relations that are extracted from plain sentences and stored besides the explicit links."""
+"""Relations that are extracted from plain sentences and stored in addition to explicit links."""

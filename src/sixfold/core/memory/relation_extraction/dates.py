@@ -1,4 +1,4 @@
-"""Dates in sentences, converted to short texts that can be compared.
+"""Dates in sentences, converted to short strings that can be compared.
 
 A moment is `2026-05-03`, `2026-05`, `2026`, or `--05` for a month of an unknown year.
 """
@@ -54,7 +54,7 @@ _DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 @dataclass(frozen=True, slots=True)
 class FoundDate:
-    """A date in a text: its position and its moment, which is empty if it is unknown."""
+    """A date in a text: its position and its moment, which is empty if unknown."""
 
     start: int
     end: int
@@ -62,12 +62,12 @@ class FoundDate:
 
 
 def find(text: str, base: str = "") -> list[FoundDate]:
-    """Return the dates of a text in order; relative ones refer to the moment `base`."""
+    """Return the dates of a text in order; relative dates refer to the moment `base`."""
     return [FoundDate(*match.span(), _moment(match, base)) for match in _DATE.finditer(text)]
 
 
 def of_slug(slug: str) -> str:
-    """Return the moment of a slug such as `meetings/2026-05-03-kick-off`, or ""."""
+    """Return the moment of a slug such as `meetings/2026-05-03-kick-off`, or an empty string."""
     match = _IN_SLUG.search(slug)
     if match is None:
         return ""
@@ -89,7 +89,7 @@ def _month(moment: str) -> str:
 
 
 def _joined(year: int, month: int, day: int = 0) -> str:
-    """Return the moment of these numbers, where 0 is unknown, or "" for an invalid day."""
+    """Return the moment of these numbers, of which 0 is unknown, or "" for an invalid day."""
     if month and not 1 <= month <= 12:
         return ""
     if day and not (month and 1 <= day <= _DAYS_OF_MONTH[month - 1]):

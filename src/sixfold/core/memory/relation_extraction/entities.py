@@ -1,4 +1,4 @@
-"""Names in sentences: the spans that may name a page, and the key to look up a page.
+"""Names in sentences: the spans that may be the name of a page, and the keys that look up pages.
 
 Before pattern matching, a sentence is *masked*: each name and each date is replaced by one private character,
 so that a pattern sees `<name> works at <name>`.
@@ -19,7 +19,7 @@ NAME_0, NAME_END = 0xE000, 0xEFFF
 DATE_0, DATE_END = 0xF000, 0xF7FF
 # Replaces a quotation.
 QUOTATION = "\uf8f0"
-# The limit per sentence.
+# Maximum number per sentence.
 MAX_MENTIONS = 200
 
 
@@ -79,10 +79,10 @@ _MAY_BE_A_DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EntityMention:
-    """A span that may name a page; `key` begins with `/` if a link names the slug itself.
+    """A span that may be the name of a page; `key` begins with `/` if a link contains the slug itself.
 
     `sure` means that the author marked it as a name by a link, code or a quoted title. `first` means that it
-    begins its sentence, where a capital is no evidence.
+    begins its sentence, where a capital letter is not evidence of a name.
     """
 
     text: str
@@ -119,7 +119,10 @@ class Vocabulary:
 
 @lru_cache(maxsize=8192)
 def key(name: str) -> str:
-    """Return the key that spellings of a name share, without case, hyphens, honorifics and legal forms."""
+    """Return the key that all spellings of a name share.
+
+    It ignores case, hyphens, honorifics and legal forms.
+    """
     text = normalized("NFKC", name).casefold()
     text = _DROPPED.sub(lambda match: "" if match[0].strip(",()") else " ", text)
     words = [word for word in _SPLIT.split(text) if word]
@@ -129,7 +132,7 @@ def key(name: str) -> str:
 
 
 def slug_key(slug: str) -> str:
-    """Return the key of a page for its whole slug."""
+    """Return the key of a page for its complete slug."""
     return "/" + slug.strip().casefold().replace(" ", "-")
 
 
@@ -144,7 +147,7 @@ def identifiers(body: str) -> set[str]:
 
 
 def is_plain(sentence: str, words: Vocabulary) -> bool:
-    """Return whether a sentence certainly has no name: no marks, and no capital after the first word."""
+    """Return whether a sentence has neither marks nor capitals after its first word, and thus no names."""
     if not sentence[1:].islower() or not _MARKS.isdisjoint(sentence):
         return False
     first = sentence.split(None, 1)[0].lower()
@@ -152,7 +155,7 @@ def is_plain(sentence: str, words: Vocabulary) -> bool:
 
 
 def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str | None = "") -> MaskedText:
-    """Return the sentence with its names, and the identifiers in `known`, masked.
+    """Mask the names in a sentence, and the identifiers in `known`.
 
     Dates refer to the moment `base`; None skips them.
     """
@@ -190,7 +193,7 @@ def _marked(match: re.Match[str], masked: MaskedText) -> str:
         return " "
     if groups["slug"]:
         if "::" in groups["slug"]:
-            # A typed link is explicit already.
+            # A typed link is already explicit.
             return " "
         slug = groups["slug"].strip()
         name_key = slug_key(slug) if "/" in slug else key(slug)
@@ -265,7 +268,7 @@ def _joined(text: str, left: re.Match[str], right: re.Match[str]) -> bool:
 
 
 def _trim(run: list[re.Match[str]], words: Vocabulary) -> None:
-    """Remove the words from both ends of a run that belong to no name."""
+    """Remove words from both ends of a run that are not part of a name."""
     while run:
         word = run[0][0].lower()
         office = run[0][0] in _OFFICES or (word in words.roles and len(run) != 2)

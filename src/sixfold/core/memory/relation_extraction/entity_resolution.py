@@ -1,4 +1,4 @@
-"""Resolution of names to pages: near pages come first, and ambiguous names stay unresolved."""
+"""Resolution of names to pages: nearby pages take precedence, and ambiguous names remain unresolved."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 _PERSON = frozenset({"person"})
-# Lower ranks are whole names; this rank is a person's first or last name.
+# Lower ranks are whole names; this rank is the first or last name of a person.
 _WHOLE = 4
 
 
 class KnownEntity(NamedTuple):
-    """A page that a name may refer to."""
+    """A page to which a name may refer."""
 
     id: str
     rank: int
@@ -24,7 +24,10 @@ class KnownEntity(NamedTuple):
 
 
 class ResolvedRelation(NamedTuple):
-    """The pages of a statement, None if unknown; the relation may have changed to its `otherwise`."""
+    """The two pages of a statement, with an id of None if a page is unknown.
+
+    `relation` may be the stated relation's `otherwise`.
+    """
 
     relation: str
     subject: str
@@ -34,7 +37,7 @@ class ResolvedRelation(NamedTuple):
 
 
 class MentionContext(NamedTuple):
-    """The page of a statement; pages near it are preferred."""
+    """The page of a statement; nearby pages are preferred."""
 
     slug: str
     collections: tuple[str, ...]
@@ -72,7 +75,7 @@ def _candidate(
     where: MentionContext,
     known: Mapping[str, Sequence[KnownEntity]],
 ) -> tuple[str, KnownEntity | None]:
-    """Return the name to look up, and the only page that it may refer to, if any."""
+    """Return the name to look up, and the only page to which it may refer, or None."""
     entity = _chosen([page for page in known.get(name, ()) if page.rank < _WHOLE], kinds, where)
     if entity is not None or not name:
         return name, entity
@@ -86,7 +89,7 @@ def _candidate(
 
 
 def _chosen(pages: Sequence[KnownEntity], kinds: frozenset[str], where: MentionContext) -> KnownEntity | None:
-    """Return the page of the best rank, or the only nearby one among several, or None."""
+    """Return the page with the best rank, or the only nearby one of these pages, or None."""
     fitting = [page for page in pages if not page.kind or not kinds or page.kind in kinds] or list(pages)
     if not fitting:
         return None

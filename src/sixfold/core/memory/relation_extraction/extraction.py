@@ -1,7 +1,7 @@
 """Extraction of relations from the plain sentences of a page, before names are resolved.
 
-A statement names its two ends by keys, which `service` resolves to pages. The page itself is the subject of
-a pronoun, of a list item that begins with its verb, and of a `Title: value` line.
+A statement identifies its subject and object by keys, which `service` resolves to pages. The page itself is
+the subject of a pronoun, of a list item that begins with its verb, and of a `Title: value` line.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sixfold.core.memory.relation_extraction.patterns import PatternTable
 from sixfold.core.memory.relation_extraction.relations import Slots
 from sixfold.core.memory.relation_extraction.sentences import Sentence
 
-# The limit per page.
+# Maximum number per page.
 MAX_STATEMENTS = 500
-# The limit on identifiers that are searched in every sentence.
+# Maximum number of identifiers that are searched in every sentence.
 MAX_KNOWN = 200
 _MAX_EFFORT = (
-    # The limit on characters times patterns; a page of facts needs 50,000.
+    # Maximum of characters times patterns; a page of facts needs 50,000.
     5_000_000
 )
 _PRONOUN = re.compile(
@@ -48,7 +48,7 @@ _ASIDE = re.compile(r"\s*(?:\([^()]*\)|\s[-–—]\s.*|:\s.*)$")
 _EMPTY = words("none tbd tba n/a na unknown nobody nothing - – ? various all everyone me self open")
 _ALIASES = re.compile(r"^alias(?:es)?::?[ \t]*(?:(\S.*)$|\n((?:[ \t]*-[ \t]+.*\n?)+))", re.MULTILINE)
 _ALIAS = re.compile(r"[^,\n\[\]-][^,\n\[\]]*")
-# The limit for a name without capitals.
+# Maximum length of a name without capitals.
 _MAX_VALUE_WORDS = 3
 _FALSE_ENDS = words(
     "labs lab inc group systems university college team project bank institute press hall street"
@@ -58,8 +58,9 @@ _FALSE_ENDS = words(
 class ExtractedRelation(NamedTuple):
     """A relation between two names; `near` is a fuller spelling on the same page, or empty.
 
-    `subject` and `object` are keys of `entities.key`; one that begins with `/` is a slug. An empty `object`
-    is not a name: then `object_text` has its words. `start` is the position of the sentence in the body.
+    `subject` and `object` are keys of `entities.key`; a key that begins with `/` is a slug. If the object is
+    not a name, `object` is empty and `object_text` contains its words. `start` is the position of the
+    sentence in the body.
     """
 
     relation: str
@@ -116,7 +117,7 @@ def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) ->
     for name, rank in (
         (title, 1),
         *((entities.key(alias), 2) for alias in aliases),
-        # The aliases as links spell them.
+        # The aliases as they are spelled in links.
         *((entities.slug_key(slugs.loosely(alias) or alias), 2) for alias in aliases),
         (entities.key(segment), 3),
     ):
@@ -140,7 +141,7 @@ def aliases(page: MemoryPage) -> tuple[str, ...]:
 
 
 def _of_tables(reader: _SentenceReader) -> Iterator[tuple[Sentence, Slots]]:
-    """Return the statements of tables; each row is about its first cell."""
+    """Yield the statements of tables, in which each row is about its first cell."""
     for cell in tables.cells(reader.page.body):
         titled = reader.table.fields.get(cell.title)
         if titled is None:
@@ -181,7 +182,7 @@ def _of_sentence(reader: _SentenceReader, sentence: Sentence) -> Iterator[Slots]
 
 
 def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -> None:
-    """Insert the page, or the last person mentioned, for a pronoun or a missing subject."""
+    """Insert the page, or the last mentioned person, for a pronoun or a missing subject."""
     table, text = reader.table, masked.text
     pronoun = _PRONOUN.match(text)
     if pronoun is not None:
@@ -203,7 +204,10 @@ def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -
 
 
 def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternTable) -> bool:
-    """Insert the subject for a later pronoun if it is unambiguous; return whether there was one."""
+    """Replace a later pronoun with the sentence's subject if the reference is unambiguous.
+
+    Return whether it was replaced.
+    """
     subject, later = _subject(masked.text), _LATER.search(masked.text)
     if not subject or later is None:
         return False
@@ -218,7 +222,7 @@ def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternT
 
 
 def _with_object(reader: _SentenceReader, masked: MaskedText) -> str:
-    """Return the text with the page for "it" after a verb, if the page is about a thing."""
+    """Return the text with "it" after a verb replaced by the page, if the page is about a thing."""
     if reader.kind not in _THINGS or (" it" not in masked.text and " this " not in masked.text):
         return masked.text
 
@@ -254,13 +258,13 @@ def _antecedent(reader: _SentenceReader, pronoun: str) -> EntityMention | None:
 
 
 def _alone(reader: _SentenceReader) -> bool:
-    """Return whether the block so far mentions no name but that of the page."""
+    """Return whether the block so far mentions only the name of the page."""
     words = set(entities.key(reader.page.title).split())
     return reader.last is None and all(set(name.split()) <= words for name in reader.names or ())
 
 
 def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) -> None:
-    """Set the antecedent of the next sentence's pronoun: the only name of this one, or its subject."""
+    """Set the antecedent of a pronoun in the next sentence: the only name in this one, or its subject."""
     assert reader.names is not None  # noqa: S101 - set by `read`
     own_words = set(entities.key(reader.page.title).split())
     mentions = [mention for mention in masked.mentions if mention.key]
@@ -283,7 +287,7 @@ def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) 
 
 
 def _titled(reader: _SentenceReader, sentence: Sentence, relation: str, inverse: bool) -> Iterator[Slots]:
-    """Return the statements of a `Title: value` line, or of an item under a heading, about the page."""
+    """Yield the statements about the page in a `Title: value` line, or in an item under a heading."""
     relation_row = reader.table.relations[relation]
     rows = (relation_row, reader.table.relations.get(relation_row.otherwise, relation_row))
     if reader.kind and not any(_fits(reader.kind, row.objects if inverse else row.subjects) for row in rows):
@@ -302,7 +306,7 @@ def _fits(kind: str, kinds: frozenset[str]) -> bool:
 
 
 def _values(reader: _SentenceReader, text: str, masked: MaskedText) -> Iterator[EntityMention]:
-    """Return the names in a value: the marked ones, or else those between commas, without parentheses."""
+    """Yield the names in a value: the marked names, or else those between commas, without parentheses."""
     if any(mention.sure for mention in masked.mentions):
         yield from (mention for mention in masked.mentions if mention.sure)
         return
@@ -320,7 +324,7 @@ def _values(reader: _SentenceReader, text: str, masked: MaskedText) -> Iterator[
 
 
 def _nearer(reader: _SentenceReader) -> dict[str, str]:
-    """Return, for each single word, the only fuller name on the page that begins with it."""
+    """Return, for each single word, the only fuller name on the page that begins with that word."""
     fuller: dict[str, set[str]] = {}
     title_key = entities.key(reader.page.title)
     for name in (*(reader.names or ()), title_key if reader.kind == "person" else ""):

@@ -2,7 +2,8 @@
 
 A pattern is a readable line such as `{A} (works|is working) (at|for) {B}`. `(x|y)` is a choice, `(x)?` is
 optional, `{A}` and `{B}` are names or lists of names, `{role}` is an occupation, and `{clause}` is the rest
-of the sentence. Each is compiled to one bounded regular expression for masked sentences (`entities.mask`).
+of the sentence. Each pattern is compiled to one bounded regular expression for masked sentences
+(`entities.mask`).
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ _VAGUE = words(
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A kind of relation: the kinds of pages that it joins (none: any), and its questions.
+    """A kind of relation: the kinds of pages that it connects (empty: any), and its questions.
 
-    `past` is the relation of its patterns in the past tense; `implies` are relations that it also answers.
+    `past` is the relation of its patterns in the past tense; `implies` contains relations whose questions it
+    also answers.
     """
 
     name: str
@@ -100,7 +102,7 @@ class PatternTable:
     grammar: Grammar
 
     def kind(self, page_type: str, slug: str) -> str:
-        """Return the kind of a page by its type, else by its folder, or ""."""
+        """Return the kind of a page by its type or else by its folder, or an empty string."""
         folder = slug.partition("/")[0] if "/" in slug else ""
         return self.kinds.get(page_type.casefold()) or self.kinds.get(folder) or ""
 
@@ -116,7 +118,7 @@ class Grammar:
 
 
 def build(document: Mapping[str, Any]) -> PatternTable:
-    """Return the table of a document such as `data/relations.toml`; raise an error if it is invalid."""
+    """Build the table from a document such as `data/relations.toml`; raises an error if it is invalid."""
     lists = document["words"]
     grammar = Grammar(
         roles=words(lists["roles"]),
