@@ -1,4 +1,4 @@
-"""Ports of media storage: the blob store and the guarded fetcher, and the files that pass through them."""
+"""Ports of media storage: the blob store, the guarded fetcher, and the files that they exchange."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """A stored object: its key, size in bytes and time of the last write (epoch µs).
+    """A stored object, with its key, size in bytes and time of the last write (epoch µs).
 
     `tag` identifies the version of its bytes, if the store has version tags.
     """
@@ -26,12 +26,11 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Limits of media inputs: bytes and pixels of one file, seconds of one fetch, bytes of an account's
-    uploads.
+    """Limits on media inputs: bytes and pixels of a file, seconds of a fetch, bytes of all uploads.
 
-    Video and audio have limits of their own: `video_bytes` of one file and of all files of a request
-    together, `video_seconds` of duration, and `video_fetch_seconds` of one fetch, which goes through a file
-    in `staging`.
+    Video and audio have separate limits: `video_bytes` of one file and of all files of a request together,
+    `video_seconds` of duration, and `video_fetch_seconds` of one fetch, which goes through a file in
+    `staging`.
     """
 
     image_bytes: int
@@ -54,7 +53,7 @@ class BlobStore(Protocol):
     """Bytes by key; keys are `/`-separated without empty, `.` or `..` segments.
 
     A `put` is atomic and durable when it returns: readers see either the old or the new object, and a power
-    failure does not lose it. All implementations (files, S3, GCS, Azure) pass one contract suite.
+    failure does not lose it. All implementations (files, S3, GCS, Azure) pass the same contract tests.
     """
 
     async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
@@ -62,11 +61,11 @@ class BlobStore(Protocol):
         ...
 
     async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
-        """Store the file at `path` under `key`; may move the file."""
+        """Store the file at `path` under `key`; the file may be moved."""
         ...
 
     async def stat(self, key: str) -> ObjectInfo | None:
-        """Return the object's size and time, or None."""
+        """Return the object's size and time, or None if it does not exist."""
         ...
 
     async def get(self, key: str) -> bytes:
@@ -74,7 +73,7 @@ class BlobStore(Protocol):
         ...
 
     def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """Yield the object's bytes from `start` in pieces; raises `KeyError` at the first piece."""
+        """Yield the object's bytes from `start` in chunks; raises `KeyError` before the first chunk."""
         ...
 
     async def local_path(self, key: str) -> Path:
@@ -82,7 +81,7 @@ class BlobStore(Protocol):
         ...
 
     async def delete(self, key: str) -> bool:
-        """Delete the object; returns False if it did not exist."""
+        """Delete the object; return False if it did not exist."""
         ...
 
     def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
@@ -90,7 +89,7 @@ class BlobStore(Protocol):
         ...
 
     async def link(self, key: str) -> str | None:
-        """Return a temporary public URL of the object, or None if the store has none."""
+        """Return a temporary public URL of the object, or None if the store does not support such URLs."""
         ...
 
 
@@ -107,17 +106,17 @@ class FetcherPort(Protocol):
     """The guarded HTTP client; raises `FetchRefused` for private addresses."""
 
     async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> FetchedFile:
-        """GET `url`; raises `FetchRefused`, `FetchFailed` or `TooLarge`."""
+        """Fetch `url` into memory; raises `FetchRefused`, `FetchFailed` or `TooLarge`."""
         ...
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """GET `url` into a new file and return the declared content type; removes the file on errors."""
+        """Fetch `url` into a new file, which is removed on errors; return the declared content type."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """An output file in a worker's scratch folder; the reader removes it."""
+    """An output file in a worker's scratch folder, which its reader removes."""
 
     path: Path
     content_type: str

@@ -1,4 +1,4 @@
-"""Save paths that callers choose for results: their grammar, and a folder for each tenant."""
+"""Save paths that callers choose for results: their syntax, and a folder for each tenant."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class SaveTarget:
 
 
 def key(path: str) -> str | None:
-    """Return the object key of a path in the store; None for an invalid path.
+    """Return the object key for a path in the store, or None for an invalid path.
 
-    They are equal, except that a segment that is too long for file systems is shortened with its hash.
+    The key equals the path, except that a segment that is too long for file systems is shortened with its
+    hash.
     """
     if len(path) > MAX_CHARS + _MAX_PREFIX or _PATH.fullmatch(path) is None:
         return None
@@ -59,7 +60,7 @@ def resolve(principal: Principal, save_path: str) -> SaveTarget:
     if extension not in _FORMATS:
         raise _invalid("save_path must end in .webp, .png, .jpg or .jpeg, or have no extension")
     is_operator = principal.is_operator or principal.tenant.keyless
-    # A file with the name of a reserved folder would be in the way of the files in it.
+    # A file with the name of a reserved folder would conflict with the files in that folder.
     folder = f"{save_path}/"
     if is_operator and folder.startswith((_ACCOUNT, _KEYLESS)):
         raise _invalid("save_path must not begin with acct_ or _keyless/, which are reserved for others")
@@ -72,8 +73,8 @@ def resolve(principal: Principal, save_path: str) -> SaveTarget:
 def store_path(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
     """Return the path in the store of a tenant's file.
 
-    The files of the operator and those made without a key are at the top level, those of other accounts below
-    their ids, and those of a key that sees only its own work in a folder of its own.
+    The files of the operator and those created without a key are at the top level, and those of other
+    accounts below the account's id. A key that sees only its own work has a separate folder.
     """
     if tenant.credential_id:
         save_path = f"{_KEYS}{tenant.credential_id}/{save_path}"
@@ -81,7 +82,7 @@ def store_path(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
 
 
 def keyless_marker(path: str) -> str:
-    """Return the path of the empty file that marks a file at the top level as made without a key.
+    """Return the path of the empty file that marks a file at the top level as created without a key.
 
     Earlier versions stored the file itself there.
     """
@@ -89,7 +90,7 @@ def keyless_marker(path: str) -> str:
 
 
 def owner_of(path: str) -> str:
-    """Return the account id that a path in the store belongs to; empty for the operator's."""
+    """Return the id of the account that owns a path in the store; empty for the operator."""
     first = path.partition("/")[0]
     return first if first.startswith(_ACCOUNT) else ""
 

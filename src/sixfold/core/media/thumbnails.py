@@ -1,4 +1,4 @@
-"""Small WebP copies of stored images and of first frames of videos, made once and stored beside the blobs."""
+"""Small WebP copies of stored images and of the first frames of videos, created once and stored."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ _MAX_UNDECODABLE = 1000
 
 
 class ThumbnailStore:
-    """Makes and stores the copies.
+    """Creates and stores the copies.
 
-    `shrink` returns a copy of the image in a file with a width, `shrink_video` one of a video's first frame.
-    Both raise `BadRequest` for files that cannot be decoded; without them there are no copies.
+    `shrink` returns a copy of an image with a given width, and `shrink_video` a copy of a video's first
+    frame. Both raise `BadRequest` for files that cannot be decoded; if they are not set, copies are not
+    created.
     """
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
-        # One thread decodes images at a time.
+        # One thread decodes one image at a time.
         self._semaphore = asyncio.Semaphore(1)
         self.shrink: Callable[[Path, int], bytes] | None = None
         self.shrink_video: Callable[[Path, int], bytes] | None = None
-        # Blobs that could not be decoded, which are not tried again; the oldest are forgotten.
+        # Blobs that could not be decoded, which are not tried again; the oldest are dropped.
         self._undecodable: dict[str, None] = {}
 
     async def find(self, blob: str, content_type: str, width: int) -> ObjectInfo | None:
-        """Return the stored copy of an image or a video, made if it is missing; None for other files.
+        """Return the copy of an image or video, creating it if it is missing; None for other files.
 
         Raises `BadRequest` for a width that is not in `WIDTHS`, and `NotFound` if the bytes are missing.
         """

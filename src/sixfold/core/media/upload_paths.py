@@ -1,7 +1,7 @@
 """Reservations of paths below `/uploads/`: each is reserved before its run, as either a file or a folder.
 
-A reservation is made in the transaction that accepts the run and ends with the run. Its row stays for an hour
-after the file was stored, so that a request that checked the store before that cannot miss it.
+A reservation is created in the transaction that accepts the run, and ends with the run. Its row is kept for
+an hour after the file was stored, so that a request that checked the store earlier still finds it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from sixfold.core.clock import HOUR_US
 from sixfold.core.database import Query, Transaction, many, now
 
 _RETENTION_US = HOUR_US
-# Reservations deleted by one sweep.
+# Maximum number of reservations that one sweep deletes.
 _BATCH = 200
 
 
 def reserve(path: str | None, prediction_id: str) -> Transaction[None]:
-    """Reserve `path` for one prediction; raises `Conflict` if it is taken. Does nothing for None."""
+    """Reserve `path` for one prediction; raises `Conflict` if it is taken. Has no effect for None."""
     if path is None:
         return
     reserved = yield Query("upload_path_reserve", {"path": path, "writer": prediction_id})
@@ -38,7 +38,7 @@ def mark_stored(prediction_id: str) -> Transaction[None]:
 
 
 def release(prediction_id: str) -> Transaction[None]:
-    """Release the path of a prediction that stored nothing."""
+    """Release the path of a prediction that did not store a file."""
     for row in (yield Query("upload_path_release", {"writer": prediction_id})):
         if not row["stored"]:
             yield from _delete(str(row["path"]))

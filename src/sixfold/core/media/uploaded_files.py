@@ -1,4 +1,4 @@
-"""Files below `/uploads/`, at paths that their owners chose; they can be replaced."""
+"""Files below `/uploads/`, which can be replaced, at paths that their owners chose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.core.media.ports import BlobStore
 
 
 class UploadedFiles:
-    """The store of these files, with the paths of their URLs."""
+    """The store of uploaded files, with the paths of their URLs."""
 
     def __init__(self, database: Database, store: BlobStore) -> None:
         self._database = database
@@ -28,7 +28,7 @@ class UploadedFiles:
         return save_paths.store_path(folder.tenant, filename, is_operator=folder.is_operator)
 
     async def keyless_path(self, path: str) -> str | None:
-        """Return the path in the store of a file made without a key, or None if there is none."""
+        """Return the path in the store of a file created without a key, or None if it does not exist."""
         marker_path = save_paths.keyless_marker(path)
         marker_key = save_paths.key(marker_path)
         marker = None if marker_key is None else await self.store.stat(marker_key)
@@ -39,7 +39,7 @@ class UploadedFiles:
     async def read(self, tenant: Tenant, path: str, max_bytes: int) -> bytes | None:
         """Return the file of a URL that the tenant may read, or None; raises `TooLarge`.
 
-        A secret folder name is sufficient; a URL without one is open to requests without a key only.
+        A secret folder name is sufficient; a URL without one is accessible only to requests without a key.
         """
         save_path = await self.secret_path(path)
         if save_path is None and tenant.keyless:
