@@ -43,7 +43,7 @@ class PageVersionSchema(PageOfListSchema):
 
 
 class LinkSchema(TypedDict):
-    """A link to a page; `resolved` is whether it exists, `evidence` is the source of an inferred link."""
+    """A link to a page; `resolved` states whether the page exists, `evidence` is the source if inferred."""
 
     to: str
     type: str
@@ -89,8 +89,8 @@ class PageSchema(PageVersionSchema):
 class VersionSchema(TypedDict):
     """A version of a page without its text; `ended_at` is null for the newest.
 
-    `created_by` is the key or person that wrote it, `on_behalf_of` the member or team of the organization,
-    null for the account itself.
+    `created_by` is the key or user that wrote the version, and `on_behalf_of` the member or team of the
+    organization, or null for the account itself.
     """
 
     version: VersionNumber
@@ -114,7 +114,7 @@ ChangeSchema = TypedDict(
 
 
 class NodeSchema(TypedDict):
-    """A page in the neighbourhood of another one."""
+    """A page in the neighborhood of another page."""
 
     slug: str
     title: str
@@ -125,7 +125,7 @@ EdgeSchema = TypedDict("EdgeSchema", {"from": str, "to": str, "type": str})
 
 
 class WalkSchema(TypedDict):
-    """The neighbourhood of a page, and the links within it."""
+    """The neighborhood of a page, and the links within it."""
 
     nodes: list[NodeSchema]
     edges: list[EdgeSchema]
@@ -165,7 +165,7 @@ class ImportProblemSchema(TypedDict):
 
 
 class ImportedSchema(TypedDict):
-    """The result of an import; `left_out` are the first 100 skipped files that are no pages."""
+    """The result of an import; `left_out` are the first 100 skipped files that are not pages."""
 
     created: int
     updated: int
@@ -191,7 +191,7 @@ class ImportedDocumentsSchema(ImportedSchema):
 
 
 class CountSchema(TypedDict):
-    """A name, and the number of pages that have it."""
+    """A name, and the number of pages with that name."""
 
     name: str
     count: int

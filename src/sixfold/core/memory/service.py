@@ -1,4 +1,4 @@
-"""The memory of one server; each method is one transaction, or one search."""
+"""The memory of one server; each method runs one transaction or one search."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_DIFF_LINES = 5_000
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """A page of a list, and the cursor of the next one."""
+    """A part of a list, and the cursor of the next part."""
 
     rows: tuple[Row, ...]
     next_cursor: str | None = None
@@ -50,9 +50,9 @@ class Change:
 
 
 class MemoryService:
-    """The pages of all accounts, each accessed through its own `Caller`.
+    """The pages of all accounts, each accessed by a `Caller`.
 
-    URLs of pages start with `base_url`. Without `documents`, only markdown can be imported.
+    URLs of pages start with `base_url`. If `documents` is None, only Markdown can be imported.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MemoryService:
         return await self._searcher.search(caller, request)
 
     async def read(self, caller: Caller, slug: str, as_of: int | None = None) -> PageGraphView:
-        """Return a page with its relations, now or at a moment."""
+        """Return a page with its relations, now or at an earlier time."""
         return await self.database.read(queries.get_with_relations(caller, slugs.normalize(slug), as_of))
 
     async def with_relations(self, caller: Caller, page: MemoryPage) -> PageGraphView:
@@ -98,7 +98,7 @@ class MemoryService:
     async def backlinks(
         self, caller: Caller, slug: str, limit: int, cursor: str = "", as_of: int | None = None
     ) -> tuple[tuple[Backlink, ...], str | None]:
-        """List the links to a page, with the cursor of the next part.
+        """List the links to a page; return them with the cursor of the next part.
 
         Raises `BadRequest` for an invalid cursor.
         """
@@ -135,7 +135,7 @@ class MemoryService:
         return await self.database.read(queries.version(caller, slugs.normalize(slug), number))
 
     async def version_file(self, caller: Caller, slug: str, number: int) -> str:
-        """Return a page at one of its versions as a markdown file."""
+        """Return a page at one of its versions as a Markdown file."""
         return await self.database.read(
             import_export_files.version_file(caller, slugs.normalize(slug), number)
         )
@@ -183,7 +183,7 @@ class MemoryService:
         )
 
     async def set_task(self, caller: Caller, page: MemoryPage, line: int, terms: WriteTerms) -> SavedPage:
-        """Check the box of the task in a line of a version of a page, or clear it."""
+        """Toggle the checkbox of a task, given by its line in a version of a page."""
         return await self.database.write(commands.set_task(self._writer(caller), page, line, terms))
 
     async def rename(
@@ -196,7 +196,7 @@ class MemoryService:
     async def tag(
         self, caller: Caller, slug: str, change: commands.TagChange, terms: WriteTerms
     ) -> SavedPage:
-        """Add tags to a page, or remove some."""
+        """Add tags to a page, and remove others."""
         return await self.database.write(
             commands.tag(self._writer(caller), slugs.normalize(slug), change, terms)
         )
@@ -205,7 +205,7 @@ class MemoryService:
         return await self.database.write(commands.delete(self._writer(caller), slugs.normalize(slug), terms))
 
     async def restore(self, caller: Caller, slug: str, version: int | None, terms: WriteTerms) -> SavedPage:
-        """Make an older version the newest; `None` is the last version of a deleted page."""
+        """Restore an older version; `None` is the last version of a deleted page."""
         return await self.database.write(
             commands.restore(self._writer(caller), slugs.normalize(slug), version, terms)
         )
@@ -227,7 +227,7 @@ class MemoryService:
     async def relink(
         self, caller: Caller, slug: str, change: tuple[str, Link], terms: WriteTerms
     ) -> MemoryPage:
-        """`add` or `remove` a link, or `confirm` or `dismiss` an inferred one."""
+        """`add` or `remove` a link, or `confirm` or `dismiss` an inferred link."""
         action, link = change
         if action == "add":
             return await self.link(caller, slug, link, terms)
@@ -251,7 +251,7 @@ class MemoryService:
     async def import_document(
         self, caller: Caller, path: Path, name: str, options: DocumentOptions
     ) -> ImportReport:
-        """Import a document, or an archive of documents and markdown files; its name states which."""
+        """Import a document, or an archive of documents and Markdown files, depending on its name."""
         return await self._imports(caller).import_file(caller, path, name, options)
 
     async def import_sent(
@@ -267,11 +267,11 @@ class MemoryService:
         return self._documents
 
     def take_out(self, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
-        """Yield a zip of all pages in chunks, in the folders of Logseq if `logseq`."""
+        """Yield a zip of all pages in chunks, in the folders of Logseq if `logseq` is set."""
         return exchange.take_out(self.database, caller, self._files, logseq=logseq)
 
     async def attachment(self, caller: Caller, slug: str) -> AccountFile:
-        """Return the file of a page; raise `NotFound` if it has none."""
+        """Return the file of a page; raises `NotFound` if the page has no file."""
         return await self.database.read(attachments.find(caller, slugs.normalize(slug)))
 
     async def file(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[PageGraphView, str]:
@@ -283,19 +283,19 @@ class MemoryService:
 
 
 def part(rows: tuple[Row, ...] | list[Row], limit: int, key: str) -> MemoryPart:
-    """Return the first `limit` rows; if there is another one, the cursor is the `key` of the last."""
+    """Return the first `limit` rows; if more rows exist, the cursor is the `key` of the last one."""
     first = tuple(rows[:limit])
     return MemoryPart(first, str(first[-1][key]) if len(rows) > limit else None)
 
 
 def _by_name(names: MemoryPart) -> MemoryPart:
-    """Return a part of a list by name, with the name in its cursor marked as one."""
+    """Return a part of a list by name, with the cursor marked as a name."""
     name = names.next_cursor
     return names if name is None else MemoryPart(names.rows, pagination.cursor_after(name))
 
 
 def _diff(before: MemoryPage, after: MemoryPage) -> str:
-    """Return a unified diff; raise `TooLarge` if it would take minutes."""
+    """Return a unified diff; raises `TooLarge` if it would take minutes."""
     old, new = before.body.splitlines(), after.body.splitlines()
     if max(len(old), len(new)) > MAX_DIFF_LINES:
         raise errors.TooLarge(f"Versions to compare must have at most {MAX_DIFF_LINES:,} lines")

@@ -1,6 +1,6 @@
 """Slugs: names of pages with segments of letters and digits of any script, `-`, `_` and `.`, joined by `/`.
 
-A slug is in NFC and lower case, so that texts that look equal are equal.
+A slug is in NFC and lower case, so that strings that look equal are equal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = frozenset("LNM")
 
 
 def normalize(text: str) -> str:
-    """Return the slug of `text`; raise `BadRequest` with the first invalid character."""
+    """Return the slug for `text`; raises `BadRequest` with the first invalid character."""
     if len(text) > MAX_CHARS * MAX_DECOMPOSED:
         raise errors.BadRequest(f"slug must have at most {MAX_CHARS} characters (got {len(text)})")
     slug = _fold(text)
@@ -74,9 +74,9 @@ def _describe(char: str) -> str:
 def loosely(text: str) -> str | None:
     """Return the slug nearest to a file path or link text, or None if no valid character remains.
 
-    A valid segment stays as it is, and an outliner's day (`Nov 20th, 2026`) becomes its date. In other
-    segments, invalid characters become one `-`, so that a link resolves to the page of the file that it
-    names.
+    A valid segment is unchanged, and an outliner's day (`Nov 20th, 2026`) becomes its date. In other
+    segments, a run of invalid characters becomes one `-`, so that a link resolves to the page of the file
+    with that name.
     """
     segments = (_segment(part) for part in _fold(text.strip()).split("/"))
     return "/".join(part for part in segments if part)[:MAX_CHARS].rstrip("/") or None
@@ -112,12 +112,12 @@ def _may_stand(char: str) -> bool:
 
 
 def name(slug: str) -> str:
-    """Return the last segment."""
+    """Return the last segment of a slug."""
     return slug.rpartition("/")[2]
 
 
 def parent(slug: str) -> str:
-    """Return the part before the last segment, or "" at the top."""
+    """Return the part before the last segment, or an empty string at the top level."""
     return slug.rpartition("/")[0]
 
 

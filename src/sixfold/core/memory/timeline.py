@@ -15,7 +15,7 @@ from sixfold.core.memory import limits, markdown
 from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 
 FOREVER = 2**62
-# Entries of one page that requests add, and their characters.
+# Maximum number of entries that requests add to one page, and of their characters.
 MAX_ADDED, MAX_ADDED_CHARS = 10_000, 8_000_000
 # This character sorts after all dates and ids.
 _LAST = "~"
@@ -46,7 +46,7 @@ def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: in
 
 
 def add(caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int) -> Transaction[None]:
-    """Add entries of calls; raises `TooLarge` for too many in one page, since exports read them at once."""
+    """Add entries of calls; raises `TooLarge` for too many on one page, because exports read all of them."""
     if not entries:
         return
     size = yield from one("timeline_added_size", page_id=page.id)
@@ -61,12 +61,12 @@ def add(caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], mome
 
 
 def of_calls(page: MemoryPage) -> Transaction[tuple[TimelineEntry, ...]]:
-    """Return the entries of a page that calls added, by date, which exports must include."""
+    """Return the entries that calls added to a page, by date, which exports must include."""
     return (yield from all_of_calls((page,))).get(page.id, ())
 
 
 def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[TimelineEntry, ...]]]:
-    """Return the entries added by calls for some pages of an account by id; pages without any are absent."""
+    """Return the entries that calls added to pages, by page id; pages without such entries are absent."""
     by_page: dict[str, list[TimelineEntry]] = {}
     if pages:
         ids_of = _encode([page.id for page in pages])
@@ -110,7 +110,7 @@ def _entry(row: Row) -> TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """Entries, newest date first, and the cursor of the next ones."""
+    """Entries, newest date first, and the cursor of the next entries."""
 
     entries: tuple[TimelineEntry, ...]
     next_cursor: str | None = None
@@ -119,7 +119,7 @@ class TimelineEvent:
 def of_page(
     page: MemoryPage, limit: int, cursor: str | None = None, moment: int = FOREVER
 ) -> Transaction[TimelineEvent]:
-    """Return the timeline of a page, now or as known at a moment.
+    """Return the timeline of a page, now or as of an earlier time.
 
     Raises `BadRequest` for an invalid cursor.
     """
@@ -147,7 +147,7 @@ def of_page(
 
 
 def validate(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:
-    """Validate an entry of a call; raise `BadRequest`."""
+    """Validate an entry of a call; raises `BadRequest`."""
     return TimelineEntry(
         limits.date(date),
         limits.line("summary", summary, limits.SUMMARY_CHARS),

@@ -12,7 +12,7 @@ from sixfold.core.memory.limits import MemoryLimits
 FREE_CREDITS = 100
 _OPERATOR = "unlimited"
 UNCOUNTED_PLANS = frozenset({"monthly", "yearly", _OPERATOR})
-# The bytes of a version or an entry besides its texts.
+# Bytes of a version or an entry in addition to its texts.
 ROW_BYTES = 512
 USED_UP = (
     f"The {FREE_CREDITS} free memory credits are used up: "
@@ -52,7 +52,7 @@ class MemoryUsage:
 def spend(account_id: str, limits: MemoryLimits, growth: Growth, edits: int = 1) -> Transaction[None]:
     """Count the pages that this transaction creates or edits, and the growth of the memory.
 
-    Raises `InsufficientCredits` if plans are enforced and the free credits are used up, and `TooLarge` over
+    Raises `InsufficientCredits` if plans are enforced and the free credits are used up, and `TooLarge` above
     the quota; the operator's account is exempt.
     """
     row = yield from one(

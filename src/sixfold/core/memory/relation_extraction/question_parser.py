@@ -1,7 +1,7 @@
-"""Questions about relations: "who works at Acme" as a relation, the requested side, and a name.
+"""Parsing of questions about relations, such as "who works at Acme", into relation, side and name.
 
 The questions are next to the patterns in `data/relations.toml`: `who (works|is working) (at|for) {B}`. The
-slot in the question is given, and the other one is requested.
+slot in the question is known, and the other slot is requested.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MAX_WORDS = 8
 class RelationQuestion(NamedTuple):
     """A parsed question; answers are on the side `answer_side` of one of the relations.
 
-    `names` are the keys in the question, `moment` is its date or empty.
+    `names` contains the keys in the question, and `moment` its date, or an empty string.
     """
 
     relations: frozenset[str]
@@ -89,7 +89,7 @@ class QuestionForms:
                     self._by_word.setdefault(word, []).append(form)
 
     def read(self, text: str, base: str = "") -> tuple[RelationQuestion, ...]:
-        """Parse a text; return None if it matches no question of the table."""
+        """Parse a text as a question; the result is empty if it does not match a question of the table."""
         if len(text) > MAX_CHARS:
             return ()
         bare, moment = _bare(text, base)

@@ -1,7 +1,7 @@
 """Matching of the patterns of the table against one sentence.
 
 Only patterns whose anchor word occurs in the sentence are tried, each with one bounded regular expression, so
-that the time is linear in the length of the text. The context of a match may invalidate it: doubt, denial, a
+the time is linear in the length of the text. The context of a match may invalidate it: doubt, denial, a
 question, "the brother of".
 """
 
@@ -62,7 +62,7 @@ def telling(sentence: str, table: PatternTable) -> dict[int, None]:
 def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None = None) -> list[Slots]:
     """Return the relations of a masked sentence, each pair of names once per relation.
 
-    `tried` are the numbers of the candidate patterns, as `telling` returns them.
+    `tried` are the numbers of the candidate patterns, as returned by `telling`.
     """
     text = masked.text
     if text.rstrip("\"'”’)*_ ").endswith("?"):
@@ -82,7 +82,7 @@ def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None 
 
 
 def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
-    """Return all matches; the last name of one may be the first of the next ("A knows B, who knows C")."""
+    """Yield all matches; the last name of a match may be the first of the next ("A knows B, who knows C")."""
     match = pattern.regex.search(text)
     while match is not None:
         yield match
@@ -91,7 +91,7 @@ def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
 
 
 def _is_implied(slots: Slots, unique: Mapping[tuple[str, str, str], Slots], table: PatternTable) -> bool:
-    """Return whether a more specific relation states the same of the same names."""
+    """Return whether a more specific relation states the same about the same names."""
     return any(
         (name, slots.subject.key, slots.object.key) in unique
         for name, row in table.relations.items()
@@ -119,7 +119,7 @@ def _is_invalid(text: str, match: re.Match[str], pattern: Pattern, table: Patter
 
 
 def _belongs(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
-    """Return whether the last name is a possessive of the next word, as in its partner or its shares."""
+    """Return whether the last name is a possessive of the next word, as in "its partner" or "its shares"."""
     following = _NEXT.match(text, match.end())
     word = following[1].lower() if following is not None else ""
     return word in table.others or (pattern.relation in table.whole and word in table.parts)
@@ -169,7 +169,7 @@ def _pairs(masked: MaskedText, match: re.Match[str], pattern: Pattern) -> Iterat
 
 
 def _names(masked: MaskedText, match: re.Match[str], group: str) -> list[EntityMention]:
-    """Return the names of a list; a name at the edge that belongs to the adjacent clause is omitted."""
+    """Return the names of a list; a name at the edge that is part of the adjacent clause is omitted."""
     text = masked.text
     names = _MENTION.findall(match[group])
     if len(names) > 1 and match.end(group) == match.end() and not _GOES_ON.match(text, match.end()):
@@ -188,6 +188,6 @@ def _begins(text: str, start: int) -> bool:
 
 
 def _moment(masked: MaskedText, text: str, match: re.Match[str]) -> str:
-    """Return the date of the sentence: the first one after the start of the match, else before it."""
+    """Return the date of the sentence: the first one after the start of the match, or else the one before."""
     match_of_date = _DATE.search(text, match.start()) or _DATE.search(text)
     return masked.moments[ord(match_of_date[0]) - DATE_0] if match_of_date is not None else ""

@@ -1,7 +1,7 @@
-"""Sentences of a markdown body, without code, quotations and open tasks.
+"""Division of a Markdown body into sentences, without code, quotations and open tasks.
 
-One pass over the lines finds the blocks, another over each block finds the sentences. Each sentence has its
-position in the body, so that it can be shown there.
+One pass over the lines finds the blocks, another pass over each block finds the sentences. Each sentence
+contains its position in the body, so that it can be displayed there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPENERS = (*english.SUBJECTS, *english.POSSESSIVES, "the", "in", "on", "at", "t
 _AFRESH = re.compile(rf"\s+(?:{'|'.join(map(str.capitalize, _OPENERS))})\b")
 _FIELD = re.compile(r"\s*(?:\*\*|__)?([A-Za-z][\w /'-]{0,40}?)(?:\*\*|__)?:(?:\*\*|__)?\s+(?=\S)")
 _NO_FIELD = frozenset({"note", "e.g", "http", "https", "update", "warning", "tip"})
-# The limit on the characters of a paragraph.
+# Maximum characters of a paragraph.
 _MAX_BLOCK = 20_000
 _MAX_SENTENCE = 1_000
 _MAX_SENTENCES = 2_000
@@ -41,7 +41,7 @@ class Sentence(NamedTuple):
     """A sentence as written, with its position.
 
     `field` is the title of a `Title: value` line, or of the heading right above a list; `text` is then the
-    value. `opens` tells that it begins its block, and `block` numbers the blocks.
+    value. `opens` is True for the first sentence of a block, and `block` is the number of the block.
     """
 
     text: str
@@ -70,7 +70,7 @@ def sentences(body: str) -> list[Sentence]:
 
 
 def _blocks(body: str) -> Iterator[_TextBlock]:
-    """Return the paragraphs and list items in order."""
+    """Yield the paragraphs and list items in order."""
     open_block: _TextBlock | None = None
     heading, start = "", 0
     # The end of the current quotation or comment: a blank line, or its mark.
@@ -97,19 +97,19 @@ def _blocks(body: str) -> Iterator[_TextBlock]:
 
 
 def _aside(bare: str) -> str:
-    """Return the end mark of the quotation or comment that a line begins, or ""."""
+    """Return the end mark of the quotation or comment that a line begins, or an empty string."""
     if bare.startswith(">"):
         return "\n"
     return "-->" if bare.startswith("<!--") and "-->" not in bare else ""
 
 
 def _aside_goes_on(bare: str, end: str) -> str:
-    """Update the end mark after another line; a quotation continues to the next blank line."""
+    """Update the end mark after another line; a quotation continues up to the next blank line."""
     return "" if (not bare if end == "\n" else end in bare) else end
 
 
 def _kind(line: str, open_block: _TextBlock | None) -> tuple[bool, str]:
-    """Return the kind of a line, `text`, `field`, `item` or `heading`, or "" to skip it."""
+    """Return the kind of a line, `text`, `field`, `item` or `heading`, or an empty string to skip it."""
     first = line.lstrip()[:1]
     if first == "#" and _HEADING.match(line):
         return True, "heading"
@@ -129,7 +129,7 @@ def _kind(line: str, open_block: _TextBlock | None) -> tuple[bool, str]:
 
 
 def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_TextBlock | None, str]:
-    """Return the block that a line begins, and the heading that applies from then on."""
+    """Return the block that a line begins, if any, and the heading that applies from then on."""
     if starts == "heading":
         match = _HEADING.match(line)
         return None, match[1].strip().strip("*_: ") if match else ""
@@ -143,7 +143,7 @@ def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_TextBloc
 def _of_block(body: str, block: _TextBlock, number: int) -> Iterator[Sentence]:
     text = body[block.start : min(block.end, block.start + _MAX_BLOCK)].rstrip()
     if block.item and "[[" in text and _TYPED.match(text):
-        # A typed link is explicit already.
+        # A typed link is already explicit.
         return
     field, begin = block.heading, 0
     titled = _FIELD.match(text)
@@ -157,7 +157,7 @@ def _of_block(body: str, block: _TextBlock, number: int) -> Iterator[Sentence]:
 
 
 def _split(text: str, begin: int) -> Iterator[tuple[int, int]]:
-    """Return the ranges of sentences; a full stop after an abbreviation or an initial ends none."""
+    """Yield the ranges of sentences; a period after an abbreviation or an initial does not end a sentence."""
     first = begin
     for end in _END.finditer(text, begin):
         if end[0][0] == "." and _goes_on(text, first, end.start() + 1):
@@ -171,6 +171,6 @@ def _split(text: str, begin: int) -> Iterator[tuple[int, int]]:
 
 
 def _goes_on(text: str, first: int, stop: int) -> bool:
-    """Return whether the full stop before `stop` only ends an abbreviation or an initial."""
+    """Return whether the period before `stop` only ends an abbreviation or an initial."""
     shortened = _ABBREVIATED.search(text, max(first, stop - 12), stop)
     return shortened is not None and not (shortened[0] in _CLOSING and _AFRESH.match(text, stop))

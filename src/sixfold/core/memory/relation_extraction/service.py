@@ -36,9 +36,9 @@ from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 _TABLE = Path(__file__).parents[3] / "data" / "relations.toml"
-# The limit on the rows of one look-up of names.
+# Maximum number of rows of one look-up of names.
 _MAX_NAMES = 5_000
-# The limit on statements of other pages that one save resolves again.
+# Maximum number of statements of other pages that one save resolves again.
 _MAX_WAITING = 2_000
 _MAX_SUPPORT = 20_000
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -63,7 +63,7 @@ def refresh(page: MemoryPage) -> Transaction[None]:
 
 
 def refresh_many(pages: Sequence[MemoryPage]) -> Transaction[None]:
-    """Update the inferred links of many pages of one account at once, each of them once, as for an import."""
+    """Update the inferred links of many distinct pages of one account together, as an import does."""
     if not pages:
         return
     account_id = pages[0].account_id
@@ -179,7 +179,7 @@ def _row(
 
 
 def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[KnownEntity]]]:
-    """Return the pages that each of some names may refer to, best first."""
+    """Return the pages to which each of some names may refer, best first."""
     keys = sorted(names)
     by_name: dict[str, list[KnownEntity]] = {}
     if keys:
@@ -196,7 +196,7 @@ def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[
 def _settle_others(
     account_id: str, pages: Sequence[MemoryPage], names: set[str], moved: Sequence[str]
 ) -> Transaction[set[Triple]]:
-    """Resolve statements of other pages again that contain an added name or a removed page."""
+    """Resolve statements of other pages again if they contain an added name or a removed page."""
     page_ids = {page.id for page in pages}
     rows: dict[tuple[str, int], Row] = {}
     for query, params in (
@@ -262,7 +262,7 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
             support.setdefault((row["subject_id"], row["relation"], row["object_id"]), []).append(row)
     remaining = yield Query("statements_kept", {"ids": subjects})
     live = {(row["page_id"], row["type"], row["target_id"]): row for row in remaining}
-    # There may be more statements than were read, so no link ends.
+    # There may be more statements than were read, so links do not end.
     if len(rows) == _MAX_SUPPORT:
         affected = affected & support.keys()
     removed, put = _differences(affected, support, live)
@@ -280,7 +280,7 @@ def _draw(account_id: str, affected: set[Triple], moment: int, own: set[str]) ->
 def _differences(
     affected: set[Triple], support: Mapping[Triple, Sequence[Row]], live: Mapping[Triple, Row]
 ) -> tuple[list[dict[str, str]], list[dict[str, object]]]:
-    """Return the links that end and those that begin; a link stays while its sentence does."""
+    """Return the links that end and those that begin; a link exists as long as its sentence."""
     removed: list[dict[str, str]] = []
     put: list[dict[str, object]] = []
     for triple in sorted(affected):
@@ -318,8 +318,8 @@ def _link(triple: Triple, reason: Row) -> dict[str, object]:
 class Evidence(NamedTuple):
     """A statement of a page: the sentence, its position in the body, and the pattern that matched.
 
-    `subject` and `object` are slugs, or names where there is no page, with `resolved` false. `origin` is that
-    of the resulting link, or "".
+    `subject` and `object` are slugs, or names of missing pages, and then `resolved` is False. `origin` is the
+    origin of the resulting link, or "".
     """
 
     relation: str
@@ -377,8 +377,8 @@ _SEPARATOR = "\n"
 def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transaction[tuple[RelationAnswer, ...]]:
     """Return the pages that answer a relational question such as "who works at Acme", best first.
 
-    The result is empty if the text is not such a question or names nothing known. `scope` are the collections
-    that the caller can see; empty means all.
+    The result is empty if the text is not such a question or contains only unknown names. `scope` are the
+    collections that the caller can see; empty means all.
     """
     questions = forms().read(text)
     if not questions:
@@ -407,7 +407,7 @@ def _scope(collections: Sequence[str]) -> str:
 
 
 def _best(pages: Sequence[KnownEntity]) -> list[KnownEntity]:
-    """Return the pages of the best rank, at most three."""
+    """Return the pages with the best rank, at most three."""
     return [page for page in pages if page.rank == pages[0].rank][:3]
 
 
@@ -458,7 +458,7 @@ def _query_answers(
 
 
 def _answer_ids(row: Row, question: question_parser.RelationQuestion, slugs: set[str]) -> list[str]:
-    """Return the page ids in a statement that answer the question, without the pages it names."""
+    """Return the page ids in a statement that answer the question, without the pages in the question."""
     ends = {
         "subject": [row["subject_id"]],
         "object": [row["object_id"]],

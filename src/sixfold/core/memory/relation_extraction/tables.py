@@ -1,4 +1,4 @@
-"""Tables of a markdown body: each row is about its first cell, with the column titles as fields."""
+"""Parsing of tables in a Markdown body: each row is about its first cell, with column titles as fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TableCell(NamedTuple):
 
 
 def cells(body: str) -> Iterator[TableCell]:
-    """Return the cells of all tables whose column has a title, row by row."""
+    """Yield the cells of all tables whose column has a title, row by row."""
     if "|" not in body:
         return
     lines = body.splitlines(keepends=True)

@@ -1,9 +1,9 @@
-"""Words of a question and of pages that share a part: compounds, inflected forms, and single characters.
+"""Words of questions and pages with a common part: compounds, inflections and single characters.
 
 German, Dutch and the Nordic languages write compounds as one word: *Rechnung* is found in
-*Krankenhausrechnung*, and a question for the latter also finds *Rechnung*. No dictionary is needed, since the
-words of the pages are one. Scripts without spaces are indexed as pairs of characters, so a question of one
-character is searched as the pairs that have it.
+*Krankenhausrechnung*, and a question for the latter also finds *Rechnung*. The words of the pages serve as
+the dictionary. Scripts without spaces are indexed as pairs of characters, so a question of one character is
+searched as the pairs that contain it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Collection, Iterator, Sequence
 from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.search.ports import IndexView
 
-# Frequent words of these languages; in a memory with more of their pages than this, words are taken apart.
+# Frequent words of these languages; in a memory with more of their pages than this, words are divided.
 _MARKERS = ("und", "der", "nicht", "het", "een", "och", "inte", "og", "ikke", "det")
 _MAX_RARITY = 3.9
-# Frequent words of languages with many endings, two of which must be as frequent: some are words of others.
+# Frequent words of languages with many endings, two of which must be as frequent, because some are words of
+# other languages.
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _SUFFIXING = {
     "finnish": ("ja", "joka", "mutta", "ovat", "oli", "myos", "kun", "etta"),
     "turkish": ("ve", "bir", "bu", "icin", "var", "ile", "cok", "degil"),
 }
 _MIN_PART, _MIN_REST, _MIN_STEM = 4, 3, 3
-# The letters of a compound that both of its parts have, and endings of its last part.
+# Minimum letters of each part of a compound, and endings of its last part.
 _LINKS = ("", "s", "n", "en", "e", "es", "er")
 _ENDINGS = frozenset(
     (
@@ -49,7 +50,7 @@ _ENDINGS = frozenset(
         "ene",
     )
 )
-# Words of these languages that say nothing about a page, which are too many to be left out of the index.
+# Words of these languages without meaning for a page, which are too many to exclude from the index.
 _FUNCTION_WORDS = frozenset(
     word
     for text in (
@@ -71,9 +72,9 @@ _MAX_WORDS, _MAX_FOUND, _MAX_OF_ALL = 12, 6, 24
 
 
 def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, float]:
-    """Return indexed words that are related to the words of a question, `text`, with weights.
+    """Return the indexed words that are related to the words of a question, `text`, with weights.
 
-    For function words of the question, the result has a weight that replaces their own.
+    For function words of the question, the result contains a weight that replaces the original one.
     """
     compounding = any(0 < view.rarity(word) < _MAX_RARITY for word in _MARKERS)
     suffixing = [
@@ -113,7 +114,7 @@ def _with(view: IndexView, word: str) -> Iterator[tuple[str, float]]:
 
 
 def _same_stem(view: IndexView, word: str, language: str) -> Iterator[tuple[str, float]]:
-    """Yield known words that begin with the stem of a word as it is written, or end with it as a part."""
+    """Yield known words that begin with the written stem of a word, or end with it as a part."""
     base = tokens.fold(tokens.stem_as(language, word))
     # The words of the index are stemmed as English.
     for begin in sorted({base, tokens.stem(base)}):
@@ -128,7 +129,7 @@ def _same_stem(view: IndexView, word: str, language: str) -> Iterator[tuple[str,
 
 
 def _parts(view: IndexView, word: str) -> Iterator[tuple[str, float]]:
-    """Yield the known words that a word consists of."""
+    """Yield the known words that are the parts of a word."""
     for at in range(_MIN_PART, len(word) - _MIN_PART + 1):
         for head in _heads(word[:at]):
             tails = [tail for tail in _forms(word[at:]) if view.rarity(tail)]
@@ -154,7 +155,7 @@ def _forms(word: str) -> list[str]:
 
 
 def _base(word: str) -> str:
-    """Return a word without an ending that leaves enough letters."""
+    """Return a word without an ending, if enough letters remain."""
     longest = max(
         (end for end in _ENDINGS if word.endswith(end) and len(word) - len(end) > _MIN_PART),
         key=len,

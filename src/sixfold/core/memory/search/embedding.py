@@ -1,7 +1,7 @@
 """Vectors of passages, computed in the background, stored in the database, and resumed after a restart.
 
-A page waits for its vectors from the transaction that writes it, so that a crash loses nothing; a page that
-changes before its vectors are computed waits again.
+A page is marked as waiting for its vectors in the transaction that writes it, so the mark survives a crash. A
+page that changes before its vectors are computed waits again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sixfold.core.memory.indexing import chunks
 from sixfold.core.memory.indexing import entries as index
 
 _QUERY_CACHE_SIZE = 512
-# The pages of one pass, which a page that was just written may have to wait for.
+# Pages per pass, for which a page that was just written may have to wait.
 _AT_ONCE = 16
-# The pages that one transaction marks as waiting.
+# Pages per transaction that are marked as waiting.
 _ANEW = 5_000
-# The interval between two checks for waiting pages.
+# The interval in seconds between two checks for waiting pages.
 _IDLE_SECONDS = 1.0
-# The characters of a passage that are embedded.
+# Maximum characters of a passage that are embedded.
 _MAX_TEXT = 4 * chunks.TARGET_CHARS
 
 
@@ -35,7 +35,7 @@ class EmbeddingModel(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name and version; stored vectors with another one are computed again."""
+        """The name and version of the model; vectors from any other version are computed again."""
         ...
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -62,7 +62,7 @@ class QueryVectors:
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddedBatch:
-    """The vectors of a page, and the change of the text that they belong to."""
+    """The vectors of a page, and the number of the change whose text they represent."""
 
     page_id: str
     account_id: str
@@ -71,14 +71,14 @@ class _EmbeddedBatch:
 
 
 class Embedder:
-    """Computes the vectors of all pages of all accounts, last written first."""
+    """Computes the vectors of all pages of all accounts, most recently written first."""
 
     def __init__(self, database: Database, model: EmbeddingModel) -> None:
         self._database = database
         self._model = model
 
     async def run(self) -> None:
-        """Run until cancelled; database errors are retried."""
+        """Run until canceled; database errors are retried."""
         started = False
         while True:
             try:
@@ -126,7 +126,7 @@ class Embedder:
 
 
 def texts_of(slug: str, title: str, body: str) -> list[str]:
-    """Return the texts to embed of a page: its passages, those of an article with its title."""
+    """Return the texts to embed of a page: its passages, which include the title if it is an article."""
     head = f"{title}\n" if index.is_article(slug, title) else ""
     return [f"{head}{body[start : min(end, start + _MAX_TEXT)]}" for start, end in chunks.split(body)]
 

@@ -1,7 +1,7 @@
-"""Indexes that a server holds in memory: loaded on first use, and updated by changes.
+"""Indexes in a server's memory, which are loaded at first use and updated with each change.
 
-The least recently used ones are evicted when the total is too large. An index always contains a prefix of an
-account's changes, so that concurrent requests only ever advance it.
+The least recently used indexes are evicted when the total is too large. An index always contains a prefix of
+an account's changes, so that concurrent requests only ever advance it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _BATCH = _Limit(1_000, 2**20, least=1)
 _IN_SEARCH = _Limit(100, 2**15)
 
 
-# The bytes of vectors that are read per character of a limit.
+# Bytes of vectors that are read per character of a limit.
 _VECTOR_BYTES = 16
 
 
 class IndexStale(Exception):
-    """The index must be updated before it can answer, as too much has changed."""
+    """The index must be updated before it can answer, because too much has changed."""
 
 
 @dataclass(slots=True)
@@ -90,16 +90,16 @@ class IndexCache:
         self._total = 0
 
     def warm(self) -> None:
-        """Import what an index needs."""
+        """Import the modules that an index needs."""
         self._new_index()
 
     async def index(self, account_id: str) -> Index:
-        """Return an account's index, loaded or updated so far that a search can apply the rest."""
+        """Return an account's index, updated so far that a search can apply the remaining changes."""
         return (await self._loaded(account_id)).index
 
     @contextlib.asynccontextmanager
     async def locked(self, account_id: str) -> AsyncGenerator[Index, None]:
-        """Lock an account's index, with all changes until now, so that a thread can read it."""
+        """Lock an account's index with all changes up to now, so that a thread can read it."""
         place = await self._loaded(account_id)
         async with place.reading:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
@@ -108,7 +108,7 @@ class IndexCache:
             yield place.index
 
     def catch_up(self, account_id: str) -> Transaction[Index]:
-        """Return the index with all changes of this transaction's snapshot; raise `IndexStale`."""
+        """Return the index with all changes of this transaction's snapshot; raises `IndexStale`."""
         row = yield from one("memory_change_last", account_id=account_id)
         place = self._places.get(account_id)
         if place is None or place.reading.locked():
@@ -130,7 +130,7 @@ class IndexCache:
     async def _loaded(self, account_id: str) -> _CacheSlot:
         place = self._places.get(account_id)
         if place is None:
-            # The first index imports a library, so it is made in a thread.
+            # The first index imports a library, so it is created in a thread.
             slot = _CacheSlot(await asyncio.to_thread(self._new_index))
             place = self._places.setdefault(account_id, slot)
             if place is slot:
@@ -167,7 +167,7 @@ class IndexCache:
             )
 
     def _changed(self, account_id: str, index: Index, limit: _Limit) -> Transaction[_IndexBatch]:
-        """Return the next changes within the limit, and vectors once all their pages were read."""
+        """Return the next changes within the limit, and vectors once all their pages have been read."""
         since = index.position
         params = {"account_id": account_id, "change": since[0], "page_id": since[1]}
         sizes = yield Query("memory_index_sizes", {**params, "limit": limit.changes})
@@ -186,7 +186,7 @@ class IndexCache:
         return _IndexBatch(since, pages, links, vectors, full=more)
 
     def _vectors(self, account_id: str, index: Index, limit: _Limit) -> Transaction[tuple[Rows, bool]]:
-        """Return the next vectors within the limit, and whether there may be more."""
+        """Return the next vectors within the limit, and whether more may follow."""
         change, page_id = index.vectors_position
         params = {"account_id": account_id, "model": self._model, "change": change, "page_id": page_id}
         sizes = yield Query("memory_vectors_sizes", {**params, "limit": limit.changes})
@@ -197,7 +197,7 @@ class IndexCache:
         return vectors, fitting < len(sizes) or len(sizes) == limit.changes
 
     def _measure(self, account_id: str, place: _CacheSlot) -> None:
-        """Update the total, which is not summed again, as there may be many accounts."""
+        """Update the total incrementally, because there may be many accounts."""
         # The index may have been evicted while it was read.
         if self._places.get(account_id) is place:
             size = place.index.size + place.index.cache_size
@@ -214,7 +214,7 @@ class IndexCache:
 
 
 def _prepare(index: Index) -> None:
-    """Compute what searches of an unchanged index share, so that the first one does not on the event loop."""
+    """Compute the data that searches share, so that the first search does not block the event loop."""
     index.settle()
     ranking.rank(index.view(()), _ANY_QUERY)
 
@@ -227,7 +227,10 @@ def _fitting(sizes: Rows, limit: _Limit) -> int:
 
 
 def _apply(index: Index, batch: _IndexBatch, most_bytes: int) -> None:
-    """Apply a batch, unless another request has done so; words of pages that do not fit are put on disk."""
+    """Apply a batch, unless another request has applied it.
+
+    The words of pages that do not fit in memory are stored on disk.
+    """
     if index.position != batch.since:
         return
     read = {row["page_id"]: entries.decode(row["entry"]) for row in batch.pages}
@@ -254,7 +257,7 @@ def _slug(page: tuple[str, IndexEntry | None]) -> str:
 
 
 def _apply_links(index: Index, rows: Rows) -> None:
-    """Replace the links of changed pages, and add those of other pages."""
+    """Replace the links of changed pages, and add the links of other pages."""
     leaving: dict[str, set[str]] = {}
     for row in rows:
         if row["page_id"] == row["changed"]:

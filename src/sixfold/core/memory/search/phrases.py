@@ -1,6 +1,7 @@
-"""Phrases: whether a page has the words of a query next to each other.
+"""Detection of phrases: pages in which the words of a query are adjacent.
 
-The index has no positions of words, so the texts of the best pages that have all the words are searched.
+The index does not contain the positions of words, so the texts of the best pages with all the words are
+searched.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 
 from sixfold.core.memory.indexing import tokens
 
-# The pages that are searched, the characters of each, and the words of a phrase.
+# Maximum number of pages that are searched, characters of each, and words of a phrase.
 MAX_PAGES, MAX_CHARS = 30, 8192
 _MAX_WORDS = 8
 _WORD = re.compile(r"\w+")
@@ -22,7 +23,7 @@ def phrase_of(query: str) -> str:
 
 
 def has_phrase(text: str, phrase: str) -> bool:
-    """Return whether a text has the words of `phrase_of` next to each other, in this order."""
+    """Return whether the words of `phrase_of` are adjacent in a text, in this order."""
     return phrase in f" {' '.join(_words(text))} "
 
 

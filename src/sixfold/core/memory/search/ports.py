@@ -1,7 +1,7 @@
 """The port of the search index: an account's pages in memory, with a score per page for each signal.
 
-`ranking.py` combines the `Vector`s of an `IndexView`, which have one number per page, and is independent of
-their origin and of the library that computes them.
+`ranking.py` combines the `Vector`s of an `IndexView`, which contain one number per page. It does not depend
+on the library that computes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Vector(Protocol):
-    """One number per page, 0 for a page without a match."""
+    """One number per page, which is 0 for a page without a match."""
 
     def __add__(self, other: Any, /) -> Any: ...
 
@@ -27,9 +27,9 @@ class Vector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchFilter:
-    """The filter of results: one of the types, one of the tags, and one of the collections.
+    """The filter of results: a page must have one of the types, one of the tags and one of the collections.
 
-    An empty field matches all. `since` and `until` bound `updated_at`, both inclusive, in epoch µs.
+    An empty field matches all pages. `since` and `until` limit `updated_at`, both inclusive, in epoch µs.
     """
 
     types: Collection[str] = ()
@@ -40,7 +40,7 @@ class SearchFilter:
 
 
 class IndexView(Protocol):
-    """The pages of an account that one caller can see; others do not affect their scores."""
+    """The pages of an account that one caller can see; the scores do not depend on any other pages."""
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make`, cached under `key` until the pages change."""
@@ -55,7 +55,7 @@ class IndexView(Protocol):
         ...
 
     def passages(self, words: Mapping[str, float], saturation: Saturation, text: Vector) -> Vector:
-        """Return the BM25 score of each page's best passage, or its `text` score if it is one passage."""
+        """Return the BM25 score of each page's best passage; `text` is used for pages with one passage."""
         ...
 
     def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Vector:
@@ -67,15 +67,15 @@ class IndexView(Protocol):
         ...
 
     def parts(self) -> Vector:
-        """Return 1 for a page that is a part of its folder, 0 for a self-contained article."""
+        """Return 1 for a page that is a part of its folder, and 0 for a self-contained article."""
         ...
 
     def statements(self) -> Vector:
-        """Return 1 for a page that makes a statement, 0 for a short one that asks a question."""
+        """Return 1 for a page that makes a statement, and 0 for a short page that asks a question."""
         ...
 
     def asking(self) -> Vector:
-        """Return 1 for a short page that asks a question, 0 for any other."""
+        """Return 1 for a short page that asks a question, and 0 for any other page."""
         ...
 
     def kind_counts(self, kind: AnswerKind) -> Vector:
@@ -83,50 +83,50 @@ class IndexView(Protocol):
         ...
 
     def substance(self, half: int) -> Vector:
-        """Return the substance of each page: 0.5 at `half` words without stop words, approaching 1."""
+        """Return a measure of the content of each page: 0.5 at `half` significant words, approaching 1."""
         ...
 
     def previous(self, vector: Vector) -> Vector:
-        """Return for each page the value of the one before it in its folder."""
+        """Return for each page the value of the preceding page in its folder."""
         ...
 
     def next(self, vector: Vector) -> Vector:
-        """Return for each page the value of the one after it in its folder."""
+        """Return for each page the value of the following page in its folder."""
         ...
 
     def named(self, names: Collection[str]) -> Vector:
-        """Return the share of the names that each page is about, 0 to 1."""
+        """Return the share, from 0 to 1, of the names that each page is about."""
         ...
 
     def titled(self, words: Mapping[str, float]) -> Vector:
-        """Return the share of the words' rarity that each page's title has, 0 unless they have all of it."""
+        """Return the share of the words' rarity that each title covers; 0 for titles with other words."""
         ...
 
     def entitled(self, words: Collection[str]) -> Vector:
-        """Score titles that have all the words: 0.5, plus half of the words' share of the title."""
+        """Score titles that contain all the words: 0.5, plus half of the words' share of the title."""
         ...
 
     def complete(self, words: Collection[str]) -> Vector:
-        """Return 1 for a page that has all the words, 0 for any other."""
+        """Return 1 for a page that contains all the words, and 0 for any other page."""
         ...
 
     def linked(self, vector: Vector, linking: int, crowd: int = 0) -> Vector:
-        """Return the best value among the linked pages of each page, of at most the `linking` best pages.
+        """Return for each page the best value of its linked pages, among the `linking` best pages only.
 
-        With a `crowd`, a page with more links than that passes less to each.
+        If `crowd` is set, a page with more links than that passes a smaller value to each.
         """
         ...
 
     def from_scores(self, numbers: Mapping[str, float]) -> Vector:
-        """Return values by page id; unknown and invisible ids are ignored."""
+        """Return a vector from values by page id; unknown and invisible ids are ignored."""
         ...
 
     def recency(self, half_life_us: int) -> Vector:
-        """Return 1 for the account's newest page, halved per half-life before it."""
+        """Return 1 for the account's newest page, halved per half-life of age."""
         ...
 
     def when(self, since: int, until: int) -> Vector:
-        """Return 1 for pages of that time, by the date in the slug or else of creation or last change."""
+        """Return 1 for pages of a period, by the date in the slug, or else of the creation or last change."""
         ...
 
     def meaning(self, question: bytes) -> Vector:
@@ -137,15 +137,15 @@ class IndexView(Protocol):
         ...
 
     def greatest(self, vector: Vector) -> float:
-        """Return the greatest value of a vector, at least 0, and 0 without pages."""
+        """Return the greatest value of a vector, at least 0; 0 if there are no pages."""
         ...
 
     def at_least(self, vector: Vector, least: float) -> Vector:
-        """Return 1 for each page whose value is at least `least`."""
+        """Return 1 for each page whose value is at least `least`, otherwise 0."""
         ...
 
     def best(self, score: Vector, candidates: Vector, keep: SearchFilter, limit: int) -> Sequence[int]:
-        """Return the positions of the `limit` best pages that pass `keep` and are above 0 in `candidates`.
+        """Return the places of the `limit` best pages that pass `keep` and are above 0 in `candidates`.
 
         Ties are ordered by slug.
         """
@@ -156,26 +156,26 @@ class IndexView(Protocol):
     def page_id(self, place: int) -> str: ...
 
     def on_disk(self, place: int) -> bool:
-        """Return whether the words of a page are not in memory, where they count once."""
+        """Return whether the words of a page are on disk; each of these words counts once."""
         ...
 
     def best_passage(self, place: int, words: Mapping[str, float]) -> int:
-        """Return the index of the passage with most of the words."""
+        """Return the index of the passage that contains most of the words."""
         ...
 
     def near(self, word: str, edits: int, most: int) -> Sequence[str]:
         """Return at most `most` words within `edits` edits of a word, most frequent first.
 
-        Words with another first letter are returned only if there are no others.
+        Words with a different first letter are returned only if there are no other words.
         """
         ...
 
     def containing(self, part: str, most: int) -> Sequence[str]:
-        """Return at most `most` words that have a text as a part, most frequent first."""
+        """Return at most `most` words that contain a string, most frequent first."""
         ...
 
     def rarity(self, word: str) -> float:
-        """Return the BM25 weight of a word, 0 if no page has it."""
+        """Return the BM25 weight of a word; 0 if no page contains it."""
         ...
 
 
@@ -193,7 +193,7 @@ class Index(Protocol):
         ...
 
     def remove(self, page_id: str) -> None:
-        """Remove a page; a missing one is not an error."""
+        """Remove a page; a missing page is not an error."""
         ...
 
     def link(self, page_id: str, targets: Collection[str]) -> None: ...
@@ -205,26 +205,26 @@ class Index(Protocol):
         ...
 
     def settle(self) -> None:
-        """Prepare what searches need of the words that were put, so that none of them has to."""
+        """Prepare the added words for searches, so that searches do not have to."""
         ...
 
     def view(self, collections: Collection[str]) -> IndexView:
-        """Return the view of a caller limited to `collections`, or of all pages if they are empty."""
+        """Return a view of the pages in `collections`, or of all pages if it is empty."""
         ...
 
     def __len__(self) -> int: ...
 
     @property
     def vectors(self) -> int:
-        """Return the number of passages with a vector."""
+        """The number of passages with a vector."""
         ...
 
     @property
     def size(self) -> int:
-        """Return the approximate memory usage in bytes, without what searches have cached."""
+        """The approximate memory usage in bytes, without the data that searches have cached."""
         ...
 
     @property
     def cache_size(self) -> int:
-        """Return the approximate bytes that searches have cached until the next change."""
+        """The approximate bytes that searches have cached until the next change."""
         ...

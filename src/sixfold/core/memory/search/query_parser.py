@@ -1,4 +1,4 @@
-"""Parser of queries: the weighted words of a text, the names in it, and replacements of unknown words."""
+"""Parsing of queries: the weighted words of a text, the names in it, and replacements of unknown words."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sixfold.core.memory.search.ports import IndexView
 from sixfold.core.memory.search.ranking import RankedQuery
 from sixfold.core.memory.search.time_expressions import TimeSpan
 
-# The limit on the words of a query; the rarest are used.
+# Maximum number of words of a query; the rarest words are used.
 _MAX_WORDS = 48
-# The minimum letters of a word that may have one wrong letter, and two.
+# Minimum letters of a word in which one letter may be wrong, and two.
 _LETTERS, _MANY_LETTERS = 5, 8
-# The limit on words of a query that no page has, and on the candidates for each.
+# Maximum number of unknown words of a query, and of the candidates for each.
 _MAX_GUESSED, _CANDIDATES = 4, 3
-# The minimum length of an incomplete last word, the candidates that are read for it, and those that are used.
+# Minimum length of an incomplete last word, and the numbers of candidates that are read and used for it.
 _MIN_TYPED, _MAX_SEEN, _MAX_COMPLETED = 2, 48, 8
-# The minimum letters of a word that may be the beginning of another.
+# Minimum letters of a word that may be the beginning of another word.
 _MIN_PREFIX = 4
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
-# Words that have no meaning next to a time expression.
+# Words without meaning next to a time expression.
 _SAYS_NOTHING = tokens.terms("happened changed wrote written new")
 
 
@@ -34,7 +34,7 @@ def parse_query(
 ) -> RankedQuery:
     """Parse a text as a query of `view`: its rarest words, and the names in it.
 
-    The words of a time expression count as words if there are no others.
+    The words of a time expression count as words if the query has no other words.
     """
     counted: Mapping[str, int] = tokens.terms(text)
     other_words = counted if span is None else tokens.terms(text.replace(span.phrase, " ")) - _SAYS_NOTHING
@@ -58,13 +58,13 @@ def parse_query(
         spelling=spelling,
         answer_kind=answer_kinds.expected_kind(text),
         timed=span is not None and not other_words,
-        # A query with unknown words is not about a page that has all of the others.
+        # A query with unknown words is not about a page that contains all of its other words.
         required=tuple(rarest) if len(rarest) == len(known) else (),
     )
 
 
 def completed(view: IndexView, text: str, question: RankedQuery) -> RankedQuery:
-    """Return a question with the words that begin with its last one, which is still being typed."""
+    """Return a question with the words that begin with its last word, which is still being typed."""
     last = "".join(tokens.fold(text).split()[-1:]) if not text[-1:].isspace() else ""
     if len(last) < _MIN_TYPED:
         return question
@@ -73,7 +73,7 @@ def completed(view: IndexView, text: str, question: RankedQuery) -> RankedQuery:
 
 
 def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
-    """Return replacements for words that no page has; a name may have one wrong letter."""
+    """Return replacements for words that no page contains; a name may have one wrong letter."""
     long = [
         word
         for word, rarity in known.items()
@@ -90,7 +90,10 @@ def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[st
 
 
 def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]:
-    """Return replacements for a word: one edit away, then with another ending, then `limit` edits away."""
+    """Return replacements for a word.
+
+    Words one edit away come first, then words with a different ending, then words `limit` edits away.
+    """
     if near := view.near(word, 1, _CANDIDATES):
         return near
     for stems in (suffix_typos.stems, suffix_typos.all_stems):
@@ -101,7 +104,7 @@ def _near(view: IndexView, word: str, written: str, limit: int) -> Sequence[str]
 
 
 def _beginning(view: IndexView, text: str) -> dict[str, Sequence[str]]:
-    """Return for each word the indexed words that begin with it, for a query without any known word."""
+    """Return, for a query of unknown words, the indexed words that begin with each of them."""
     extensions: dict[str, Sequence[str]] = {}
     for word, form in list(tokens.written(text).items())[:_MAX_GUESSED]:
         if len(form) >= _MIN_PREFIX and form[0].isalpha():
@@ -113,7 +116,7 @@ def _beginning(view: IndexView, text: str) -> dict[str, Sequence[str]]:
 def _guessed(
     view: IndexView, words: Mapping[str, float], spelling: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """Return replacements, none with more weight than the best word of the query."""
+    """Return replacements whose weights do not exceed that of the query's best word."""
     limit = max((weight * view.rarity(word) for word, weight in words.items()), default=math.inf)
     near = {word for candidates in spelling.values() for word in candidates}
     return {word: min(1.0, limit / view.rarity(word)) for word in sorted(near)}
@@ -126,7 +129,7 @@ def names(text: str, words: Collection[str]) -> tuple[str, ...]:
 
 
 def _names(text: str) -> Iterator[str]:
-    """Return the index words of a text that are capitalized."""
+    """Yield the index words of a text that are capitalized."""
     for match in _NAME.finditer(text):
         if match[0][0].isupper():
             yield from tokens.words(match[0])

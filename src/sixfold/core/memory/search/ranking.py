@@ -1,8 +1,8 @@
 """The ranking of search results: a formula over signals, whose weights are in `indexing/weights.py`.
 
-Each signal gives every page one number. The signals of the text are summed first and scaled so that the best
-page has 1; the other signals are added on that scale. A score is the sum of its parts, and `explain` shows
-each.
+Each signal assigns one number to every page. The signals of the text are summed first and scaled so that the
+best page has 1; the other signals are added on that scale. A score is the sum of its parts, and `explain`
+shows each.
 
     score = (text + passage                                               its text
              + previous + next + reply + folder + path) / the best page's and its neighbors
@@ -42,9 +42,8 @@ from sixfold.core.memory.search.ports import IndexView, Vector
 class RankedQuery:
     """A query: weighted words, the names among them (`entities`), and a vector if there is a model.
 
-    `span` is the requested time in epoch µs, both ends inclusive; `spelling` has the words that replace each
-    misspelled one. The scores, from 0 to 1 by the id of a page, are those of the signals `relation` and
-    `stop_words`.
+    `span` is the requested time in epoch µs, both ends inclusive; `spelling` maps each misspelled word to its
+    replacements. `relation_scores` and `stop_word_scores` map page ids to scores from 0 to 1.
     """
 
     words: Mapping[str, float]
@@ -53,21 +52,21 @@ class RankedQuery:
     relation_scores: Mapping[str, float] = field(default_factory=dict[str, float])
     span: tuple[int, int] | None = None
     spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    # The words that a page must have to be complete; empty if no page has one of them.
+    # The words that a page must contain to be complete; empty if no page contains one of them.
     required: Collection[str] = ()
-    # What the query asks for: the signal `answer`.
+    # The kind of answer that the query asks for: the signal `answer`.
     answer_kind: AnswerKind | None = None
-    # Whether the query names only a time, as in "what happened yesterday".
+    # Whether the query contains only a time, as in "what happened yesterday".
     timed: bool = False
     stop_word_scores: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def guessed(self) -> frozenset[str]:
-        """The words that replace misspelled ones."""
+        """The words that replace misspelled words."""
         return frozenset(word for replacements in self.spelling.values() for word in replacements)
 
     def weighted(self, spelling: float) -> Mapping[str, float]:
-        """The words, with a reduced weight for guessed ones."""
+        """The words, with a reduced weight for replacements."""
         if not self.spelling:
             return self.words
         guessed = self.guessed
@@ -75,7 +74,7 @@ class RankedQuery:
 
 
 class ScorePart(NamedTuple):
-    """A signal, its weight, and the share of it per page unless all get it in full."""
+    """A signal and its weight, and the share of the weight per page, unless all pages get it in full."""
 
     vector: Vector
     weight: float
@@ -89,7 +88,7 @@ class RankedPage:
     score: Vector
     parts: Mapping[str, ScorePart]
     candidates: Vector
-    # 1 for a page that has all words of the query.
+    # 1 for a page that contains all words of the query.
     complete: Vector
 
     def score_parts(self, view: IndexView, place: int) -> dict[str, float]:
@@ -102,7 +101,7 @@ class RankedPage:
 
 
 def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> RankedPage:
-    """Score all pages of `view`; without words by vectors alone, without a vector by words alone."""
+    """Score all pages of `view`, by words, a vector, or both."""
     score, kind = view.once(weights, lambda: _kind(view, weights))
     parts: dict[str, ScorePart] = {}
     candidates = view.nothing()
@@ -185,7 +184,7 @@ def _words(
     if titled is not view.nothing():
         titled = titled * title_share
     required = question.required
-    # A question has its own words, an answer by inference may have others.
+    # The words of a question must occur, but an answer by inference may have different words.
     all_required = len(required) > 1 and not question.relation_scores
     complete = view.complete(required) if all_required else view.nothing()
     if complete is not view.nothing():

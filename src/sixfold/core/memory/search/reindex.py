@@ -6,12 +6,12 @@ from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory import pages
 from sixfold.core.memory.indexing import entries as index
 
-# The pages that one statement reads.
+# Pages per statement.
 _BATCH = 200
 
 
 async def rewrite_outdated(database: Database) -> int:
-    """Write all missing and outdated entries, and return how many there were."""
+    """Write all missing and outdated entries, and return their number."""
     rewritten, after = 0, ""
     while True:
         batch = await database.read(one("memory_index_batch", after=after, limit=_BATCH))

@@ -1,7 +1,7 @@
-"""Search over the pages of an account: from a query to ranked results with explanations.
+"""Search over the pages of an account, from the query to ranked results with explanations.
 
-The pages of an account are in memory as an `Index`. Each search first asks the database for the number of the
-account's last change and reads newer ones, so that it finds every commit of any server.
+The pages of an account are in memory as an `Index`. Each search first reads the number of the account's last
+change from the database, and then the newer changes, so that it finds every commit of any server.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
 from sixfold.core.memory.search.ranking import RankedPage, RankedQuery
 from sixfold.core.memory.search.time_expressions import TimeSpan
 
-# The limit on the characters of a query.
+# Maximum number of characters of a query.
 MAX_CHARS = 10_000
 MAX_LIMIT = 100
 MAX_OFFSET = 10_000
 _LOOK_SECONDS = 10.0
 _ANY_CHARS = 2**53
-# The characters of pages up to which snippets are cut on the event loop instead of in a thread.
+# Characters of pages up to which snippets are cut on the event loop instead of in a thread.
 _LOOP_CHARS = 2**16
 # The work up to which a search ranks on the event loop, about 10 ms: pages and vectors, times the characters
 # of the query and some that each search counts.
 _LOOP_WORK, _LEAST_CHARS = 20_000_000, 100
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
-# The characters of a phrase of stop words.
+# Maximum characters of a phrase of stop words.
 _PHRASE_CHARS = 200
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class SearchService:
         indexes: IndexCache,
         find_model: Callable[[], EmbeddingModel | None] = _no_model,
     ):
-        """Set up the service; `find_model` loads the embedding model, or returns None without one."""
+        """Set up the service; `find_model` returns the embedding model, or None if it is not installed."""
         self._database = database
         self._indexes = indexes
         self._find_model = find_model
@@ -71,7 +71,7 @@ class SearchService:
         self._embedder: Embedder | None = None
 
     async def look(self) -> bool:
-        """Return whether there is an embedding model, which may have been installed since."""
+        """Return whether an embedding model is installed now."""
         if self._embedder is None:
             model = await asyncio.to_thread(self._find_model)
             if model is not None:
@@ -81,7 +81,7 @@ class SearchService:
         return self._embedder is not None
 
     async def run(self) -> None:
-        """Renew old entries, warm up, then embed pages until cancelled."""
+        """Renew old entries, load modules and data, then embed pages until canceled."""
         # The next start tries again.
         with contextlib.suppress(errors.StoreFailed):
             await reindex.rewrite_outdated(self._database)
@@ -98,21 +98,21 @@ class SearchService:
         inference.forms()
 
     async def waiting(self) -> int:
-        """Return the number of pages that wait for their vectors, 0 without a model."""
+        """Return the number of pages that wait for their vectors; 0 without a model."""
         return await self._embedder.waiting() if self._embedder is not None else 0
 
     async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages.
 
-        Every text is a valid query without operators. Raises `BadRequest`, and `EngineUnavailable` if a
-        required model is missing.
+        Any text is a valid query; operators are not supported. Raises `BadRequest`, and `EngineUnavailable`
+        if a required model is missing.
         """
         began = time.perf_counter()
         _check(request)
         request = replace(
             request,
             query=request.query.replace("\0", " "),
-            # No page contains it, and no database accepts it.
+            # NUL does not occur in pages, and databases do not accept it.
         )
         if request.mode in ("semantic", "hybrid") and self._questions is None:
             raise errors.EngineUnavailable(UNLOCK)
@@ -131,7 +131,7 @@ class SearchService:
         return SearchResult(hits, mode, round((time.perf_counter() - began) * 1000, 3))
 
     async def _large(self, caller: Caller, results: _Results, request: SearchRequest) -> tuple[Hit, ...]:
-        """Create snippets in a thread, reading pages one by one whose long texts were not fetched."""
+        """Create snippets in a thread, reading pages one by one if their long texts were not fetched."""
         hits: list[Hit] = []
         short: list[tuple[Row, _HitPosition]] = []
         for row, place in results:
@@ -158,7 +158,7 @@ class SearchService:
     def _results(
         self, caller: Caller, request: SearchRequest, vector: bytes | None
     ) -> Transaction[tuple[_Results, Mode]]:
-        """Update the index, rank, and fetch the results, all from one snapshot."""
+        """Update the index, rank, and fetch the results, all in one snapshot."""
         known = yield from _known_pages(caller, request, vector)
         index = yield from self._indexes.catch_up(caller.account_id)
         best = _best_pages(index, caller, request, known)
@@ -169,7 +169,7 @@ class SearchService:
     async def _results_in_thread(
         self, caller: Caller, request: SearchRequest, vector: bytes | None
     ) -> tuple[_Results, Mode]:
-        """Rank a large index in a thread; pages that changed since then are checked again.
+        """Rank a large index in a thread; pages that change meanwhile are checked again.
 
         One search of an account runs at a time, and accounts take turns in `fair_threads`.
         """
@@ -184,7 +184,10 @@ class SearchService:
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    """Call a function in a thread; a cancelled caller also waits for its end, as it reads a locked index."""
+    """Call a function in a thread.
+
+    A canceled caller also waits for the end of the function, which reads a locked index.
+    """
     running = asyncio.ensure_future(asyncio.to_thread(function))
     try:
         return await asyncio.shield(running)
@@ -205,7 +208,7 @@ def _known_pages(caller: Caller, request: SearchRequest, vector: bytes | None) -
 
 
 def _fetched(caller: Caller, places: Sequence[_HitPosition]) -> Transaction[_Results]:
-    """Return the pages of results with their positions, without those that no longer exist."""
+    """Return the pages of results with their positions, except pages that no longer exist."""
     if not places:
         return ()
     rows = yield from _pages(caller, places, _LOOP_CHARS)
@@ -214,11 +217,11 @@ def _fetched(caller: Caller, places: Sequence[_HitPosition]) -> Transaction[_Res
 
 
 def _stop_word_scores(caller: Caller, text: str) -> Transaction[dict[str, float]]:
-    """Return the pages with a query of stop words, which are not indexed, in the title or text."""
+    """Return scores for pages whose title or text contains a query of stop words, which are not indexed."""
     words = " ".join(tokens.fold(text).split())
     if not words or len(words) > _PHRASE_CHARS or tokens.terms(text):
         return {}
-    # A text that has nothing but signs is no phrase.
+    # A text that consists only of punctuation is not a phrase.
     if not any(char.isalnum() for char in words):
         return {}
     rows = yield Query("memory_phrase", {"account_id": caller.account_id, "phrase": words})
@@ -226,7 +229,7 @@ def _stop_word_scores(caller: Caller, text: str) -> Transaction[dict[str, float]
 
 
 def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transaction[Rows]:
-    """Return the pages; texts above a limit of characters are left out."""
+    """Return the pages; texts above a limit of characters are omitted."""
     ids = msgspec.json.encode([place.page_id for place in places]).decode()
     return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": limit}))
 
@@ -247,7 +250,7 @@ _Results = Sequence[tuple[Row, _HitPosition]]
 
 @dataclass(frozen=True, slots=True)
 class _KnownPages:
-    """The inputs of a ranking besides the words."""
+    """The inputs of a ranking other than the words."""
 
     vector: bytes | None
     relation_scores: Mapping[str, float]
@@ -257,13 +260,13 @@ class _KnownPages:
 
 @dataclass(frozen=True, slots=True)
 class _BestPages:
-    """The best pages of a ranking in order, and what their positions are computed from."""
+    """The best pages of a ranking in order, and the data from which their positions are computed."""
 
     view: IndexView
     query: RankedQuery
     ranked: RankedPage
     places: Sequence[int]
-    # The scores of the first pages, and which of these have all words of the query.
+    # The scores of the first pages, and which of these pages contain all words of the query.
     scores: Mapping[int, float]
     complete: Sequence[int]
     mode: Mode
@@ -300,7 +303,7 @@ def _best_pages(index: Index, caller: Caller, request: SearchRequest, known: _Kn
 def _positions(
     best: _BestPages, request: SearchRequest, with_phrase: Collection[int]
 ) -> Sequence[_HitPosition]:
-    """Return the requested results, after the scores of pages with the phrase of the query were raised."""
+    """Return the requested results, after raising the scores of pages that contain the query's phrase."""
     view, worded = best.view, best.query
     scores = {
         place: score + WEIGHTS.phrase if place in with_phrase else score
@@ -321,7 +324,7 @@ def _positions(
 
 
 def _with_phrase(caller: Caller, best: _BestPages, query: str) -> Transaction[frozenset[int]]:
-    """Return which complete pages have the words of the query next to each other, if they are several."""
+    """Return the complete pages in which the words of the query are adjacent, if it has more than one."""
     phrase = phrases.phrase_of(query)
     if not phrase or len(best.complete) < 2:
         return frozenset()

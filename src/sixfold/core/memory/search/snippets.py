@@ -1,7 +1,7 @@
-"""Snippets of pages with the matched words between marks.
+"""Snippets of pages, in which marks enclose the matched words.
 
-The text is markdown as it was written, so that HTML must escape it. The marks are two characters that pages
-hardly use, so they are the same in every format.
+The text is unchanged Markdown, so HTML must escape it. The marks are two characters that pages rarely
+contain, so they are the same in all formats.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _QUOTE = re.compile("'(?:(?![a-z0-9])|(?<![a-z0-9]'))")
 _SPACE = re.compile(r"\s+")
 # The length of the window whose page is cited.
 _CITED_CHARS = 300
-# The characters of a passage that are searched for the best window.
+# Maximum characters of a passage that are searched for the best window.
 _MAX_READ = 20_000
 
 
 def of_body(body: str, passage: int, words: Collection[str], chars: int, *, marked: bool = True) -> str:
-    """Return at most `chars` characters of a body around most of the `words` of a passage.
+    """Return at most `chars` characters of a body around the most `words` of a passage.
 
-    Marks, which are not counted, are around the words if it is `marked`. White space becomes one
-    space, and `…` replaces omitted text; without a match it is the beginning.
+    If `marked` is set, marks, which are not counted, enclose the words. White space becomes one space, and
+    `…` replaces omitted text. If no words match, the snippet is the beginning of the passage.
     """
     if not chars:
         return ""
@@ -64,7 +64,7 @@ def _matches(body: str, passage: int, words: Collection[str]) -> tuple[int, list
 
 
 def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tuple[int, int, str]]:
-    """Return the positions of the words between two offsets: start, end, and the word."""
+    """Return the positions of the words between two offsets, as start, end, and the word."""
     query_words = frozenset(words)
     if body.isascii():
         return sorted({*_plainly(body[start:end], start, query_words)})
@@ -83,7 +83,7 @@ def matches(body: str, start: int, end: int, words: Collection[str]) -> list[tup
 
 
 def _plainly(text: str, start: int, query_words: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """Return the matching words of an ASCII text; words with other first letters are skipped quickly."""
+    """Yield the matching words of an ASCII text; words with other first letters are skipped quickly."""
     flat = f" {text.translate(_FLAT)} "
     if "'" in flat:
         flat = _QUOTE.sub(" ", flat)
@@ -111,7 +111,7 @@ def _pairs(text: str, start: int, query_words: frozenset[str]) -> list[tuple[int
 
 
 def _window(positions: list[tuple[int, int, str]], chars: int) -> int:
-    """Return the start of the first window of `chars` with the most different words."""
+    """Return the start of the first window of `chars` with the most distinct words."""
     best, place, first = 0, positions[0][0], 0
     inside: dict[str, int] = {}
     for _, end, word in positions:
@@ -154,5 +154,5 @@ def _marked(body: str, begin: int, stop: int, positions: list[tuple[int, int, st
 
 
 def _plain(text: str) -> str:
-    """Replace marks in a page by single ones, so that only those of the snippet are marks."""
+    """Replace marks in a page with single quotation marks, so that only those of the snippet remain."""
     return text.replace(OPEN, "\u2039").replace(CLOSE, "\u203a")

@@ -1,8 +1,8 @@
 """Candidates for misspelled words whose stem is not similar to that of the correct word.
 
-A stemmer removes only known suffixes: `organizatoin` is its own stem, five letters from `organ`. So all
-single edits of the last letters are stemmed as well, and of a long word those of its other letters, since the
-stems of `seperate` and `separate` are too short to compare.
+A stemmer removes only known suffixes: `organizatoin` is its own stem, five letters from `organ`. Therefore
+all single edits of the last letters are stemmed as well, and edits of the other letters of a long word,
+because the stems of `seperate` and `separate` are too short to compare.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from sixfold.core.memory.indexing import tokens
 
 # The number of last letters that are edited.
 _LAST_LETTERS = 6
-# The minimum letters that a stemmer removes; with fewer, the stems are similar enough.
+# The minimum letters that a stemmer must remove; with fewer, the stems are similar enough.
 _MIN_SUFFIX = 2
 _MIN_STEM = 3
-# The letters that a stem may end in instead of the removed ones: studi, write.
+# The possible last letters of a stem in place of the removed ones: studi, write.
 _STEM_ENDS = ("i", "e")
-# The minimum letters of a word in which one may be replaced.
+# The minimum letters of a word in which a letter may be replaced.
 _MIN_REPLACEABLE = 7
 # Longer words have too many edits.
 _MAX_LETTERS = 20
@@ -33,7 +33,7 @@ def stems(word: str) -> frozenset[str]:
 
 
 def all_stems(word: str) -> frozenset[str]:
-    """Return the stems that a long folded word has after one edit of any letter but the first."""
+    """Return the stems that a long folded word has after one edit of any letter except the first."""
     letters = next((alphabet for alphabet in _ALPHABETS if word[0] in alphabet), "")
     if not _MIN_REPLACEABLE <= len(word) <= _MAX_LETTERS:
         return frozenset()

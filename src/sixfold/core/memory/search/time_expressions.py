@@ -1,7 +1,7 @@
 """Time expressions in queries: "last week", "two months ago", "in March", as a span in UTC.
 
-The first phrase of a query that names a time counts. Weeks begin on Monday; a bare month or weekday is the
-last one that has begun.
+The first time expression of a query is used. Weeks begin on Monday; a month or weekday without a year or date
+is the last one that has begun.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Days = tuple[date, date]
 class TimeSpan:
     """A span from `since` to `until`, both inclusive, in epoch µs; `phrase` is its text in the query.
 
-    It is `spelled` if pages may contain the same word, as with "March".
+    `spelled` is True if pages may contain the same word, such as "March".
     """
 
     since: int
@@ -44,12 +44,12 @@ class TimeSpan:
 
 
 def mentioned(text: str) -> bool:
-    """Return whether a query names a time."""
+    """Return whether a query contains a time expression."""
     return _EXPRESSION.search(text) is not None
 
 
 def parse(text: str, now: int) -> TimeSpan | None:
-    """Return the time that a query names, relative to `now` (epoch µs), or None."""
+    """Return the time span that a query names, relative to `now` (epoch µs), or None."""
     match = _EXPRESSION.search(text)
     if match is None:
         return None
@@ -93,7 +93,7 @@ def _year(day: date) -> Days:
 
 
 def _earlier(day: date, unit: str, count: int) -> date:
-    """Return the day a number of units before, or the last day of a shorter month."""
+    """Return the day a number of units earlier, or the last day of a shorter month."""
     if unit in ("day", "week"):
         return max(_LEAST, day - count * (7 if unit == "week" else 1) * _ONE_DAY)
     months = day.year * 12 + day.month - 1 - count * (12 if unit == "year" else 1)

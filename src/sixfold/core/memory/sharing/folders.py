@@ -91,7 +91,7 @@ class FolderShare:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The shared folder as its owner sees it."""
+        """The shared folder in the form that its owner sees."""
         return {
             "id": self.id,
             "folder": self.folder,
@@ -103,16 +103,16 @@ class FolderShare:
 
     @property
     def received_record(self) -> dict[str, Any]:
-        """The shared folder as a grantee sees it."""
+        """The shared folder in the form that a grantee sees."""
         return {**self.record, "owner": self.owner}
 
 
 def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderShare]:
-    """Share a folder of a principal's memory, or change the access of a share that exists.
+    """Share a folder of a principal's memory, or change the access of an existing share.
 
-    `membership.move_all` then has to be called. Raises `NotFound` for an unknown account or team, `Conflict`
-    for an own account, a page outside the folder in its collection, a share that a limited key did not
-    create, or too many shares, and `Forbidden` for a principal that may not share.
+    The caller must then call `membership.move_all`. Raises `NotFound` for an unknown account or team, and
+    `Forbidden` for a principal that may not share. Raises `Conflict` for the principal's own account, a page
+    outside the folder in its collection, a share that a limited key did not create, or too many shares.
     """
     _require(principal)
     yield from grantees.check(principal.account_id, draft.grantee)
@@ -158,7 +158,7 @@ def _require(principal: Principal) -> None:
 
 
 def of_account(principal: Principal) -> Transaction[tuple[FolderShare, ...]]:
-    """Return the folders that a principal shares; a limited key or a program sees its own only."""
+    """Return the folders that a principal shares; a limited key or OAuth client sees only its own shares."""
     return (yield from _of_tenant(principal.tenant))
 
 
@@ -168,7 +168,7 @@ def _of_tenant(tenant: Tenant) -> Transaction[tuple[FolderShare, ...]]:
 
 
 def received(principal: Principal, share_id: str = "") -> Transaction[tuple[FolderShare, ...]]:
-    """Return the folders that are shared with a principal, optionally only one; none for a limited key."""
+    """Return the folders that are shared with a principal, or only one of them; none for a limited key."""
     if principal.keyless or principal.scope.collections:
         return ()
     rows = yield from many(
@@ -182,7 +182,7 @@ def received(principal: Principal, share_id: str = "") -> Transaction[tuple[Fold
 
 
 def access(principal: Principal, share_id: str) -> Transaction[MemoryAccess]:
-    """Return a principal's access to a folder that is shared with it; raises `NotFound`."""
+    """Return a principal's access to a folder that is shared with the principal; raises `NotFound`."""
     shares = yield from received(principal, share_id)
     if not share_id or not shares:
         raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found, or is not shared any more")
@@ -199,9 +199,9 @@ def access(principal: Principal, share_id: str) -> Transaction[MemoryAccess]:
 
 
 def end(principal: Principal, share_id: str) -> Transaction[str]:
-    """End the share of a folder at once and return the folder; raises `NotFound`.
+    """End the share of a folder immediately and return the folder; raises `NotFound`.
 
-    `membership.move_all` then has to be called.
+    The caller must then call `membership.move_all`.
     """
     _require(principal)
     rows = yield Query("shared_folder_end", {"id": share_id, **principal.tenant.row})

@@ -1,4 +1,4 @@
-"""The collection of a shared folder, which its pages enter and leave with their slugs."""
+"""The collection of a shared folder, whose pages are determined by their slugs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.core.memory.pages import PageDraft
 PREFIX = "folder:"
 # This character sorts after all others.
 _LAST = "\U0010ffff"
-# Pages that one transaction moves.
+# Pages per transaction that are moved.
 BATCH = 100
 
 
@@ -27,12 +27,12 @@ def folders_of(account_id: str) -> Transaction[tuple[str, ...]]:
 
 
 def contains(folder: str, slug: str) -> bool:
-    """Return whether a page is in a folder or one below it."""
+    """Return whether a page is in a folder or one of its subfolders."""
     return slug == folder or slug.startswith(f"{folder}/")
 
 
 def collections_at(folders: Sequence[str], slug: str, collections: Sequence[str]) -> tuple[str, ...]:
-    """Return the collections of a page, with those of exactly the shared folders that contain its slug."""
+    """Return the collections of a page, including exactly the shared folders that contain its slug."""
     shared = {collection_of(folder) for folder in folders}
     inside = [collection_of(folder) for folder in folders if contains(folder, slug)]
     return (*(name for name in collections if name not in shared), *inside)
@@ -59,9 +59,9 @@ def span(account_id: str, folder: str) -> dict[str, Value]:
 
 
 def move(account_id: str, folder: str) -> Transaction[int]:
-    """Move up to `BATCH` pages into or out of the folder's collection; return how many were moved.
+    """Move up to `BATCH` pages into or out of the folder's collection; return their number.
 
-    The pages get no new version, and their time of change stays.
+    A move does not create a new version or change the time of the last change.
     """
     folders = yield from folders_of(account_id)
     query = "pages_to_enter" if folder in folders else "pages_to_leave"
@@ -95,7 +95,7 @@ async def sweep(database: Database) -> None:
 
 
 def _end_limited(shares: Rows) -> Transaction[None]:
-    """End those of the shares whose key or program has ended."""
+    """End the shares whose key or OAuth client is no longer valid."""
     for row in shares:
         if (yield from one("credential_valid", id=row["credential_id"])) is None:
             yield Query("shared_folder_sweep", {"id": row["id"]})
