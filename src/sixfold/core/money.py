@@ -1,4 +1,4 @@
-"""Amounts as integer micro-dollars, and their conversion from and to decimal text."""
+"""Amounts as integer micro-dollars, and their conversion from and to decimal strings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Usd = Annotated[str, msgspec.Meta(description="USD as decimal text")]
 
 
 def parse_usd(text: str) -> int:
-    """Parse decimal text such as `0.007` to micro-dollars.
+    """Parse a decimal string such as `0.007` to micro-dollars.
 
-    Raises `ValueError` beyond six decimals or 64 bits.
+    Raises `ValueError` for more than six decimals or 64 bits.
     """
     try:
         micros = Decimal(text) * MICROS_PER_USD
@@ -27,7 +27,7 @@ def parse_usd(text: str) -> int:
 
 
 def format_usd(micros: int) -> str:
-    """Format with at least two decimals and no further trailing zeros: `0.04`, `0.007`, `0.30`."""
+    """Format micro-dollars with two or more decimals, without further trailing zeros: `0.007`, `0.30`."""
     sign = "-" if micros < 0 else ""
     whole, fraction = divmod(abs(micros), MICROS_PER_USD)
     decimals = f"{fraction:06d}".rstrip("0").ljust(2, "0")
@@ -40,7 +40,7 @@ def credits_for(micros: int) -> int:
 
 
 def short_usd(micros: int) -> str:
-    """Format with two significant digits below a dollar, and cents above: `0.0012`, `0.53`, `9.69`."""
+    """Format micro-dollars with two significant digits below a dollar, and cents above: `0.0012`, `9.69`."""
     places = 2
     while places < 6 and 0 < abs(micros) < 10 ** (7 - places):
         places += 1

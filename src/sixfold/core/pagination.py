@@ -11,7 +11,7 @@ PAGE_BYTES = 4 * 2**20
 # Sorts after every id.
 _LAST_ID = "~"
 _ID = re.compile(r"[a-z]+_[0-9a-z]{36}")
-# A name alone could be any text, and an invalid cursor would be an empty page.
+# Without this prefix, any string would be a valid cursor, and an invalid cursor would give an empty page.
 _AFTER = "after:"
 
 
@@ -21,21 +21,24 @@ def cursor_after(name: str) -> str:
 
 
 def name_of(cursor: str) -> str:
-    """Return the name in a cursor of `cursor_after`, "" for the first page; raises `BadRequest`."""
+    """Return the name in a cursor of `cursor_after`, or "" for the first page; raises `BadRequest`."""
     if cursor and not cursor.startswith(_AFTER):
         raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     return cursor.removeprefix(_AFTER)
 
 
 def id_before(cursor: str | None) -> str:
-    """Return the id in a cursor of a list of ids, newest first, or one after all ids; raises `BadRequest`."""
+    """Return the id in a cursor of a list of ids, newest first; raises `BadRequest`.
+
+    For the first page, the result sorts after all ids.
+    """
     if cursor and not _ID.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     return cursor or _LAST_ID
 
 
 def count_rows(query: str, params: dict[str, Value], limit: int) -> Transaction[tuple[int, int]]:
-    """Return how many rows of a list fit into `PAGE_BYTES`, at least one, and how many exist up to `limit`.
+    """Return the number of rows that fit into `PAGE_BYTES`, at least one, and of those up to `limit`.
 
     `query` returns the `size` of each row in the list's order.
     """

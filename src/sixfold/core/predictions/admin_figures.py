@@ -1,4 +1,4 @@
-"""Figures of the last 24 hours by half hour, for the operator: queue, run times, failures and money."""
+"""Figures of the last 24 hours for the operator, by half hour: queue, run times, failures and money."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _CACHE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class FigureSlot:
-    """Half an hour by the time of acceptance. Amounts are micro-dollars, run times µs or None without a run.
+    """Half an hour, by the time of acceptance.
+
+    Amounts are in micro-dollars, and run times in µs, or None without a run.
 
     `queue` is the mean number of waiting predictions: the time that they waited, by the length of the slot.
-    `spent` is what providers charge for predictions and calls, as far as they state it.
+    `spent` is the amount that providers charge for predictions and calls, if they state it.
     """
 
     start: int

@@ -23,7 +23,7 @@ _SEPARATOR = "."
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Filter of the request list; empty fields match everything. `text` matches any displayed field."""
+    """A filter of the request list; empty fields match all requests. `text` matches any displayed field."""
 
     text: str = ""
     state: str = ""
@@ -77,7 +77,7 @@ def storage() -> Transaction[StorageTotals]:
 def requests(
     filters: RunFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
-    """Return predictions and gateway calls of all accounts, newest first, and the next page's cursor.
+    """Return predictions and calls of all accounts, newest first, and the cursor of the next page.
 
     Raises `BadRequest` for an invalid cursor.
     """

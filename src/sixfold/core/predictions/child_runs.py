@@ -1,4 +1,4 @@
-"""Child predictions: how a workflow runs its expensive nodes through the prediction service."""
+"""Child predictions, with which a workflow runs its expensive nodes through the prediction service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """A request for a child; `key` names the part of the parent, so that repeating it has no effect.
+    """A request for a child; `key` identifies the part of the parent, so a repetition has no effect.
 
     `files` are media inputs that are already stored; `max_price` is the maximum price in micro-dollars.
     """
@@ -44,15 +44,15 @@ class ChildRunPort(Protocol):
     async def parent(self, prediction_id: str) -> Prediction: ...
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
-        """Submit a child, or find the earlier one of this key, and wait for its end.
+        """Submit a child, or find the earlier child with this key, and wait until it ends.
 
-        Raises what `PredictionService.submit` raises. Canceling the wait cancels the child.
+        Raises the errors of `PredictionService.submit`. Canceling the wait cancels the child.
         """
         ...
 
 
 class PipelineChildren:
-    """Runs children by the prediction service, and cancels them if their parent does not succeed."""
+    """Runs children through the prediction service, and cancels them if their parent does not succeed."""
 
     def __init__(self, service: PredictionService, database: Database) -> None:
         self._predictions = service
@@ -69,8 +69,8 @@ class PipelineChildren:
             task.add_done_callback(self._canceling.discard)
 
     async def _cancel_children(self, parent_id: str) -> None:
-        # No child is accepted once the parent has ended, so this finds all of them. If the database
-        # fails, they end by themselves and are not charged.
+        # No child is accepted once the parent has ended, so this finds all children. If the database fails,
+        # the children end without being canceled and are not charged.
         with contextlib.suppress(errors.StoreFailed):
             for child in await self._database.read(_unfinished(parent_id)):
                 await self._predictions.cancel(child.id, Tenant.of(child))

@@ -12,10 +12,11 @@ from sixfold.core.predictions.states import PredictionEvent, PredictionState, fo
 def claim(
     engine: str, lease: RunLease, limit: int, *, warm: bool, hardware: str | None = None, free_runs: int = 0
 ) -> Transaction[tuple[Prediction, ...]]:
-    """Claim the oldest queued predictions of an engine; `warm` if workers are ready to run them.
+    """Claim the oldest queued predictions of an engine; `warm` is True if workers are ready.
 
-    `hardware` selects predictions that name this hardware (empty: that name none). `free_runs` limits how
-    many free predictions each account runs at the same time (0: unlimited); the others stay queued.
+    `hardware` selects predictions that request this hardware (empty: no particular hardware). `free_runs`
+    limits how many free predictions each account runs at the same time (0: unlimited); the others stay
+    queued.
     """
     params = {
         "state": follow(

@@ -1,4 +1,4 @@
-"""Estimates of run durations, from earlier runs on this server since its start."""
+"""Estimates of run durations, based on earlier runs on this server since its start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DurationSample:
 
 
 class DurationEstimator:
-    """Average durations by model and engine; defaults to a few seconds before the first run."""
+    """Average durations by model and engine; a few seconds are assumed before the first run."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or steady_clock()
@@ -48,19 +48,19 @@ class DurationEstimator:
             self._averages[key] = before.updated(run, start)
 
     def has_sample(self, model: str, engine: str) -> bool:
-        """Return whether a run was measured, so that estimates are not mere defaults."""
+        """Return whether a run was measured, so that estimates are not only defaults."""
         return (model, engine) in self._averages
 
     def average(self, model: str, engine: str) -> DurationSample:
         return self._averages.get((model, engine), DurationSample())
 
     def until_end(self, model: str, engine: str, rounds: int, *, cold: bool) -> float:
-        """Return the estimated seconds until the end of a run that waits for `rounds` runs before it."""
+        """Return the estimated seconds until the end of a run after `rounds` other runs."""
         average = self.average(model, engine)
         return round((rounds + 1) * average.run + (average.start if cold else 0.0), 3)
 
     def remaining(self, prediction: Prediction, progress: float) -> float:
-        """Return the estimated seconds that a started run still needs, by its progress or by the average."""
+        """Return the estimated remaining seconds of a started run, from its progress or the average."""
         began = prediction.started_at or prediction.created_at
         elapsed = max(0, self._clock() - began) / SECOND_US
         if 0 < progress < 1:

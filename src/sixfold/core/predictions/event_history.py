@@ -1,9 +1,9 @@
 """Recent events of predictions, numbered, for clients that resume a stream.
 
-The number of an event is the milliseconds since its prediction was accepted, or the next free number. So
-numbers increase, are the same for every client, and remain valid after a restart. The last event has an odd
-number and all others an even one: a client that reconnects with an odd number has seen the end, even if this
-process does not remember it.
+The number of an event is the milliseconds since its prediction was accepted, or the next free number.
+Therefore numbers increase, are the same for every client, and remain valid after a restart. The number of the
+last event is odd and all other numbers are even, so a client that reconnects with an odd number has seen the
+end, even if this process has not recorded it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from sixfold.core.predictions.events import Event, EventBus, LogEvent, StateChan
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.refunds import REFUNDED
 
-# Events of one prediction.
+# Maximum number of events of one prediction.
 _MAX_EVENTS = 1000
 _MAX_HISTORIES = 2000
-# JSON of documents and log lines in all histories; decoded, it takes up to thirty times as much.
+# Maximum JSON bytes of documents and log lines in all histories; decoded, they use up to thirty times as
+# much.
 _MAX_BYTES = 4 * 2**20
 _MS_US = 1000
 
@@ -42,7 +43,7 @@ def _is_refund(event: Event) -> bool:
 
 
 def has_seen_end(prediction: Prediction, last_event: int) -> bool:
-    """Return whether `seen`, the number of a client's last event, is the number of the end event."""
+    """Return whether `last_event`, the number of a client's last event, is the number of the end event."""
     if not prediction.is_terminal or last_event % 2 == 0:
         return False
     return last_event >= number(_end_of(prediction), prediction.created_at, end=True)
@@ -64,7 +65,7 @@ def _end_of(prediction: Prediction) -> int:
 
 @dataclass(slots=True)
 class EventHistory:
-    """Recent events of one prediction; `complete` if none is missing, `size` in bytes."""
+    """The recent events of one prediction; `complete` if none is missing; `size` is in bytes."""
 
     created_at: int
     complete: bool
@@ -73,7 +74,7 @@ class EventHistory:
 
     @property
     def last(self) -> int:
-        """The number of the last event; 0 without one."""
+        """The number of the last event, or 0 if there is none."""
         return self.events[-1][0] if self.events else 0
 
     @property
@@ -95,14 +96,14 @@ class EventHistory:
             self.complete = False
 
     def since(self, last_event: int) -> tuple[tuple[int, Event], ...] | None:
-        """Return the events with numbers greater than `seen`; None if some of them are missing."""
+        """Return the events with numbers greater than `last_event`, or None if some of them are missing."""
         if not self.complete and (not self.events or self.events[0][0] > last_event):
             return None
         return tuple(event for event in self.events if event[0] > last_event)
 
 
 class EventHistories:
-    """Histories of the predictions with the latest events, up to `max_bytes`."""
+    """The histories of the predictions with the latest events, up to `max_bytes`."""
 
     def __init__(self, clock: Clock | None = None, max_bytes: int = _MAX_BYTES) -> None:
         self._clock = clock or steady_clock()
@@ -129,14 +130,14 @@ class EventHistories:
             self.size -= oldest.size
 
     def get(self, prediction_id: str) -> EventHistory | None:
-        """Return a prediction's history; None if it was evicted or had no events on this server."""
+        """Return a prediction's history, or None if it was evicted or had no events on this server."""
         return self._histories.get(prediction_id)
 
 
 class AcceptedRuns:
-    """The events of runs since before their acceptance, until the caller's next pause.
+    """The events of runs from before their acceptance until the caller next awaits.
 
-    A caller that waits without a pause need not read the state of its run.
+    A caller that waits immediately need not read the state of its run.
     """
 
     def __init__(self, bus: EventBus) -> None:
@@ -147,7 +148,7 @@ class AcceptedRuns:
     def accepting(self, prediction_ids: Iterable[str]) -> Generator[None]:
         """Record the events of runs that are accepted within the block.
 
-        Whichever server ends such a run, its event comes after the beginning of the block.
+        The event of the end of such a run always comes after the beginning of the block.
         """
         with contextlib.ExitStack() as listening:
             backlogs = {
@@ -164,7 +165,7 @@ class AcceptedRuns:
         listening.close()
 
     def state(self, prediction: Prediction) -> Prediction | None:
-        """Return the current state of a run that was accepted without a pause since, or None."""
+        """Return the current state of a run if it was accepted without an await since, otherwise None."""
         backlog = self._backlogs.get(prediction.id)
         if backlog is None:
             return None

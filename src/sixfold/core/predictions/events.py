@@ -1,7 +1,7 @@
 """Events of predictions as they happen: progress, log lines, node states and state changes.
 
-Events are published within this process; the database is authoritative. So a caller that waits for an end
-subscribes first and then reads the state, and cannot miss it.
+Events are published within this process; the database is authoritative. Therefore a caller that waits for the
+end subscribes first and then reads the state, and cannot miss the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NodeState = Literal["started", "progress", "finished", "cached", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """Progress of a run, from 0 to 1."""
+    """The progress of a run, from 0 to 1."""
 
     fraction: float
 
@@ -44,7 +44,10 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class NodeStateChanged:
-    """A node changed its state; `progress` is from 0 to 1, and `details` are those of a finished node."""
+    """A node changed its state.
+
+    `progress` is from 0 to 1, and `details` are set for a finished node.
+    """
 
     node: str
     class_type: str
@@ -63,7 +66,7 @@ Event = ProgressEvent | LogEvent | StateChanged | NodeStateChanged
 
 
 class EventBus:
-    """Events by prediction id. Not thread-safe: use it from one event loop. `watchers` receive all events."""
+    """The events by prediction id, for use in one event loop; `watchers` receive all events."""
 
     def __init__(self) -> None:
         self.watchers: list[Callable[[str, Event], None]] = []
@@ -85,7 +88,7 @@ class EventBus:
             queue.put_nowait(event)
 
     def progress(self, prediction_id: str) -> float:
-        """Return the last reported progress, or 0."""
+        """Return the last reported progress, or 0 if none was reported."""
         return self._progress.get(prediction_id, 0.0)
 
     def listened_ids(self) -> tuple[str, ...]:
@@ -106,7 +109,7 @@ class EventBus:
                 del self._queues[prediction_id]
 
     def publish_preview(self, prediction_id: str, image: bytes) -> None:
-        """Show a partial image to those who wait for the prediction; it is not stored."""
+        """Show a partial image to callers that wait for the prediction; the image is not stored."""
         for show in tuple(self._previews.get(prediction_id, ())):
             show(image)
 

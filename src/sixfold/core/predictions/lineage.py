@@ -1,4 +1,4 @@
-"""Lineage of outputs: their sources, what was derived from them, and the inputs that reproduce them."""
+"""Lineage of outputs: their sources, the outputs derived from them, and inputs that reproduce them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRAWN = ("seed", "variant")
 
 @dataclass(frozen=True, slots=True)
 class LineageSource:
-    """A media input: its file name if it still exists, and the prediction that derived it, if any."""
+    """A media input, with its file name if it still exists, and the prediction that produced it, if any."""
 
     input: str
     name: str | None
@@ -30,9 +30,9 @@ class LineageSource:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Related predictions of the same account, each tuple in the order of acceptance.
+    """The related predictions of the same account; each tuple is in the order of acceptance.
 
-    `same` are those with the same fingerprint, each with whether it produced the same bytes.
+    `same` contains those with the same fingerprint, and whether each produced the same bytes.
     """
 
     sources: tuple[LineageSource, ...]
@@ -86,7 +86,7 @@ def manifest(prediction: Prediction, index: int, engine_version: str, quality: s
 def sign_manifests(
     signer: Signer, prediction: Prediction, count: int, engine_version: str, quality: str
 ) -> tuple[str, ...]:
-    """Sign the manifest of each file of a prediction, in their order."""
+    """Sign the manifest of each file of a prediction; return the manifests in the files' order."""
     manifests = (manifest(prediction, index, engine_version, quality) for index in range(count))
     return tuple(signer.sign(each) for each in manifests)
 
@@ -94,8 +94,8 @@ def sign_manifests(
 def reusable_inputs(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
     """Return the inputs of a prediction for another run.
 
-    An input that was stored only as a digest becomes the file's URL below `origin`; if the file is gone, the
-    input is left out.
+    An input that was stored only as a digest becomes the file's URL below `origin`; if the file no longer
+    exists, the input is omitted.
     """
     inputs = dict(prediction.inputs)
     for name, value in prediction.inputs.items():

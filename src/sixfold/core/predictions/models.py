@@ -1,4 +1,4 @@
-"""Records of predictions as stored."""
+"""Records of stored predictions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OUTPUT_NAME: Final = "output"
 
 
 class Output(msgspec.Struct, frozen=True):
-    """Output of a prediction: files and data of the first output, and the other outputs, which have names.
+    """The output of a prediction: files and data of the first output, and the other, named outputs.
 
-    `info` of a file that belongs to another output contains its name. `others` has the other outputs by name,
-    with null for those that are files. `data` is not used for this, because an engine may copy it from an
-    untrusted service. `words` are those of the prompt that the engine understood and ignored.
+    `info` of a file that belongs to another output contains its name. `others` contains the other outputs by
+    name, or null for files. `data` is not used for this, because an engine may copy it from an untrusted
+    service. `words` are the words of the prompt that the engine understood and ignored.
     """
 
     files: tuple[OutputFile, ...] = ()
@@ -34,7 +34,7 @@ class Output(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> Output:
-        """The first of several outputs, or the only one."""
+        """The first output, or the only one."""
         if not self.others:
             return self
         return Output(tuple(file for file in self.files if OUTPUT_NAME not in file.info), self.data)
@@ -53,7 +53,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """URL that is notified, and the events (`started`, `completed`) of which it is notified."""
+    """The URL of a webhook, and the events (`started`, `completed`) that are sent to it."""
 
     url: str
     events: tuple[str, ...] = ("started", "completed")
@@ -61,7 +61,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StepDurations:
-    """Duration of each step of a prediction in µs; amounts are in the prediction itself."""
+    """The duration of each step of a prediction in µs; amounts are in the prediction itself."""
 
     priced: int
     queued: int | None
@@ -75,7 +75,7 @@ class StepDurations:
 class Prediction:
     """A prediction with its current state. Times are in epoch µs, amounts in micro-dollars.
 
-    `output` is set once it succeeded, `error` and `error_kind` once it failed. `charge` itemizes the price;
+    `output` is set after a success, `error` and `error_kind` after a failure. `charge` itemizes the price;
     `list_price` is set if it is free. `size` is the length of its stored JSON documents. A `withheld`
     prediction is a child whose parent has not been paid yet.
     """
@@ -121,28 +121,28 @@ class Prediction:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended."""
+        """Whether the prediction has ended."""
         return self.state in TERMINAL
 
     @property
     def shows_partial_images(self) -> bool:
-        """Whether the caller receives partial images while it runs."""
-        # A client's own input of this name is in `inputs` too.
+        """Whether the caller receives partial images while the prediction runs."""
+        # An input with this name from a client is in `inputs` too.
         return bool(self.task.inputs.get("partial_images")) and "partial_images" not in self.inputs
 
     @property
     def words(self) -> PromptWords:
-        """The words of the prompt that its engine understood and ignored."""
+        """The words of the prompt that the engine understood and ignored."""
         return NO_WORDS if self.output is None else self.output.words
 
     @property
     def redacted(self) -> Prediction:
-        """The prediction as its account may read it: without inputs and output while withheld."""
+        """The prediction in the form that its account may read: without inputs and output while withheld."""
         return replace(self, inputs={}, task=TaskRecord({}), output=None) if self.withheld else self
 
     @classmethod
     def from_row(cls, row: Row) -> Prediction:
-        """Build a prediction from a row, as its account may read it."""
+        """Build a prediction from a row, in the form that its account may read."""
         return cls.from_row_unredacted(row).redacted
 
     @classmethod

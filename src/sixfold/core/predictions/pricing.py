@@ -1,4 +1,4 @@
-"""Pricing rules beyond the price table: free own hardware, workflow quotes, and the charge of a run."""
+"""Pricing rules in addition to the price table: free hardware, workflow quotes, and charges of runs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 _RUN = "run"
 # Units are counted in millionths, because a priced unit may be as long as a minute.
 _PARTS = 1_000_000
-# Workflows in a quote cache.
+# Maximum number of workflows in a quote cache.
 _MAX_TABLES = 10_000
 
 
 def charged_price(price: PriceRow, engine: EngineSpec, prices: PriceTable) -> PriceRow:
-    """Return the price that is charged: 0 if own hardware is free and the engine runs on it."""
+    """Return the price that is charged: 0 if the engine runs on the server's hardware and that is free."""
     return price.waive() if prices.own_hardware_free and engine.on_own_hardware else price
 
 
 def quote_project(
     catalog: Catalog, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
 ) -> PriceQuote:
-    """Return the quote of a video project with the price of its files' actual lengths."""
+    """Return the quote of a video project, priced by the actual lengths of its files."""
     if not model.projects:
         return quote
     values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
@@ -45,7 +45,7 @@ def quote_project(
 
 
 def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[str, str | None]:
-    """Return the price of a typical request in words, and the list price if the request is free here."""
+    """Return the price of a typical request in words, and the list price if the request is free."""
     price_text = catalog.price_text(model)
     return (
         ("free on this server", price_text) if model.is_waived(catalog.prices, terms) else (price_text, None)
@@ -53,9 +53,9 @@ def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[st
 
 
 def check_max_price(request: PredictionRequest, quote: PriceQuote) -> None:
-    """Raise `EngineUnavailable` for a child that costs more than its parent holds for it.
+    """Raise `EngineUnavailable` for a child that costs more than its parent's hold for that child.
 
-    This happens if a free engine was available when the workflow was quoted, and now only a provider is.
+    This happens if a free engine was available when the workflow was quoted, but now only a provider is.
     """
     if request.max_price is not None and quote.price.micros > request.max_price:
         hold = money.format_usd(request.max_price)
@@ -64,7 +64,7 @@ def check_max_price(request: PredictionRequest, quote: PriceQuote) -> None:
 
 
 class QuoteCache:
-    """Price tables that were in force when the running workflows were quoted."""
+    """The price tables that were in force when the running workflows were quoted."""
 
     def __init__(self, catalog: Catalog, bus: EventBus) -> None:
         self._catalog = catalog
@@ -80,7 +80,7 @@ class QuoteCache:
         self._tables[prediction.id] = self._catalog.prices
 
     def using(self, prediction_id: str) -> AbstractContextManager[None]:
-        """Return a context manager that prices children by the table of their workflow's quote."""
+        """Return a context manager that prices children with the price table of their workflow's quote."""
         return self._catalog.at(self._tables.get(prediction_id))
 
     def _forget(self, prediction_id: str, event: Event) -> None:
@@ -91,10 +91,10 @@ class QuoteCache:
 def final_charge(
     prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
 ) -> RunCharge | None:
-    """Return the charge of a successful metered run; None if the price or the children's costs are charged.
+    """Return the charge of a successful metered run, or None if the price or children's costs apply.
 
-    `billed` is the number of units that the engine reports; without it, the held amount is charged. `lines`
-    itemize `billed` if that is an amount in micro-dollars.
+    `billed` is the number of units that the engine reports; if it is None, the held amount is charged.
+    `lines` itemize `billed` if it is an amount in micro-dollars.
     """
     metered = _metered(prediction, run_us, billed, lines)
     if metered is None:

@@ -18,7 +18,7 @@ _CURSOR = re.compile(r"pred_[0-9a-z]{36}")
 
 @dataclass(frozen=True, slots=True)
 class PredictionFilter:
-    """Filter of a prediction list; empty fields match everything."""
+    """The filter of a list of predictions; empty fields match all predictions."""
 
     model: str = ""
     state: str = ""
@@ -29,13 +29,13 @@ def page(
 ) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
     """Return a page of a tenant's predictions, newest first, and the cursor of the next page.
 
-    `cursor` is that of the previous page; raises `BadRequest` if it is invalid. A page may have fewer than
-    `limit` predictions, because its size in bytes is limited, too.
+    `cursor` comes from the previous page; raises `BadRequest` if it is invalid. A page may contain fewer than
+    `limit` predictions, because its size in bytes is also limited.
     """
     if cursor and not _CURSOR.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
     params = {**tenant.row, "model": filters.model, "state": filters.state, "before": cursor or "~"}
-    # A credential has queries of its own, for which an index has its rows in order.
+    # A credential has separate queries, for which an index contains its rows in order.
     query, sizes_query = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
     fitting, available = yield from pagination.count_rows(sizes_query, params, limit + 1)
     count = min(fitting, limit)
@@ -51,7 +51,7 @@ def count_waiting(engine: str | None = None) -> Transaction[int]:
 
 
 def position(prediction: Prediction) -> Transaction[int]:
-    """Return the number of predictions ahead of a queued one."""
+    """Return the number of predictions ahead of a queued prediction."""
     row = yield from one(
         "prediction_position", engine=prediction.engine, created_at=prediction.created_at, id=prediction.id
     )
@@ -63,7 +63,7 @@ class EngineCost:
     """Successful runs of one engine, or calls of one model of a server; amounts in micro-dollars.
 
     `spent` is the sum of the costs that providers reported for `runs_with_cost` of the runs; the cost of the
-    others is unknown.
+    other runs is unknown.
     """
 
     engine: str
@@ -74,7 +74,7 @@ class EngineCost:
 
 
 def by_engine(life_us: int) -> Transaction[tuple[EngineCost, ...]]:
-    """Return the costs of all engines with successful runs in the last `life_us` µs, then of the calls."""
+    """Return the costs of engines with successful runs in the last `life_us` µs, followed by calls."""
     since = (yield from now()) - life_us
     runs = yield from many("prediction_upstream_costs", since=since)
     calls = yield from many("gateway_call_upstream_costs", since=since, first=ids.earliest("req", since))

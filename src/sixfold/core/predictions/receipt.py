@@ -28,7 +28,7 @@ class ReceiptStepSchema(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ReceiptStep:
-    """A step of a receipt; `at` in epoch µs and `took` in µs, None if not reached or not measured.
+    """A step of a receipt; `at` (epoch µs) and `took` (µs) are None if not reached or not measured.
 
     `micros` is the amount of this step, or None; `charge` itemizes it.
     """
@@ -40,7 +40,7 @@ class ReceiptStep:
     charge: CostBreakdown | None = None
 
     def to_json(self) -> ReceiptStepSchema:
-        """Return the step as JSON; `charge` is present if it is itemized."""
+        """Return the step as JSON; `charge` is present if the amount is itemized."""
         result: ReceiptStepSchema = {
             "name": self.name,
             "at": rfc3339(self.at),
@@ -90,7 +90,7 @@ def captured_amount(prediction: Prediction) -> int:
 
 
 def itemized(prediction: Prediction) -> CostBreakdown | None:
-    """Return the itemized charge; None before success, and for charges of older versions."""
+    """Return the itemized charge; None before success and for charges from older versions."""
     charge = prediction.charge
     if charge is None or prediction.state is not PredictionState.SUCCEEDED:
         return None
@@ -101,13 +101,13 @@ def itemized(prediction: Prediction) -> CostBreakdown | None:
 
 
 def would_cost(prediction: Prediction) -> int | None:
-    """Return the list price in micro-dollars if less is charged; else, and after a failure, None."""
+    """Return the list price in micro-dollars if less is charged, otherwise None; None after a failure."""
     failed = prediction.is_terminal and prediction.state is not PredictionState.SUCCEEDED
     return None if failed else prediction.list_price
 
 
 def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
-    """Return the ledger entry of a charge, which names the model, and the list price if less was charged."""
+    """Return the ledger entry of a charge, with the model, and the list price if less was charged."""
     list_price, description = prediction.list_price, prediction.model
     if list_price is not None:
         description += f" (list price {money.format_usd(list_price)} USD)"

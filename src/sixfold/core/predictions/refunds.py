@@ -1,8 +1,8 @@
-"""Refunds of predictions: return the charge of a success and withdraw its results in one transaction.
+"""Refunds of predictions, which return the charge and withdraw the results in one transaction.
 
-This withdraws the output, its files at `/media/` (the bytes are deleted once nothing else refers to them),
-posts and avatars made of them, responses stored for an Idempotency-Key, and the results of children. Other
-predictions that were paid for keep the same bytes.
+A refund withdraws the output, its files at `/media/` (the bytes are deleted when there are no other
+references), posts and avatars with these files, responses stored for an Idempotency-Key, and the results of
+children. Other paid predictions with the same bytes keep them.
 
 A child of a prediction with a price, or of a withheld one, is withheld from its acceptance on: its account
 can read its state, but neither inputs nor output. The same applies to its files, to files saved by the nodes
@@ -26,17 +26,18 @@ from sixfold.core.predictions.states import TERMINAL, PredictionEvent, Predictio
 REFUNDED = "refunded"
 _PARENT_ENDED = "The result was withdrawn: the workflow that requested it had ended"
 _PARENT_FAILED = "The result was withdrawn: the prediction that requested it did not succeed"
-# Predictions withdrawn by one sweep.
+# Maximum number of predictions that one sweep withdraws.
 _BATCH = 100
 # Expiry time of a withheld file that does not expire.
 NEVER = -1
 
 
 def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
-    """Refund a succeeded prediction and withdraw its output, which makes it a failure because of `reason`.
+    """Refund a succeeded prediction and withdraw its output; it becomes a failure with `reason`.
 
     A prediction in any other state is unchanged. Raises `NotFound`, and `Conflict` for a part of a workflow,
-    which the run of the workflow pays for: its price could not be refunded, and the run's output would stay.
+    which is charged with the run of the workflow: its price could not be refunded, and the run would keep its
+    output.
     """
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
@@ -60,19 +61,19 @@ def end(row: Row) -> Transaction[None]:
 
 
 def withdraw_children(parent: Row) -> Transaction[None]:
-    """Withdraw the results of children of a parent that had a price and is not paid."""
+    """Withdraw the results of children of a parent that had a price but was not charged."""
     if not parent["price"] and not parent["withheld"]:
         return
     rows = yield from many("prediction_results_below", parent_id=parent["id"])
     for row in rows:
         yield from withdraw(row, _PARENT_FAILED)
     if rows or parent["meter"] == "children":
-        # This includes the files that nodes of a workflow saved.
+        # This includes files that nodes of a workflow have saved.
         yield Query("media_withdraw", {"prediction_id": parent["id"], "account_id": parent["account_id"]})
 
 
 def withdraw(row: Row, error: str) -> Transaction[Prediction]:
-    """Withdraw the output of a success without a refund; does nothing if it has none."""
+    """Withdraw the output of a success without a refund; has no effect if it has no output."""
     params = {"prediction_id": row["id"], "account_id": row["account_id"]}
     state = follow(PredictionState(row["state"]), PredictionEvent.REFUND)
     updated = yield Query(
@@ -97,7 +98,7 @@ def withdraw(row: Row, error: str) -> Transaction[Prediction]:
 def sweep() -> Transaction[int]:
     """Repair inconsistent predictions of older versions, and withdraw late results of ended parents.
 
-    Inconsistent predictions are refunded and not withdrawn, or paid and not released. Returns the number of
+    Inconsistent predictions are refunded but not withdrawn, or paid but not released. Returns the number of
     changed predictions.
     """
     refunded = yield from many("predictions_refunded_in_place", limit=_BATCH)
@@ -116,7 +117,7 @@ def sweep() -> Transaction[int]:
 
 
 def _settle_child(row: Row) -> Transaction[Prediction]:
-    """Withdraw a child that has just succeeded if its parent has ended and does not pay for it.
+    """Withdraw a child that has just succeeded if its parent ended without a charge for the child.
 
     The child is marked before its parent is read, and an ending parent is marked before its children are
     read, so one of the two transactions sees the other.
@@ -130,7 +131,7 @@ def _settle_child(row: Row) -> Transaction[Prediction]:
 
 
 def sweep_children() -> Transaction[int]:
-    """Withdraw results that an older version left after a workflow failed; returns how many."""
+    """Withdraw results that an older version left after a workflow failed; return their number."""
     rows = yield from many("predictions_orphaned", limit=_BATCH)
     for row in rows:
         yield from withdraw(row, _PARENT_ENDED)
@@ -146,12 +147,12 @@ def withheld_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def withhold_files(prediction_id: str) -> Transaction[None]:
-    """Withhold the files of a prediction if it is withheld itself."""
+    """Withhold the files of a prediction if the prediction is withheld."""
     yield Query("media_withhold", {"prediction_id": prediction_id})
 
 
 def settle(succeeded: Row) -> Transaction[Prediction]:
-    """Withhold the files of a success or release its children; takes the row of `prediction_succeed`."""
+    """Withhold the files of a success or release its children, given the row of `prediction_succeed`."""
     if succeeded["withheld"]:
         yield from withhold_files(str(succeeded["id"]))
     elif succeeded["price"] and (succeeded["has_children"] or succeeded["meter"] == "children"):
@@ -162,6 +163,6 @@ def settle(succeeded: Row) -> Transaction[Prediction]:
 
 
 def _release(prediction_id: str) -> Transaction[None]:
-    """Release the files of a prediction that is paid, and the results of its descendants."""
+    """Release the files of a paid prediction, and the results of its descendants."""
     yield Query("predictions_release", {"id": prediction_id})
     yield Query("media_release", {"id": prediction_id})

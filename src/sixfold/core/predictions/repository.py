@@ -1,7 +1,7 @@
-"""Predictions in the database: accepted with their hold, claimed with a lease, ended with their charge.
+"""Predictions in the database, which are accepted with a hold, claimed with a lease, and charged.
 
-Each function is one transaction. A claim increments `attempt`, and every later step names its attempt, so a
-worker whose lease was lost cannot write anything (`StaleAttempt`).
+Each function is one transaction. A claim increments `attempt`, and every later step specifies its attempt, so
+a worker that has lost its lease cannot write results (`StaleAttempt`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sixfold.core.predictions.states import TERMINAL, PredictionEvent, Predictio
 
 LOST = "lost"
 UNUSABLE = "unusable_input"
-# The two states from which a prediction can succeed; the guarded UPDATE names both.
+# The two states from which a prediction can succeed; the guarded UPDATE contains both.
 _SUCCEED_FROM = sources(PredictionEvent.SUCCEED)
 _MAX_SWEEP = 500
 
@@ -78,8 +78,8 @@ class PredictionDraft:
 def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
     """Insert the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
 
-    If the draft's idempotency id was accepted before, returns that prediction and changes nothing. A
-    `free_queue_limit` other than 0 limits how many unfinished free predictions the account may have.
+    If the draft's idempotency id was already accepted, returns that prediction without changes. A
+    `free_queue_limit` other than 0 limits the unfinished free predictions of the account.
     """
     earlier = yield from _accepted_before(draft)
     if earlier is not None:
@@ -102,7 +102,7 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
 def accept_all(
     drafts: Sequence[PredictionDraft], queue_limit: int, free_queue_limit: int = 0
 ) -> Transaction[list[Prediction]]:
-    """Accept all drafts or none; raises what `accept` raises."""
+    """Accept all drafts or none; raises the errors of `accept`."""
     accepted: list[Prediction] = []
     for draft in drafts:
         accepted.append((yield from accept(draft, queue_limit, free_queue_limit)))
@@ -125,7 +125,7 @@ def _queue_full(
 
 
 def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
-    """Return the prediction of the same idempotency key, or of the same part of the same parent."""
+    """Return the prediction with the same idempotency key, or of the same part of the same parent."""
     if draft.idempotency_id is not None:
         earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
         if earlier is not None:
@@ -165,7 +165,7 @@ def _row(draft: PredictionDraft) -> dict[str, Any]:
 
 
 def _of_parent(draft: PredictionDraft) -> Transaction[Row | None]:
-    """Return the child if it was accepted before; raises `Conflict` if the parent has ended."""
+    """Return the child if it was accepted earlier; raises `Conflict` if the parent has ended."""
     parent = yield from one("prediction_by_id", id=draft.parent_id)
     if parent is None or PredictionState(parent["state"]) in TERMINAL | {PredictionState.CANCELING}:
         raise errors.Conflict("The prediction that requested this one has ended")
@@ -189,7 +189,7 @@ def get_unredacted(prediction_id: str) -> Transaction[Prediction]:
 
 
 def get(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
-    """Return a prediction of a tenant; raises `NotFound`, also for one of another tenant."""
+    """Return a prediction of a tenant; raises `NotFound`, also for a prediction of another tenant."""
     return Prediction.from_row((yield from _visible(prediction_id, tenant)))
 
 
@@ -209,7 +209,7 @@ def _why_not_found(prediction_id: str, tenant: Tenant) -> Transaction[str]:
 
 
 def by_job(job_id: str) -> Transaction[Prediction]:
-    """Return a prediction by its job id, whose holder needs no key; raises `NotFound`."""
+    """Return a prediction by its job id, which requires no key; raises `NotFound`."""
     row = yield from one("prediction_by_job", job_id=job_id)
     if row is None:
         raise errors.NotFound("Job not found")
@@ -221,14 +221,14 @@ def by_job(job_id: str) -> Transaction[Prediction]:
 
 @dataclass(frozen=True, slots=True)
 class RunLease:
-    """The server that holds a claim, and how many µs the claim lasts without a heartbeat."""
+    """The server that holds a claim, and the time in µs after which a claim without a heartbeat ends."""
 
     holder: str
     life_us: int
 
 
 def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
-    """Mark a starting prediction as running; one that is being canceled keeps its state.
+    """Mark a starting prediction as running; a prediction that is being canceled keeps its state.
 
     Raises `StaleAttempt`.
     """
@@ -254,7 +254,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class SuccessRecord:
-    """Result of a run whose files are stored; `charge` is None if the price or its children's costs apply."""
+    """The result of a run whose files are stored.
+
+    `charge` is None if the price or the children's costs apply.
+    """
 
     output: Output
     quality: str
@@ -300,7 +303,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
     prediction = yield from refunds.settle(updated[0])
     if prediction.parent_id is None and prediction.price:
         entry = receipt.entry(prediction, updated[0]["charge"])
-        if prediction.cost == prediction.price:  # No budget gets anything back, so the hold need not be read.
+        if prediction.cost == prediction.price:  # Budgets get no amount back, so the hold need not be read.
             capture = Capture(prediction.account_id, prediction_id, prediction.price, prediction.cost, entry)
             yield from ledger_batches.capture_all([capture])
         else:
@@ -312,7 +315,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
 def succeed_with_children(
     prediction_id: str, attempt: int, success: SuccessRecord
 ) -> Transaction[Prediction]:
-    """Do the same as `succeed`, charging the sum of the children's costs."""
+    """Mark a prediction as succeeded, charging the sum of the children's costs; otherwise as `succeed`."""
     rows = yield Query("prediction_children_costs", {"id": prediction_id})
     if not rows:
         raise StaleAttempt(prediction_id)
@@ -321,7 +324,7 @@ def succeed_with_children(
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Failure of a run: a message for the account, and a kind for programs."""
+    """The failure of a run: a message for the account, and a kind for clients."""
 
     message: str
     kind: str
@@ -341,10 +344,10 @@ def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Predicti
 
 
 def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
-    """Cancel a queued prediction, or ask the worker of a running one to stop.
+    """Cancel a queued prediction, or request that the worker of a running one stop.
 
-    Returns a prediction unchanged that has ended, or that runs and shows partial images: these are paid with
-    the complete image.
+    A prediction that has ended, or that is running and shows partial images, is returned unchanged: partial
+    images are charged with the complete image.
     """
     row = yield from _visible(prediction_id, tenant)
     current = PredictionState(row["state"])
@@ -363,7 +366,7 @@ def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
 
 
 def heartbeat(lease: RunLease) -> Transaction[int]:
-    """Extend all leases of a server; returns how many."""
+    """Extend all leases of a server; return their number."""
     return len((yield Query("prediction_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
 
 
@@ -388,7 +391,7 @@ def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
 
 
 def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
-    """Requeue predictions claimed by servers that no longer run; called at startup."""
+    """Requeue predictions claimed by servers that have ended; called at startup."""
     rows = yield Query("prediction_orphans", {"holder": holder, "limit": _MAX_SWEEP})
     return (yield from _lose_all(rows, max_attempts, "the server stopped"))
 
@@ -411,7 +414,7 @@ def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
 
 
 def count_expirable(life_us: int) -> Transaction[int]:
-    """Return 1 if a prediction has been queued for longer than `life_us`, else 0."""
+    """Return 1 if a prediction has been queued for longer than `life_us`, otherwise 0."""
     before = (yield from now()) - life_us
     return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
 

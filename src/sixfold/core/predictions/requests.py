@@ -39,11 +39,11 @@ class PredictionRequest:
     - `hardware`: the hardware to run on, for a model that is charged by time.
     - `hold`: the price of a model that is charged by its children.
     - `sources`: media inputs whose bytes are already stored.
-    - `parent`: the parent of a child, which has no hold of its own.
+    - `parent`: the parent of a child, which has no separate hold.
     - `max_price`: the maximum price of a child in micro-dollars.
     - `full_only`: exclude engines of preview quality.
     - `upload_path`: the save path to reserve for the result.
-    - `internal`: allow a model that clients cannot run, for which `extras` has what it runs.
+    - `internal`: allow a model that clients cannot run, whose request is in `extras`.
     """
 
     principal: Principal
@@ -72,7 +72,7 @@ class PredictionRequest:
 
 @dataclass(frozen=True, slots=True)
 class ParentRun:
-    """The prediction that requests a child. `key` names the child's part; a key has one child."""
+    """The prediction that requests a child; `key` identifies the child among its children."""
 
     id: str
     key: str
@@ -91,16 +91,16 @@ class PriceQuote:
 
 
 async def accept_glyphs(_project: Mapping[str, Any]) -> None:
-    """Accept the texts of a project unchecked, where no fonts are known."""
+    """Accept the texts of a project without a check, if the available fonts are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """Limits of the queue and of a run, and the policy by which engines are selected.
+    """Limits on the queue and on a run, and the policy by which engines are selected.
 
     `free_queue_limit` counts unfinished free requests of one account, and `free_bytes` the bytes that its
-    free runs have stored; 0 means unlimited. `model_versions` counts all versions of an account's own models.
-    `check_glyphs` raises `InvalidInput` for texts of a checked video project that cannot be drawn.
+    free runs have stored; 0 means unlimited. `model_versions` counts all versions of an account's custom
+    models. `check_glyphs` raises `InvalidInput` for texts of a checked video project that cannot be drawn.
     """
 
     queue_limit: int
@@ -115,7 +115,9 @@ class AdmissionPolicy:
 def accept(
     drafts: Sequence[PredictionDraft], policy: AdmissionPolicy, *, is_limited: bool
 ) -> Transaction[list[Prediction]]:
-    """Accept all drafts of an account or none; raises what `repository.accept` raises, and `TooLarge`.
+    """Accept all drafts of an account or none.
+
+    Raises the errors of `repository.accept`, and `TooLarge`.
 
     The limits on free requests apply if the account `is_limited`.
     """
@@ -144,7 +146,7 @@ def _check_free_bytes(account_id: str, most: int) -> Transaction[None]:
 def authorize(request: PredictionRequest) -> None:
     """Raise `Forbidden` if the principal may not run this model.
 
-    A child is allowed if a limit on models includes its own model or its parent's.
+    A child is allowed if a limit on models includes the child's model or its parent's.
     """
     request.principal.require(rights.RUN)
     request.principal.permit(request.model, *(() if request.parent is None else (request.parent.model,)))
@@ -153,7 +155,7 @@ def authorize(request: PredictionRequest) -> None:
 def principal_of(prediction: Prediction) -> Transaction[Principal]:
     """Return the principal that requested a prediction: its key, or else the account's owner.
 
-    A suspension since then is left out, because an accepted run ends as usual.
+    A later suspension is ignored, because an accepted run is completed.
     """
     if prediction.key_id is None:
         owner = (yield from accounts.by_id(prediction.account_id)).owner
@@ -179,7 +181,7 @@ async def resolve_sources(
     media: MediaService,
     policy: AdmissionPolicy,
 ) -> dict[str, MediaSource]:
-    """Return the media source of each media input by name; raises what `MediaService.resolve` raises.
+    """Return the media source of each media input by name; raises the errors of `MediaService.resolve`.
 
     The texts of a project are checked before its files are fetched.
     """
@@ -200,11 +202,11 @@ async def resolve_sources(
 def draft(
     request: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
 ) -> PredictionDraft:
-    """Return the record of an accepted request; a missing seed is drawn."""
+    """Return the record of an accepted request; a missing seed is chosen at random."""
     values = {**model.for_engine(quote.values), **request.extras}
     randomize = model.takes("seed") and values.pop("randomize_seed", False)
     if randomize or (model.takes("seed") and values.get("seed", -1) < 0):
-        # The seed of a child follows from its key, so a repeated run of the parent uses the same one.
+        # The seed of a child is derived from its key, so a repeated run of the parent uses the same seed.
         key = "" if randomize or request.parent is None else request.parent.key
         values["seed"] = ids.draw(_MAX_SEED, key)
     for name in (*sources, *(image_list.name for image_list in model.image_lists)):

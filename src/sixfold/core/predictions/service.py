@@ -1,6 +1,6 @@
 """The prediction service: validates, prices, holds and queues requests; the scheduler runs them.
 
-Every request for a prediction goes through `PredictionService.submit`, whichever API received it.
+Requests of all APIs for predictions go through `PredictionService.submit`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _APPRAISED = (metering.CHILDREN, metering.TOKENS)
 class PredictionService:
     """Accepts, reads, awaits and cancels predictions.
 
-    `appraisers` estimate the amount to hold for prices that the price table does not contain, by the name of
-    the price. `admit` checks rate limits, also by the name of the price. `prepare` does the slow part of a
-    quote in slices, so that it does not block the event loop. `named_files` finds the files that texts name.
+    `appraisers` maps the names of prices that are not in the price table to functions that estimate the
+    amount to hold. `admit` checks rate limits, also by the name of the price. `prepare` does the slow part of
+    a quote in slices, so that it does not block the event loop. `named_files` finds files by the names in
+    texts.
     """
 
     def __init__(
@@ -109,8 +110,8 @@ class PredictionService:
         """Validate and price a request; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
         A request that is not charged is never sent to a provider, because the provider would charge the
-        operator. A request that names hardware is charged by time. Media inputs in `stored` have bytes in the
-        blob store; `full_only` excludes engines of preview quality.
+        operator. A request that specifies hardware is charged by time. Media inputs in `stored` have bytes in
+        the blob store; `full_only` excludes engines of preview quality.
         """
         model = self._catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
         values = self.check(model, inputs)
@@ -131,13 +132,13 @@ class PredictionService:
     async def submit(self, request: PredictionRequest) -> Prediction:
         """Accept a request; when this returns, it is durable, held and queued.
 
-        Raises `Forbidden`, `QueueFull`, `TooLarge`, `InsufficientCredits` or what `quote` raises, and then
-        changes nothing.
+        Raises `Forbidden`, `QueueFull`, `TooLarge`, `InsufficientCredits` or the errors of `quote`; in this
+        case, nothing is changed.
         """
         return (await self.submit_all((request,)))[0]
 
     async def submit_all(self, batch: Sequence[PredictionRequest]) -> list[Prediction]:
-        """Accept all requests of one account or none; raises what `submit` raises."""
+        """Accept all requests of one account or none; raises the errors of `submit`."""
         for request in batch:
             requests.authorize(request)
         if self.draining:
@@ -195,7 +196,7 @@ class PredictionService:
         return await self._database.read(predictions.by_job(job_id), snapshot=False)
 
     async def position(self, prediction: Prediction) -> int:
-        """Return the number of predictions ahead of a queued one."""
+        """Return the number of predictions ahead of a queued prediction."""
         return await self._database.read(queries.position(prediction), snapshot=False)
 
     async def count_waiting(self, engine: str) -> int:
@@ -213,8 +214,8 @@ class PredictionService:
     ) -> Prediction:
         """Return the ended prediction, or its state after the timeout or when the server drains.
 
-        Right after `submit` the state is not read, since its events are known.
-        `patient` is for callers without an id to poll by, see `RunWaiters`.
+        Directly after `submit` the state is not read, because its events are known. `patient` is for callers
+        that cannot poll by an id, see `RunWaiters`.
         """
         with self._bus.listen(prediction.id) as events:
             read_current = functools.partial(self.get_any, prediction.id)
@@ -224,7 +225,7 @@ class PredictionService:
             return await self.waiters.wait(events, read_current, timeout_seconds, patient=patient)
 
     async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
-        """Yield the current state and then all events until the prediction ends."""
+        """Yield the current state, followed by all events until the prediction ends."""
         with self._bus.listen(prediction.id) as queue:
             current = await self.get_any(prediction.id)
             yield StateChanged(current)

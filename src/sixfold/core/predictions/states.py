@@ -16,7 +16,7 @@ from enum import StrEnum
 
 
 class PredictionState(StrEnum):
-    """State of a prediction."""
+    """The state of a prediction."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -29,7 +29,7 @@ class PredictionState(StrEnum):
 
 
 class PredictionEvent(StrEnum):
-    """Event that changes the state of a prediction."""
+    """An event that changes the state of a prediction."""
 
     CLAIM = "claim"
     CLAIM_WARM = "claim_warm"
@@ -72,7 +72,7 @@ TRANSITIONS: dict[tuple[PredictionState, PredictionEvent], PredictionState] = {
 
 
 class IllegalTransition(Exception):
-    """The event is not possible in this state."""
+    """The event is not possible in the current state."""
 
     def __init__(self, state: PredictionState, event: PredictionEvent) -> None:
         super().__init__(f"{event} cannot happen to a prediction that is {state}")

@@ -1,4 +1,4 @@
-"""Backend selection of the smart video model by prompt, image and load."""
+"""Selection of the smart video model's backend by prompt, image and load."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def assign(
 
 
 def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:
-    """Return the backend's name and the inputs that differ from its defaults.
+    """Return the name of the backend, and the inputs that differ from its defaults.
 
     `values` are the validated inputs; `waiting` is the number of queued predictions.
     """

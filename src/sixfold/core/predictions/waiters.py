@@ -1,4 +1,4 @@
-"""Callers that wait for the end of a run, and how long they may wait while the server shuts down."""
+"""Callers that wait for the end of a run, and the time for which they wait during a shutdown."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ ReadCurrent = Callable[[], Awaitable[Prediction]]
 class RunWaiters:
     """The callers waiting at this server.
 
-    When it drains, a caller that can poll by an id returns at once. One that cannot is *patient*: it waits
-    for a run that has started, until it ends or `stop` is called because the server cannot wait any longer.
+    When the server drains, callers that can poll by an id return immediately. A caller that cannot poll is
+    *patient*: it waits for a run that has started, until the run ends or `stop` is called because the server
+    cannot wait any longer.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class RunWaiters:
 
 
 async def _first(completion: asyncio.Task[Prediction], event: asyncio.Event) -> None:
-    """Wait for the ending or the event, whichever comes first."""
+    """Wait for the end of the run or for the event, whichever comes first."""
     waiting = asyncio.create_task(event.wait())
     try:
         await asyncio.wait({completion, waiting}, return_when=asyncio.FIRST_COMPLETED)

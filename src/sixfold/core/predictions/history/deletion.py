@@ -1,7 +1,7 @@
 """Deletion of runs: their inputs, outputs, files, logs and parts. Their charges stay in the ledger.
 
-A post in the gallery has a copy of the file and stays. Files expire at once; the sweep deletes their bytes
-once nothing else refers to them.
+A post in the gallery has a copy of the file and is not deleted. Files expire immediately; the sweep deletes
+their bytes when there are no other references.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sixfold.core.accounts import audit_log, idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, one
 
-# The order in which rows that refer to others are deleted.
+# The order of deletion: rows that refer to others come first.
 _DELETIONS = (
     "history_delete_messages",
     "history_delete_files",
@@ -28,7 +28,7 @@ _TRAINING = "training"
 def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
     """Delete a run of a tenant with its parts.
 
-    Raises `NotFound`, also for one of another tenant, and `Conflict` for a part of a workflow, a run that
+    Raises `NotFound`, also for a run of another tenant, and `Conflict` for a part of a workflow, a run that
     has not ended, or a training whose model may be in use.
     """
     row = yield from one("prediction_by_id", id=prediction_id)
@@ -47,6 +47,6 @@ def delete(prediction_id: str, tenant: Tenant) -> Transaction[None]:
 
 
 def delete_all(prediction_ids: Sequence[str]) -> Transaction[None]:
-    """Delete ended runs with their parts, of any account."""
+    """Delete ended runs of any accounts, with their parts."""
     for name in _DELETIONS:
         yield Query(name, {"ids": json.dumps(prediction_ids)})

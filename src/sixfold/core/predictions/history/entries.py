@@ -1,7 +1,7 @@
 """A page of an account's history: runs and live sessions, newest first, filtered and searched.
 
-A request reads at most `_MAX_SCANNED` predictions, however many an account has and however few of them match;
-its cursor continues behind the last one that was read.
+A request reads at most `_MAX_SCANNED` predictions, regardless of how many match; its cursor continues after
+the last prediction that was read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Row, many
 from sixfold.core.predictions.states import TERMINAL
 
-# Predictions that one page reads at most, and in one query.
+# Maximum number of predictions that one page reads, and that one query reads.
 _MAX_SCANNED, _WINDOW = 2000, 250
 _MAX_SESSIONS, _MAX_FILES, _MAX_PARTS = 200, 500, 500
 _LAST = "~"
 _CURSOR = re.compile(r"[0-9a-z]{36}")
-# Inputs that name a run, best first.
+# Inputs that can serve as the title of a run, best first.
 TEXT_INPUTS = ("prompt", "text", "style", "description", "lyrics", "input")
 _TEXTS = {name: re.compile(rf'"{name}":"((?:[^"\\]|\\.)*)') for name in TEXT_INPUTS}
 _VALUE = re.compile(r'"value":"((?:[^"\\]|\\.)*)')
@@ -44,7 +44,9 @@ KINDS = (*_KINDS, WORKFLOW, LIVE)
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
-    """Filter of a page; empty fields match everything. Days are numbers of days since 1970 in UTC.
+    """The filter of a page; empty fields match all entries.
+
+    Days are numbers of days since 1970 in UTC.
 
     `words` must all occur in the texts of a run. `state` is a state of predictions or `unfinished`.
     """
@@ -77,9 +79,9 @@ class HistoryPart:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A run, or a live session with `is_session`; times are in epoch µs, amounts in micro-dollars.
+    """A run, or a live session if `is_session`; times are in epoch µs, amounts in micro-dollars.
 
-    `title` is its prompt or another text of its inputs, or "". `text` is the beginning of a text output.
+    `title` is the prompt or another string input, or "". `text` is the beginning of a text output.
     """
 
     id: str
@@ -100,18 +102,21 @@ class HistoryEntry:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it is queued or running."""
+        """Whether the run is queued or running."""
         return self.completed_at is None
 
     @property
     def day(self) -> int:
-        """The day on which it was created, in days since 1970 in UTC."""
+        """The day on which the entry was created, in days since 1970 in UTC."""
         return self.created_at // DAY_US
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Entries, the cursor of the next page, and the time (µs) back to which it was searched, if cut short."""
+    """Entries, and the cursor of the next page.
+
+    If the search stopped early, the page also contains the time (epoch µs) back to which it searched.
+    """
 
     entries: tuple[HistoryEntry, ...]
     next_cursor: str | None
@@ -120,7 +125,7 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """Ids of matching predictions, and the digits of the id down to which all were read ("" for all)."""
+    """The ids of matching predictions, and the digits of the id down to which all were read ("" for all)."""
 
     ids: Sequence[str] = ()
     reached: str = ""
@@ -140,7 +145,7 @@ class RunHistory:
         sessions, reached = await self._sessions(tenant, filters, before, scan.reached)
         page_entries = [*await self.by_ids(tenant, scan.ids), *sessions]
         page_entries.sort(key=lambda entry: _digits(entry.id), reverse=True)
-        # A session below the last id that was read comes on the next page.
+        # A session below the last id that was read is part of the next page.
         page_entries = [entry for entry in page_entries if _digits(entry.id) >= reached]
         entries = tuple(page_entries[:limit])
         if len(page_entries) > limit:
@@ -177,7 +182,7 @@ class RunHistory:
         return _Scan(ids, before, oldest)
 
     async def by_ids(self, tenant: Tenant, prediction_ids: Sequence[str]) -> list[HistoryEntry]:
-        """Return the runs of a tenant with these ids, newest first; leaves out unknown ones."""
+        """Return the runs of a tenant with these ids, newest first; unknown ids are ignored."""
         if not prediction_ids:
             return []
         records = await self._database.read(
@@ -206,7 +211,7 @@ class RunHistory:
     async def _sessions(
         self, tenant: Tenant, filters: HistoryFilter, before: str, reached: str
     ) -> tuple[list[HistoryEntry], str]:
-        """Return the matching sessions between two points, and how far they were read."""
+        """Return the matching sessions between two points, and the point up to which they were read."""
         if filters.kind not in ("", LIVE):
             return [], reached
         since = "" if filters.first_day is None else _digits(ids.earliest("sess", filters.first_day * DAY_US))
@@ -226,14 +231,14 @@ class RunHistory:
 
 
 def title_of(inputs: Mapping[str, Any]) -> str:
-    """Return the text that names a run in one line, or ""."""
+    """Return a title for a run in one line, from its inputs, or an empty string."""
     texts = (inputs.get(name) for name in TEXT_INPUTS)
     text = next((" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()), "")
     return text[:_MAX_TITLE]
 
 
 def text_of(inputs: str) -> str:
-    """Return the text that names a run in one line, or ""; `inputs` is JSON, which may be cut off."""
+    """Return a title for a run in one line, or an empty string; `inputs` is JSON, possibly truncated."""
     texts = (_decoded(match[1]) for text in _TEXTS.values() if (match := text.search(inputs)))
     return next((text for text in texts if text), "")[:_MAX_TITLE]
 
@@ -242,7 +247,7 @@ def _decoded(text: str) -> str:
     try:
         return " ".join(str(json.loads(f'"{text}"')).split())
     except ValueError:
-        # An escape that the limit cut off.
+        # An escape sequence that the limit has truncated.
         return " ".join(text.rpartition("\\")[0].split())
 
 

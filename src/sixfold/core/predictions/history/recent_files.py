@@ -1,4 +1,4 @@
-"""The latest files of an account of one kind: outputs of its runs, and uploads."""
+"""The latest files of one kind of an account: outputs of its runs, and uploads."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, many
 from sixfold.core.predictions.history.entries import text_of
 
-# The latest predictions and uploads among which files are looked for.
+# The number of latest predictions and uploads that are searched for files.
 _PREDICTIONS, _UPLOADS, _MAX_FILES = 250, 100, 500
-# The beginning of the content types of each kind of input; a `file` may be anything.
+# The prefixes of the content types of each kind of input; a `file` may have any type.
 _CONTENT_TYPES = {"image": "image/", "video": "video/", "audio": "audio/", "model3d": "model/", "file": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class RecentFile:
-    """A file with the prompt or the model that made it, "" for an upload. Times are in epoch µs."""
+    """A file, with the prompt or model that produced it, or "" for an upload. Times are in epoch µs."""
 
     name: str
     content_type: str
@@ -26,13 +26,13 @@ class RecentFile:
 
 
 async def find(database: Database, tenant: Tenant, kind: str, limit: int) -> tuple[RecentFile, ...]:
-    """Return the latest files that an input of this kind takes, newest first; none for unknown kinds."""
+    """Return the latest files that an input of a kind accepts, newest first; none for unknown kinds."""
     start = _CONTENT_TYPES.get(kind)
     if start is None:
         return ()
     window = many("history_window", **tenant.row, before="pred_~", texts=0, limit=_PREDICTIONS)
     rows = await database.read(window, snapshot=False)
-    # The parts of a workflow mostly have the same files as its run.
+    # The parts of a workflow usually have the same files as its run.
     ids = [row["id"] for row in rows if row["parent_id"] is None]
     outputs = await database.read(
         many("history_files", ids=json.dumps(ids), limit=_MAX_FILES), snapshot=False
