@@ -445,7 +445,8 @@ async def test_routes_about_nodes_models_and_system_respond(stage: ServerWithScr
         assert stats["devices"][0]["type"] == "cpu"
         assert "checkpoints" in (await client.get(f"{base}/models")).json()
         assert "sd_xl_base_1.0.safetensors" in (await client.get(f"{base}/models/checkpoints")).json()
-        assert (await client.get(f"{base}/models/nothing")).status_code == 404
+        missing = await client.get(f"{base}/models/nothing")
+        assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found")
         assert (await client.get(f"{base}/embeddings")).json() == []
         assert "max_upload_size" in (await client.get(f"{base}/features")).json()
     assert len((await client.get("/object_info")).json()) > 300

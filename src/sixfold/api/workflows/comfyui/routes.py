@@ -153,7 +153,9 @@ class ComfyRoutes:
         if folder is None:
             return responses.json(list(_FOLDERS))
         if folder not in _FOLDERS:
-            return Response(status_code=404)
+            # People open this path to find a model of the catalog.
+            message = f"Model folder {folder[:100]} not found: /models lists the folders"
+            raise errors.NotFound(f"{message}, and /catalog lists the models of this server")
         kind = KINDS.get(folder)
         spaces = self._services.workflows.spaces.values()
         names = {str(row["file"]) for space in spaces for row in space.models if row["kind"] == kind}
