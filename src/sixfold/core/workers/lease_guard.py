@@ -1,19 +1,19 @@
-"""Decides whether this server may expire the leases of other servers.
+"""The decision whether this server may expire the leases of other servers.
 
 While the database is unreachable, no server can renew a lease. The first server to reconnect must not treat
-the others as dead.
+the other servers as dead.
 """
 
 from __future__ import annotations
 
 import time
 
-# Share of a lease by which a check may come late.
+# Share of a lease by which a check may be late.
 _PATIENCE = 0.25
 
 
 class LeaseGuard:
-    """The view of one periodic task that runs every `every_seconds` and checks leases of `lease_seconds`."""
+    """The state of a periodic task, which runs every `every_seconds` and checks `lease_seconds` leases."""
 
     def __init__(self, every_seconds: float, lease_seconds: float) -> None:
         self._late = every_seconds + _PATIENCE * lease_seconds
@@ -22,7 +22,7 @@ class LeaseGuard:
         self._clear_at = 0.0
 
     def is_reliable(self) -> bool:
-        """Record a check that reached the database; return False for one lease time after a gap."""
+        """Record a check that reached the database; return False for the length of one lease after a gap."""
         now = time.monotonic()
         if now - self._seen_at > self._late:
             self._clear_at = now + self._lease

@@ -1,4 +1,4 @@
-"""The memory budget of this machine: which workers fit, and which idle ones are stopped for others."""
+"""The memory budget of this machine: the workers that fit, and idle workers that are stopped for others."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sixfold.core.workers.ports import MeasuredWorker
 
 _LOG = logging.getLogger("sixfold.scheduler")
 _GIB = 2**30
-# After this time, engines whose workers fit must wait for one whose worker does not.
+# After this time, engines whose workers fit must wait for an engine whose worker does not.
 _PATIENCE_SECONDS = 30.0
 
 
 class MemoryBudget:
-    """The memory that all workers of this machine may use, and an estimate for each.
+    """The memory that all workers of this machine may use, and an estimate for each worker.
 
     The estimate is the maximum of the engine's `ram_gb`, the result of `expected_bytes` and the highest peak
-    measured for a worker of that engine. `total_bytes` 0 means no limit.
+    measured for a worker of that engine. if `total_bytes` is 0, memory is not limited.
     """
 
     def __init__(
         self, total_bytes: int = 0, expected_bytes: Callable[[EngineSpec], int] = lambda _: 0
     ) -> None:
         self.total_bytes = total_bytes
-        # Engines whose next worker waits for memory, by the monotonic time since when.
+        # Engines whose next worker waits for memory, with the monotonic time at which the wait began.
         self.waiting_since: dict[str, float] = {}
         self._expected_bytes = expected_bytes
         # Results of `expected_bytes` since the last measurement.
@@ -35,7 +35,7 @@ class MemoryBudget:
         self._peaks: dict[str, int] = {}
 
     def required_bytes(self, engine: EngineSpec) -> int:
-        """Return the bytes that a worker of an engine needs; 0 for an engine that runs on another machine."""
+        """Return the bytes that a worker of an engine needs; 0 for an engine on another machine."""
         if engine.remote:
             return 0
         # `expected_bytes` may walk through folders, and every claim calls this.
@@ -44,11 +44,11 @@ class MemoryBudget:
         return max(int(engine.ram_gb * _GIB), self._expected[engine.name], self._peaks.get(engine.name, 0))
 
     def used_bytes(self, pools: Collection[WorkerPool]) -> int:
-        """Return the bytes that the existing workers need together."""
+        """Return the total bytes that the existing workers need."""
         return sum(self.required_bytes(pool.engine) * len(pool.slots) for pool in pools if pool.slots)
 
     def measure(self, pools: Collection[WorkerPool]) -> None:
-        """Measure the workers' peak memory for later estimates and call `expected_bytes` again."""
+        """Measure the workers' peak memory for later estimates, and call `expected_bytes` again."""
         self._expected.clear()
         for pool in pools:
             for slot in pool.slots:
@@ -57,7 +57,7 @@ class MemoryBudget:
                     self._peaks[pool.engine.name] = max(peak, self._peaks.get(pool.engine.name, 0))
 
     def fits(self, engine: EngineSpec, pools: Collection[WorkerPool]) -> bool:
-        """Return whether one more worker fits; a single worker always does."""
+        """Return whether one more worker fits; a single worker always fits."""
         free = self.total_bytes - self.used_bytes(pools)
         fits = (
             not self.total_bytes
@@ -69,7 +69,7 @@ class MemoryBudget:
         return fits
 
     def must_wait(self, engine: EngineSpec) -> bool:
-        """Return whether an engine must wait because another one has waited too long for memory."""
+        """Return whether an engine must wait because another engine has waited too long for memory."""
         threshold = time.monotonic() - _PATIENCE_SECONDS
         other_times = (since for name, since in self.waiting_since.items() if name != engine.name)
         return any(since < threshold for since in other_times) and self.required_bytes(engine) > 0
@@ -81,7 +81,7 @@ class MemoryBudget:
     def pop_idle(self, engine: EngineSpec, pools: Collection[WorkerPool]) -> list[WorkerSlot]:
         """Remove idle workers, longest idle first, until one more fits; return the removed slots.
 
-        If removing all idle workers would not free enough, none is removed.
+        If removing all idle workers would not free enough memory, none of them is removed.
         """
         idle = [(slot, pool) for pool in pools for slot in pool.slots if slot.worker and not slot.runs]
         removed: list[WorkerSlot] = []

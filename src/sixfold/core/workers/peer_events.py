@@ -1,7 +1,7 @@
-"""Receives the events of other servers on a shared database: queued, canceled and ended predictions.
+"""Reception of events from other servers on a shared database: queued, canceled or ended runs.
 
 The database notifies about each change. Because a notification may be lost with a connection, the listener
-also polls four times a second, unless nothing runs here and nobody waits here for a result.
+also polls four times a second, unless this server has neither runs nor waiting callers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SharedDatabase(Database, Protocol):
 
 
 class PeerEventListener:
-    """A listener for the events of other servers. Start it before the scheduler claims anything."""
+    """A listener for the events of other servers, to be started before the scheduler claims predictions."""
 
     def __init__(self, database: SharedDatabase, bus: EventBus, scheduler: Scheduler) -> None:
         self._database = database
@@ -74,12 +74,12 @@ class PeerEventListener:
                     await self._wake.wait()
             self._wake.clear()
             notified, self._notified = self._notified, set()
-            # The next poll finds what this one missed.
+            # The next poll finds the changes that this poll missed.
             with contextlib.suppress(errors.StoreFailed):
                 await self._poll(notified)
 
     async def _poll(self, notified: set[str]) -> None:
-        """Publish the notified changes, and those that a lost notification did not announce."""
+        """Publish the notified changes, and the changes whose notification was lost."""
         ids = {*self._bus.listened_ids(), *self._scheduler.running()}
         if not ids:
             return

@@ -1,4 +1,4 @@
-"""The settings that workers are started with."""
+"""The settings with which workers are started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.memory_budget import MemoryBudget
 from sixfold.core.workers.ports import WorkerSpec
 
-# Kinds of engines whose modules belong to this program and start no threads when imported.
+# Kinds of engines whose modules are part of Sixfold and do not start threads when imported.
 RESIDENT = ("embedded", "own")
 
 
@@ -19,10 +19,10 @@ RESIDENT = ("embedded", "own")
 class WorkerPolicy:
     """Limits for runs and workers.
 
-    An idle worker is stopped after `idle_seconds` if set, else after the time that `idle_of` returns for the
-    model it ran last, else after its engine's own time. With 0 `slots` this server claims nothing. `placed`
-    means that a worker starts on the hardware that its run is charged for, as on a cluster; otherwise all
-    hardware names stand for this `machine`.
+    An idle worker is stopped after `idle_seconds` if set, or else after the time that `idle_of` returns for
+    the model that it ran last, or else after the time of its engine. If `slots` is 0, this server does not
+    claim predictions. If `placed` is set, a worker starts on the hardware for which its run is charged, as on
+    a cluster; otherwise all hardware names refer to this `machine`.
     """
 
     slots: int
@@ -39,7 +39,7 @@ class WorkerPolicy:
 
 
 def _cpu_seconds(engine: EngineSpec, policy: WorkerPolicy) -> int:
-    """Return the CPU seconds of one run; 0 (no limit) for engines that compute on many threads."""
+    """Return the CPU seconds of one run, or 0 (unlimited) for engines that compute in many threads."""
     if engine.max_tasks > 1 or engine.kind == "weights":
         return 0
     return math.ceil(engine.limit_seconds(policy.run_limit_seconds))

@@ -1,4 +1,4 @@
-"""Pools: the workers of one engine, each a slot for up to `max_tasks` runs."""
+"""Pools: the workers of one engine, each with a slot for up to `max_tasks` runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.ports import Worker
 
 _MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.1, 30.0
-# Runs that may wait for one slot if each takes less than `_BRISK_SECONDS`.
+# Maximum number of runs that wait for one slot if each takes less than `_BRISK_SECONDS`.
 _MAX_AHEAD = 4
 _BRISK_SECONDS = 0.05
 _TURN_SECONDS = _MAX_AHEAD * _BRISK_SECONDS
@@ -21,20 +21,20 @@ _TURN_SECONDS = _MAX_AHEAD * _BRISK_SECONDS
 class WorkerSlot:
     """One worker, from before its start to after its end, and the number of runs assigned to it.
 
-    `idle_seconds` is the idle limit set by its last run; None means the engine's limit. `hardware` is what
-    the worker was started on if the server places workers by hardware, else empty.
+    `idle_seconds` is the idle limit set by the last run; None means the engine's limit. `hardware` is the
+    hardware of the worker if the server places workers by hardware, otherwise empty.
     """
 
     starting: asyncio.Task[Worker] | None = None
     runs: int = 0
-    # The monotonic time at which it became idle or began to start.
+    # The monotonic time at which the worker became idle or began to start.
     since: float = 0.0
     idle_seconds: float | None = None
     hardware: str = ""
 
     @property
     def worker(self) -> Worker | None:
-        """Return the worker if it has started."""
+        """The worker, or None if it has not started."""
         task = self.starting
         if task is None or not task.done() or task.cancelled() or task.exception() is not None:
             return None
@@ -42,7 +42,7 @@ class WorkerSlot:
 
     @property
     def usable(self) -> bool:
-        """Return whether it can take a run, now or once it has started."""
+        """Whether the slot can take a run, now or once its worker has started."""
         if self.starting is None or not self.starting.done():
             return True
         return self.worker is not None and self.worker.alive
@@ -58,7 +58,7 @@ class SlotWaiter:
 
 @dataclass(slots=True)
 class WorkerPool:
-    """The workers of one engine, and the backoff after workers that failed to start.
+    """The workers of one engine, and the backoff after failed starts.
 
     `brisk` is True while its runs finish faster than the commits that claim them.
     """
@@ -72,20 +72,23 @@ class WorkerPool:
 
     @property
     def busy(self) -> int:
-        """Return the number of workers that hold a run."""
+        """The number of workers that are assigned a run."""
         return sum(1 for slot in self.slots if slot.runs)
 
     @property
     def idle(self) -> int:
-        """Return the number of workers without a run."""
+        """The number of workers without a run."""
         return len(self.slots) - self.busy
 
     def slots_in_use(self) -> int:
-        """Return the number of this server's slots in use; 0 for an engine that runs on another machine."""
+        """The number of this server's slots in use; 0 for an engine that runs on another machine."""
         return 0 if self.engine.remote else self.busy
 
     def open_slots(self, *, busy: bool) -> list[WorkerSlot]:
-        """Return each slot once per further run that it can take; only of busy or only of idle workers."""
+        """Return each slot once for each run that it can still take.
+
+        Only the slots of busy workers are returned if `busy` is set, otherwise those of idle workers.
+        """
         return [
             slot
             for slot in self.slots
@@ -101,7 +104,7 @@ class WorkerPool:
         return tuple(dict.fromkeys(slot.hardware for slot in self.slots))
 
     async def wait_for_start(self, slot: WorkerSlot) -> WorkerSlot:
-        """Wait for the first ready slot on the same hardware: `slot` once started, or another one.
+        """Wait for the first ready slot on the same hardware: `slot` once started, or another slot.
 
         Raises `WorkerStartFailed`.
         """
@@ -118,7 +121,7 @@ class WorkerPool:
         return slot
 
     def record_run(self, seconds: float) -> None:
-        """Record how long a run occupied its worker."""
+        """Record the seconds that a run occupied its worker."""
         self.brisk = seconds < _BRISK_SECONDS
 
     def max_claims_ahead(self, slot_count: int) -> int:
@@ -132,7 +135,7 @@ class WorkerPool:
         return waiter
 
     async def wait_for_turn(self, waiter: SlotWaiter) -> WorkerSlot | None:
-        """Wait for the slot of a run that was claimed ahead; return None on timeout."""
+        """Wait for the slot of a run that was claimed early; return None on timeout."""
         try:
             await asyncio.wait({waiter.slot}, timeout=_TURN_SECONDS)
         finally:
@@ -165,7 +168,7 @@ class WorkerPool:
         return delay
 
     def pop_idle(self, idle_seconds: float | None) -> Iterable[WorkerSlot]:
-        """Remove and return the slots whose worker ended or was idle for too long.
+        """Remove and return the slots whose worker has ended or was idle for too long.
 
         `idle_seconds` overrides the limits of the slots and the engine.
         """

@@ -15,30 +15,30 @@ from sixfold.core.media.ports import StagedFile
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """The engine that a worker loads (`module:attribute` with options) and the worker's limits.
+    """The engine that a worker loads (`module:attribute` with options), and the worker's limits.
 
-    `max_tasks` is the number of tasks that it runs at the same time. `remote` workers are coroutines of the
-    server.
+    `max_tasks` is the number of tasks that the worker runs at the same time. `remote` workers are coroutines
+    of the server.
     """
 
     engine: str
     factory: str
-    memory_bytes: int  # 0: no limit
+    memory_bytes: int  # 0: unlimited
     scratch: Path
-    cpu_seconds: int = 0  # per run; 0: no limit
+    cpu_seconds: int = 0  # per run; 0: unlimited
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     max_tasks: int = 1
     remote: bool = False
-    # Time that the engine may take to load, if longer than the driver's default.
+    # Seconds that the engine may take to load, if longer than the driver's default.
     start_seconds: float = 0.0
-    # Time that a canceled run may take to react, if longer than the driver's default.
+    # Seconds that a canceled run may take to react, if longer than the driver's default.
     cancel_seconds: float = 0.0
-    # Memory of one graphics card; 0 if the amount is unknown, None if no card is needed.
+    # Memory of one graphics card; 0 if the amount is unknown, None if a card is not needed.
     vram_bytes: int | None = None
     hardware: str = ""  # placement on a cluster; empty: any machine
     # The name of the server that starts the worker, unique within the database.
     holder: str = ""
-    # The template process may import its module, so that forked workers start with it loaded.
+    # The zygote may import the engine's module, so that forked workers start with it loaded.
     resident: bool = False
     # A live session displays each step, so the worker runs at normal CPU priority.
     watched: bool = False
@@ -46,7 +46,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
-    """The result of an engine that returned."""
+    """The result of an engine that has returned."""
 
     files: tuple[StagedFile, ...]
     data: Mapping[str, Any]
@@ -62,7 +62,7 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The error of an engine that raised.
+    """The error that an engine raised.
 
     `public` marks a message that the user may read, `unusable` an error caused by the input.
     """
@@ -101,7 +101,7 @@ class RunReports:
 
 
 class WorkerStartFailed(Exception):
-    """Raised when a worker does not become ready; the text says why."""
+    """A worker does not become ready; the message states the reason."""
 
 
 class Worker(Protocol):
@@ -111,7 +111,7 @@ class Worker(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker can run nothing more."""
+        """Return False once the worker cannot run any more tasks."""
         ...
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
@@ -126,7 +126,7 @@ class Worker(Protocol):
         ...
 
     async def give_up(self, task_id: str) -> None:
-        """Abort a run that exceeded its time limit; kills the worker unless it can abort one run alone."""
+        """Abort a run that exceeded its time limit; kill the worker unless it can abort a single run."""
         ...
 
     async def kill(self) -> None:
@@ -157,7 +157,7 @@ class MeasuredWorker(Protocol):
     """A worker whose memory use can be measured."""
 
     def peak_bytes(self) -> int:
-        """Return the peak memory of the worker and its child processes in bytes; 0 if unknown."""
+        """Return the peak memory of the worker and its child processes in bytes, or 0 if unknown."""
         ...
 
 
@@ -169,8 +169,8 @@ class DetachedRun(Protocol):
     """A driver whose workers can outlive their server."""
 
     async def sweep(self, living: Living) -> int:
-        """Stop the workers of servers that no longer run and return their number.
+        """Stop the workers of servers that have ended; return the number of workers.
 
-        `living` returns which of the given servers still run.
+        `living` returns those of the given servers that are still running.
         """
         ...

@@ -8,13 +8,13 @@ from sixfold.core.catalog.engines import Context, Result, Task
 
 
 class RemoteLost(Exception):
-    """Raised by a remote engine if its machine went away during the run; the run may be retried."""
+    """The machine of a remote engine was lost during the run; the run may be retried."""
 
 
 class RemoteEngine(Protocol):
-    """A model on another machine.
+    """An engine on another machine.
 
-    Its run is canceled like any coroutine and passes that on to the provider.
+    Its run is canceled like any coroutine, and must then cancel the request to the provider.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Runs a claimed prediction to its end: stored and captured, failed, canceled or requeued."""
+"""Execution of a claimed prediction to its end: stored and captured, failed, canceled or requeued."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SIGNED_ON_LOOP = 16
 
 
 class WorkerCrashed(Exception):
-    """Raised when a worker is lost during a run; the prediction is already requeued or failed."""
+    """A worker was lost during a run; the prediction has already been requeued or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class WorkerRun:
         return self.prediction.id
 
     def cancel(self) -> None:
-        """Stop the run, or keep it from starting."""
+        """Stop the run, or prevent its start."""
         self._canceled = True
         if self._worker is not None:
             self._worker.cancel(self.id)
@@ -128,7 +128,7 @@ class WorkerRun:
             await self._publish_current_state()
 
     async def put_back(self) -> None:
-        """Requeue a prediction that got no worker in time; the attempt does not count."""
+        """Requeue a prediction that was not assigned a worker in time; the attempt does not count."""
         try:
             await self._finish(lambda: predictions.put_back(self.id, self._attempt))
         except StaleAttempt:
@@ -137,7 +137,7 @@ class WorkerRun:
     async def abandon(self) -> None:
         """Requeue the prediction during shutdown.
 
-        This is tried only once: the next start requeues it anyway.
+        This is tried only once, because the next start requeues the prediction in any case.
         """
         with contextlib.suppress(StaleAttempt, errors.StoreFailed):
             await self._write(self._lose("the server is shutting down"))
@@ -165,7 +165,7 @@ class WorkerRun:
         except (OSError, errors.StoreFailed):
             _LOG.exception("an input could not be read", extra={"prediction_id": self.id})
             return RunFailed("An input could not be read from the storage. Please try again", public=True)
-        # A cancel that arrived while the files were loaded had no worker to reach.
+        # A cancel request that arrived while the files were loaded had no worker to reach.
         if self._canceled:
             return RunStopped()
         task = Task(id=self.id, model=self.prediction.model, inputs=record.inputs, files=files)

@@ -1,4 +1,4 @@
-"""The scheduler: claims queued predictions, starts and stops workers, and runs each prediction to its end.
+"""The scheduler, which claims queued predictions, starts and stops workers, and runs predictions.
 
 One dispatch loop assigns free slots to the engines with queued predictions, in turn. Every claimed prediction
 has a `WorkerRun` (see `runs`), which writes exactly one end.
@@ -39,7 +39,10 @@ _SLOW_SECONDS = 3.0
 
 
 class Scheduler:
-    """Runs every prediction that this server claims. One per server; see `start` and `stop`."""
+    """Runs every prediction that this server claims.
+
+    Each server has one scheduler; see `start` and `stop`.
+    """
 
     def __init__(
         self,
@@ -91,13 +94,13 @@ class Scheduler:
             self._loops.append(asyncio.create_task(orphans, name="orphans"))
 
     async def drain(self, seconds: float) -> None:
-        """Stop claiming and wait up to `seconds` for the running predictions."""
+        """Stop claiming, and wait up to `seconds` for the running predictions."""
         self._stopping = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
 
     async def stop(self) -> None:
-        """Stop every worker; predictions that still run are requeued for the next server."""
+        """Stop every worker; predictions that are still running are requeued for another server."""
         self._stopping = True
         starting = [slot.starting for pool in self._pools.values() for slot in pool.slots if slot.starting]
         tasks: list[asyncio.Task[Any]] = [*self._loops, *self._tasks, *starting]
@@ -119,17 +122,17 @@ class Scheduler:
         self.notify_work(prediction.engine)
 
     def cancel(self, prediction: Prediction) -> None:
-        """Cancel a prediction if it runs here."""
+        """Cancel a prediction if it runs on this server."""
         self.cancel_run(prediction.id)
 
     def cancel_run(self, prediction_id: str) -> None:
-        """Cancel the run with this prediction id; do nothing if it does not run here."""
+        """Cancel the run with this prediction id; has no effect if it does not run on this server."""
         run = self._runs.get(prediction_id)
         if run is not None:
             run.cancel()
 
     def running(self) -> tuple[str, ...]:
-        """Return the ids of the predictions that run here."""
+        """Return the ids of the predictions that run on this server."""
         return tuple(self._runs)
 
     def snapshot(self) -> dict[str, dict[str, int]]:
@@ -137,12 +140,12 @@ class Scheduler:
         return {name: {"busy": pool.busy, "idle": pool.idle} for name, pool in self._pools.items()}
 
     async def stop_idle(self, engine: str) -> int:
-        """Stop the idle workers of an engine and return their number."""
+        """Stop the idle workers of an engine; return their number."""
         pool = self._pools.get(engine)
         return 0 if pool is None else await self._stop_workers(pool.pop_idle(0))
 
     async def kill_workers(self, engine: str) -> int:
-        """Kill all workers of an engine, busy or not, and return their number; used by failure tests."""
+        """Kill all workers of an engine, busy or not; return their number. Used by failure tests."""
         slots = self._pools[engine].slots if engine in self._pools else []
         workers = [slot.worker for slot in slots if slot.worker is not None]
         await asyncio.gather(*(worker.kill() for worker in workers))
@@ -191,7 +194,7 @@ class Scheduler:
         return self._policy.slots - sum(pool.slots_in_use() for pool in self._pools.values())
 
     def _open_slots(self, pool: WorkerPool) -> list[WorkerSlot]:
-        """Return slots for runs of this engine: of busy workers, else of idle ones, else of a new one."""
+        """Return slots for runs of this engine: of busy workers, else of idle workers, else of a new one."""
         shared = pool.open_slots(busy=True)
         free = self._free_slots(pool)
         if shared or free <= 0:
@@ -218,14 +221,14 @@ class Scheduler:
             yield self._open_slots(pool)[:1], None
 
     async def _claim(self, pool: WorkerPool) -> bool:
-        """Claim predictions for open slots; return False if there is no slot or nothing is queued."""
+        """Claim predictions for open slots; return False without a slot or a queued prediction."""
         for slots, hardware in self._slot_batches(pool):
             if slots and await self._has_memory(pool, slots[0]) and await self._fill(pool, slots, hardware):
                 return True
         return False
 
     async def _claim_ahead(self, pool: WorkerPool) -> None:
-        """Claim runs that a worker will soon be free for, unless another engine needs the slots."""
+        """Claim runs for which a worker will soon be free, unless another engine needs the slots."""
         count = 0 if self._engine_queue or self._policy.placed else pool.max_claims_ahead(self._policy.slots)
         if count <= 0:
             # The end of a run wakes the dispatcher.
@@ -242,7 +245,7 @@ class Scheduler:
             self.notify_work(pool.engine.name)
 
     async def _has_memory(self, pool: WorkerPool, slot: WorkerSlot) -> bool:
-        """Return whether memory suffices to start this worker; stop idle workers if a run waits for it."""
+        """Return whether the memory suffices to start a worker; stop idle workers if a run waits for it."""
         memory, pools = self._policy.memory, self._pools.values()
         if slot.starting is not None or memory.fits(pool.engine, pools):
             return True
@@ -252,7 +255,7 @@ class Scheduler:
 
     async def _fill(self, pool: WorkerPool, slots: list[WorkerSlot], hardware: str | None) -> bool:
         pool.slots.extend(slot for slot in slots[:1] if slot not in pool.slots)
-        # Reserve the slots before the claim, so that nothing else counts on them.
+        # Reserve the slots before the claim, so that they are not assigned twice.
         for slot in slots:
             slot.runs += 1
         warm = all(slot.worker is not None for slot in slots)
@@ -279,7 +282,7 @@ class Scheduler:
         return bool(claimed)
 
     def _register_run(self, pool: WorkerPool, prediction: Prediction) -> WorkerRun:
-        """Register the run of a claimed prediction at once, so that a cancel in the same commit finds it."""
+        """Register the run of a claimed prediction immediately, for a cancel in the same commit."""
         self._bus.publish(prediction.id, StateChanged(prediction.redacted))
         limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
         run = self._runs[prediction.id] = WorkerRun(prediction, self._finisher, self._bus, limit)
@@ -303,7 +306,7 @@ class Scheduler:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve_ahead(self, pool: WorkerPool, run: WorkerRun, waiter: SlotWaiter) -> None:
-        """Serve the run when a slot becomes free; requeue it if that takes too long."""
+        """Serve the run when a slot becomes free; requeue the run if that takes too long."""
         try:
             slot = await pool.wait_for_turn(waiter)
         except asyncio.CancelledError:
@@ -321,7 +324,7 @@ class Scheduler:
         released, started_at = False, time.monotonic()
 
         def release(outcome: Outcome) -> None:
-            """Release the worker while the result is stored, unless too many are being stored already."""
+            """Release the worker while the result is stored, unless too many results are being stored."""
             nonlocal released
             if isinstance(outcome, RunCompleted) and self._storing < self._policy.slots:
                 released = True
@@ -353,7 +356,10 @@ class Scheduler:
                 self._release(pool, slot, started_at)
 
     async def _wait_for_worker(self, pool: WorkerPool, run: WorkerRun, slot: WorkerSlot) -> WorkerSlot:
-        """Return the slot whose worker takes the run. If the worker cannot start, requeue or fail the run."""
+        """Return the slot whose worker takes the run.
+
+        If the worker cannot start, the run is requeued or failed.
+        """
         if slot.worker is not None and slot.worker.alive:
             return slot
         started_at = time.perf_counter_ns()
@@ -437,7 +443,7 @@ class Scheduler:
             await self._stop_workers(pool.pop_idle(self._policy.idle_seconds))
 
     def memory(self) -> tuple[int, int, int]:
-        """Return the bytes needed by this machine's workers, the limit, and the number of waiting engines."""
+        """Return the bytes that the workers need, the limit in bytes, and the number of waiting engines."""
         memory = self._policy.memory
         return memory.used_bytes(self._pools.values()), memory.total_bytes, len(memory.waiting_since)
 
@@ -449,7 +455,7 @@ class Scheduler:
         return len(workers)
 
     async def _evict_idle(self) -> None:
-        """On a full cluster, stop the worker that has been idle longest so that another can start."""
+        """On a full cluster, stop the longest idle worker so that another worker can start."""
         pools = self._pools.values()
         if not self._policy.placed or not any(pool.has_slow_start(_SLOW_SECONDS) for pool in pools):
             return

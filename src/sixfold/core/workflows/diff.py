@@ -1,4 +1,4 @@
-"""Compares two graphs, independent of their node ids."""
+"""Comparison of two graphs, independent of their node ids."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GraphDifference:
 
 
 def compare(a: Graph, b: Graph) -> GraphDifference:
-    """Return the difference from `a` to `b`; nodes match by id and class, else by values or links."""
+    """Return the difference from `a` to `b`; nodes match by id and class, or else by values or links."""
     return slices.complete(comparison(a, b))
 
 
@@ -73,7 +73,7 @@ def _whole(graph: Graph, node_id: str) -> object:
 
 
 def _place(graph: Graph, node_id: str) -> object:
-    """Return a node's class, and the classes that it is linked to."""
+    """Return a node's class, and the classes to which it is linked."""
     links = mapping(graph[node_id].get("inputs"))
     ends = [
         (name, _class(graph, str(link[0])), link[1])
@@ -84,7 +84,7 @@ def _place(graph: Graph, node_id: str) -> object:
 
 
 def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> Steps[None]:
-    """Pair the remaining nodes, in order, for which `similar` is equal."""
+    """Pair the remaining nodes, in order, for which `similar` returns equal values."""
     paired = set(pairs.values())
     unmatched: dict[object, deque[str]] = defaultdict(deque)
     for at, node_id in enumerate(b):

@@ -1,4 +1,7 @@
-"""Estimates the child runs of a graph before it runs: inline nodes are executed, other values are unknown."""
+"""Estimates of the child runs of a graph before it runs.
+
+Inline nodes are executed, and all other values are unknown.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ from sixfold.core.workflows.ports import ChildRequest, ListValue, NodeContext
 from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
-# Assumed number of images of a node, or calls for a list, if only the run will know it.
+# Assumed number of images of a node, or of calls for a list, if it is known only during the run.
 MAX_BATCH: Final = 64
 
 
 class UnknownCost:
-    """A value that only the run will know."""
+    """A value that is known only during the run."""
 
     shape = ()
 
 
 UNKNOWN: Final = UnknownCost()
-# Characters that inline nodes may read and write here; beyond them, values count as unknown.
+# Maximum characters that inline nodes may read and write here; above it, values count as unknown.
 _MAX_TEXT: Final = 2**20
 # Functions that accept unknown values.
 _LAZY = frozenset({"record", "switch"})
@@ -41,10 +44,10 @@ _LAZY = frozenset({"record", "switch"})
 def orders(
     verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
 ) -> tuple[tuple[str, ChildRequest], ...]:
-    """Return the child runs of a validated graph by node, in the order of its nodes; none is started.
+    """Return the child runs of a validated graph by node, in node order, without starting them.
 
-    Raises the errors of a node's own estimate, such as `EngineUnavailable`. With `lenient`, another server
-    runs the graph, and nodes whose estimate fails count as having no child runs.
+    Raises the errors of a node's own estimate, such as `EngineUnavailable`. If `lenient` is set, another
+    server runs the graph, and nodes whose estimate fails count as nodes without child runs.
     """
     return slices.complete(ordering(verdict, context, lenient=lenient))
 
@@ -69,11 +72,11 @@ def ordering(
             ]
         values[node_id] = _unknown(node, inputs)
         if any(node_input.upload and inputs.get(node_input.name) == "" for node_input in spec.inputs):
-            # The input names no file.
+            # The input does not name a file.
             values[node_id] = (None,) * len(spec.outputs)
         elif spec.where == "inline" and spec.run is not None and not spec.output_node and remaining > 0:
             characters = count_text(inputs.values())
-            # Long texts are left to a node worker.
+            # Long texts are processed by a node worker.
             if characters > SMALL_TEXT:
                 continue
             remaining -= characters
@@ -83,7 +86,7 @@ def ordering(
 
 
 def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return unknown outputs of a node that is not executed; lists for list inputs or outputs."""
+    """Return unknown outputs of a node that is not executed, as lists if its inputs or outputs are lists."""
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     return tuple(
         ListValue((UNKNOWN,) * (calls or MAX_BATCH)) if calls or output.is_list else UNKNOWN
@@ -92,7 +95,7 @@ def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _calls(inputs: Mapping[str, Any]) -> int:
-    """Return the number of calls of a node for list inputs; 0 if it has none."""
+    """Return the number of calls of a node with list inputs, or 0 without list inputs."""
     return max((len(value) for value in inputs.values() if isinstance(value, ListValue)), default=0)
 
 
@@ -136,8 +139,8 @@ def _has_unknown(value: Any) -> bool:
 class Estimate:
     """The child runs of a graph, and its maximum price.
 
-    `micros` is the total, `list_micros` the total at list prices, including what is free here. `vram_gb` is
-    the graphics memory that its model files need; None if one is unknown.
+    `micros` is the total, and `list_micros` the total at list prices, including runs that are free on this
+    server. `vram_gb` is the graphics memory in GB that the model files need, or None if one is unknown.
     """
 
     orders: tuple[tuple[str, str, PriceRow], ...]
@@ -145,29 +148,29 @@ class Estimate:
 
     @property
     def micros(self) -> int:
-        """Return the maximum cost in micro-dollars."""
+        """The maximum cost in micro-dollars."""
         return sum(price.micros for _, _, price in self.orders)
 
     @property
     def list_micros(self) -> int:
-        """Return the maximum cost at list prices, including runs that are free for the caller."""
+        """The maximum cost at list prices in micro-dollars, including runs that are free for the caller."""
         return sum(list_price_of(price) for _, _, price in self.orders)
 
     @property
     def price(self) -> PriceRow:
-        """Return the price to hold."""
+        """The price to hold."""
         text, micros, list_micros = "the sum of its nodes", self.micros, self.list_micros
         price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
         return price if list_micros == micros else dataclasses.replace(price, list_micros=list_micros)
 
     @property
     def lines(self) -> tuple[LineItem, ...]:
-        """Return the costs of the child runs; equal ones share a line."""
+        """Return the costs of the child runs; equal costs share a line."""
         return _grouped((model, price.micros) for _, model, price in self.orders)
 
     @property
     def list_lines(self) -> tuple[LineItem, ...]:
-        """Return the costs at list prices; equal ones share a line."""
+        """Return the costs at list prices; equal costs share a line."""
         return _grouped((model, list_price_of(price)) for _, model, price in self.orders)
 
     @property

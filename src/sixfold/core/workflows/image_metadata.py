@@ -1,4 +1,4 @@
-"""Workflows embedded in images: ComfyUI's text chunks in PNG, and its EXIF texts in WebP and JPEG."""
+"""Workflows embedded in images: ComfyUI's text chunks in PNG, and its EXIF fields in WebP and JPEG."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
 
 
 def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
-    """Return the document of a file: JSON itself, or the one embedded in an image.
+    """Return the document of a JSON file, or the document that is embedded in an image.
 
-    If an image has both, the graph that ran (`prompt`) is preferred to the editor's document (`workflow`).
-    Raises `NotAWorkflow` or `GraphTooLarge`; never inflates or decodes more than the limit.
+    If an image contains both, the graph that ran (`prompt`) is preferred to the editor's document
+    (`workflow`). Raises `NotAWorkflow` or `GraphTooLarge`; never decompresses or decodes more than the limit.
     """
     texts = _embedded(data, limits)
     if texts is None:
@@ -51,7 +51,7 @@ _Text = Callable[[], bytes]
 
 
 def _embedded(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
-    """Return the embedded texts as functions that read them, or None if the data is not an image."""
+    """Return the embedded texts as functions that decode them, or None if the data is not an image."""
     try:
         return _texts(data, limits)
     except MalformedFile as error:
@@ -91,7 +91,7 @@ def _finite(text: str) -> float | None:
 
 
 def _png(data: bytes, limit: int) -> dict[str, tuple[bytes, bytes]]:
-    """Return the first text chunk of each name, undecoded and cut off above `limit` bytes."""
+    """Return the first text chunk of each name, undecoded and truncated above `limit` bytes."""
     texts: dict[str, tuple[bytes, bytes]] = {}
     for chunk in png.chunks(data):
         if chunk.kind in _TEXTS:
@@ -116,7 +116,7 @@ def _text(kind: bytes, payload: bytes, inflater: _Inflater) -> bytes:
 
 
 class _Inflater:
-    """Inflates the texts of one file, up to a common limit."""
+    """Decompresses the texts of one file, up to a common limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -134,7 +134,7 @@ class _Inflater:
 
 
 def _exif(data: bytes, limit: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, from anywhere in the EXIF."""
+    """Yield the texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, from any part of the EXIF data."""
     for name in _NAMES:
         mark = name.encode() + b":{"
         at = data.find(mark)
@@ -156,7 +156,7 @@ def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None)
 
 
 class GraphEmbedder:
-    """Embeds one graph in any number of PNG and WebP files; it is encoded once per format."""
+    """Embeds one graph in any number of PNG and WebP files, encoding the graph once per format."""
 
     def __init__(self, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None) -> None:
         self._prompt = prompt
@@ -193,7 +193,7 @@ def embed(data: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, 
 
 
 def _extended(data: bytes) -> bytes:
-    """Return a simple WebP as an extended one, which can hold metadata; raises `Unembeddable`."""
+    """Return a simple WebP as an extended one, which can contain metadata; raises `Unembeddable`."""
     header = webp.extended_header(data, riff.complete(data, b"WEBP")[0])
     return data[:12] + header[:8] + bytes([header[8] & _HAS_ALPHA]) + header[9:] + data[12:]
 

@@ -1,4 +1,4 @@
-"""Infers the inputs of a graph: its files, texts and numbers, each with a simple name."""
+"""Inference of the inputs of a graph: its files, texts and numbers, each with a simple name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ApiInput:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Return the input as the API shows it."""
+        """The input in the form that the API shows."""
         result: dict[str, Any] = {
             "name": self.name,
             "type": self.type,
@@ -69,7 +69,7 @@ class ApiInput:
 
 
 def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
-    """Return the inputs of a graph: files, prompts, then numbers; duplicate names get a number."""
+    """Return the inputs of a graph: files, prompts, then numbers; a number is appended to duplicate names."""
     return slices.complete(inference(graph, registry))
 
 
@@ -131,14 +131,14 @@ def _range(node_input: NodeInput | None) -> str:
 
 
 def _slug(node: Mapping[str, Any]) -> str:
-    """Return a primitive's name: its title, if the user set one."""
+    """Return a primitive's title as its name, if the user has set one."""
     slug = plain_name(str(mapping(node.get("_meta")).get("title") or ""), "_")
     default = {"string", "int", "float", "boolean", "string_multiline", "text"}
     return slug if slug and slug not in default and not slug.startswith("primitive") else "value"
 
 
 def _leading(graph: Graph, side: str) -> set[str]:
-    """Return the nodes that feed inputs named `side`; those that feed a `negative` hold negative prompts."""
+    """Return the nodes that feed inputs named `side`; those of `negative` contain negative prompts."""
     stack = [
         str(link[0])
         for node in graph.values()
@@ -172,7 +172,7 @@ def _negative(api_input: ApiInput) -> ApiInput:
 
 
 def _unique_names(inputs: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
-    """Give each input a unique name by appending a number to duplicates."""
+    """Yield the inputs with unique names, appending a number to duplicates."""
     count: dict[str, int] = {}
     for node_input in inputs:
         count[node_input.name] = at = count.get(node_input.name, 0) + 1
@@ -191,7 +191,7 @@ def _unique_names(inputs: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
 
 
 def apply(graph: Graph, inputs: tuple[ApiInput, ...], values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return a copy of the graph with the caller's values in their fields."""
+    """Return a copy of the graph with the caller's values in the fields of its inputs."""
     changed = {
         node_id: {**node, "inputs": dict(mapping(node.get("inputs")))} for node_id, node in graph.items()
     }

@@ -1,4 +1,4 @@
-"""Limits of graphs, applied wherever one is parsed, validated, imported, compared or run."""
+"""Limits of graphs, applied whenever a graph is parsed, validated, imported, compared or run."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from sixfold.core.workflows.slices import Steps
 _WALKED = 1_000
 _TOO_MANY = "A graph may have at most {:,} "
 _MAX_MEMORY = 96 * 2**20
-# A byte of JSON takes up to 24 while its document is decoded, validated and encoded again; the limits of JSON
-# documents bound the sum.
+# A byte of JSON takes up to 24 bytes while its document is decoded, validated and encoded again; the limits
+# on JSON documents bound the total.
 _DECODED_BYTES, _MAX_DECODED = 24, 48 * 2**20
 _SMALL_BYTES = 64 * 1024
 
 
 class GraphTooLarge(errors.BadRequest):
-    """Raised if a graph exceeds a limit."""
+    """A graph exceeds a limit."""
 
     code = "graph_too_large"
 
 
 class DocumentMemory:
-    """Limits the memory of the workflow documents that all requests decode at a time."""
+    """Limits the memory of the workflow documents that all requests decode concurrently."""
 
     def __init__(self, max_bytes: int = _MAX_MEMORY, wait_seconds: float = 30.0) -> None:
         message = "Too many large workflows at once: retry when earlier requests have ended"
@@ -40,7 +40,7 @@ class DocumentMemory:
 
     @property
     def total(self) -> int:
-        """The reserved bytes."""
+        """The number of reserved bytes."""
         return self._limit.total
 
     async def reserve(self, size: int) -> None:
@@ -57,8 +57,8 @@ class DocumentMemory:
 class GraphLimits:
     """The largest graph that is accepted.
 
-    `nodes` are counted after subgraphs and group nodes are expanded. `values` counts all inputs with the
-    members of lists and objects. `json_bytes` limits the document, and also the text of the nodes after
+    `nodes` are counted after subgraphs and group nodes are expanded. `values` counts all inputs, including
+    the members of lists and objects. `json_bytes` limits the document, and also the text of the nodes after
     expansion.
     """
 
@@ -112,7 +112,7 @@ DEFAULT_LIMITS = GraphLimits()
 
 
 def count_text(values: Iterable[object]) -> int:
-    """Return the number of characters in texts, including those in lists of values."""
+    """Return the number of characters in strings, including those in lists of values."""
     count = 0
     for value in values:
         if isinstance(value, str):
@@ -123,7 +123,7 @@ def count_text(values: Iterable[object]) -> int:
 
 
 def _is_plain_link(value: list[Any] | dict[str, Any]) -> bool:
-    # Nearly all values are links, which need no walk.
+    # Nearly all values are links, which do not contain strings to count.
     return type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is int
 
 
@@ -143,7 +143,7 @@ def _counting(value: list[Any] | dict[str, Any], limit: int) -> Steps[int]:
 
 
 def measure(value: object) -> tuple[int, int]:
-    """Return the number of values, including members of lists and objects, and the characters in texts."""
+    """Return the number of values, including members of lists and objects, and of characters in strings."""
     count = text = 0
     pending: list[Any] = [value]
     while pending:

@@ -1,4 +1,4 @@
-"""The nodes of a workflow whose classes are not known here, by the package that contains them."""
+"""The nodes of a workflow whose classes are missing on this server, by the package that contains them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MAX_DEPTH = 8
 
 
 def by_package(graph: Graph, registry: Registry, document: Any) -> dict[str, dict[str, list[str]]]:
-    """Return the missing nodes: their ids by class, by package; the package is "" if unknown.
+    """Return the ids of missing nodes by package and class; the package is "" if unknown.
 
-    Only documents in the editor's format name packages.
+    Only documents in the editor's format contain packages.
     """
     packages = dict(_packages(document, 0))
     missing: dict[str, dict[str, list[str]]] = {}
@@ -39,7 +39,7 @@ def parse(content: bytes) -> Any:
 
 
 def _packages(document: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield the classes of a document and their packages, those of its subgraphs too."""
+    """Yield the classes of a document, including those of its subgraphs, with their packages."""
     levels = mapping(document)
     for node in _rows(levels.get("nodes")):
         properties = mapping(node.get("properties"))

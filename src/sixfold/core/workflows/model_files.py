@@ -26,7 +26,7 @@ _FILE = (".safetensors", ".ckpt", ".pt", ".pth", ".gguf", ".bin", ".onnx", ".sft
 
 @dataclass(frozen=True, slots=True)
 class ModelFileRef:
-    """A model file that a graph names; `folder` is ComfyUI's."""
+    """A model file that a graph names; `folder` is ComfyUI's name for its folder."""
 
     file: str
     folder: str
@@ -35,14 +35,14 @@ class ModelFileRef:
 
     @property
     def kind(self) -> str:
-        """Return the kind as the API shows it."""
+        """The kind of the file as shown in the API."""
         return KINDS.get(self.folder, "checkpoint")
 
 
 def find(
     graph: Graph, registry: Registry, rows: Iterable[Mapping[str, Any]] = ()
 ) -> tuple[ModelFileRef, ...]:
-    """Return every model file of a graph, once; `rows` are the files listed in the source workflow."""
+    """Return every model file of a graph once; `rows` are the files listed in the source workflow."""
     sources: dict[str, tuple[str, ...]] = {}
     for row in rows:
         url = str(row.get("url") or "")

@@ -1,4 +1,4 @@
-"""Parses node classes from one line each, as in `data/nodes/*.toml`, into `NodeSpec`s.
+"""Parsing of node classes from one line each, as in `data/nodes/*.toml`, into `NodeSpec`s.
 
 name TYPE =default min..max /step %round flags; next? TYPE -> OUTPUT, OUTPUT:name, LIST[]
 """

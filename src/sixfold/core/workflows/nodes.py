@@ -24,10 +24,10 @@ UPLOADS = {"image_upload": "image", "video_upload": "video", "audio_upload": "au
 
 @dataclass(frozen=True, slots=True)
 class NodeInput:
-    """One input of a class. `type` is one of ComfyUI's types, several separated by commas, or `*` for any.
+    """An input of a class. `type` is a type of ComfyUI, a list of types separated by commas, or `*`.
 
-    `choices` are those of a COMBO. `options` are the fields of `/object_info` besides the type (`default`,
-    `min`, `max`, `step`, `multiline`, `control_after_generate`, `forceInput`, `image_upload`, …).
+    `choices` are the choices of a COMBO. `options` are the fields of `/object_info` other than the type
+    (`default`, `min`, `max`, `step`, `multiline`, `control_after_generate`, `forceInput`, `image_upload`, …).
     """
 
     name: str
@@ -38,22 +38,22 @@ class NodeInput:
 
     @property
     def is_widget(self) -> bool:
-        """Return whether the editor shows it as a field instead of a socket."""
+        """Whether the editor shows the input as a field instead of a socket."""
         widget = self.type in WIDGET_TYPES or self.type.split(",")[0] in WIDGET_TYPES
         return widget and not self.options.get("forceInput")
 
     @property
     def has_control(self) -> bool:
-        """Return whether the editor adds a `control_after_generate` value to this input."""
+        """Whether the editor adds a `control_after_generate` value to this input."""
         if "control_after_generate" in self.options:
             return bool(self.options["control_after_generate"])
         return self.type == "INT" and self.name in ("seed", "noise_seed")
 
     @property
     def upload(self) -> str:
-        """Return the kind of file that this input accepts as an upload: image, video, audio or file.
+        """The kind of file that this input accepts as an upload: image, video, audio or file.
 
-        Empty for inputs without uploads.
+        It is empty for inputs without uploads.
         """
         return next((kind for option, kind in UPLOADS.items() if self.options.get(option)), "")
 
@@ -67,13 +67,13 @@ class NodeOutput:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One class of nodes.
+    """A class of nodes.
 
-    `run` is called with the node's context and its inputs by name; without it, only the class's schema is
-    known. A class runs `inline` (microseconds for small inputs), in a `thread` (images and audio), or
-    asynchronously (`await`: it starts child runs). A class that `is_plain` is inline and returns small
+    `run` is called with the node's context and its inputs by name; if it is None, only the schema of the
+    class is known. A class runs `inline` (microseconds for small inputs), in a `thread` (images and audio),
+    or asynchronously (`await`: it starts child runs). A class that `is_plain` is inline and returns small
     outputs for small inputs: it runs on the event loop, all others in a session. `version` must change if the
-    same inputs give different outputs. `fingerprint` adds state outside the inputs to the cache key; if it
+    same inputs produce different outputs. `fingerprint` adds state outside the inputs to the cache key; if it
     returns None, the output is not cached. `estimate` returns the child runs of an asynchronous node.
     """
 
@@ -140,7 +140,7 @@ class Registry:
         _ = self._by_pair
 
     def nearest(self, class_type: str) -> str:
-        """Return the class with the most similar name; an empty text if none is similar."""
+        """Return the class with the most similar name, or an empty string if none is similar."""
         mine = _letter_pairs(class_type[:_MAX_LETTERS])
         shared = Counter(chain.from_iterable(self._by_pair.get(pair, ()) for pair in mine))
         # Names with fewer shared pairs cannot be similar enough.
@@ -164,7 +164,7 @@ class Registry:
 
 
 def nearest(value: object, options: Iterable[object]) -> str:
-    """Return the option that shares most letter pairs with `value`; an empty text if none is similar."""
+    """Return the option that shares most letter pairs with `value`, or an empty string if none is similar."""
     mine = _letter_pairs(str(value)[:_MAX_LETTERS])
     best, text = _NEAR, ""
     for option in map(str, options):

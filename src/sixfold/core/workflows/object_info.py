@@ -1,4 +1,4 @@
-"""Reads and writes node classes in the format of ComfyUI's `/object_info`."""
+"""Reading and writing of node classes in the format of ComfyUI's `/object_info`."""
 
 from __future__ import annotations
 

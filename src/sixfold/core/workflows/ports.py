@@ -23,7 +23,7 @@ class NodeFile:
 
 @dataclass(frozen=True, slots=True)
 class NodeArtifact:
-    """A file that a node created: its bytes are `data`, or the file at `path`, which is moved.
+    """A file that a node created: the bytes `data`, or the file at `path`, which is moved.
 
     `kind` is the ComfyUI list that shows it (`images`, `audio`, `video`, `3d`, `text`), `prefix` the start of
     its name. A `temporary` file is a preview, not a result.
@@ -63,7 +63,7 @@ class ChildRequest:
 class NodeChild:
     """The result of the child prediction `id`; `preview` is True if a preview engine produced it.
 
-    `words` are those of its prompt that the engine understood and ignored.
+    `words` are the words of its prompt that the engine understood and ignored.
     """
 
     files: tuple[NodeFile, ...] = ()
@@ -78,12 +78,12 @@ class NodeContext(Protocol):
 
     @property
     def node_id(self) -> str:
-        """Return the node's id in its graph."""
+        """The node's id in its graph."""
         ...
 
     @property
     def scratch(self) -> Path:
-        """Return an existing folder for this run's files; it is removed after the run."""
+        """Return an existing folder for this run's files, which is removed after the run."""
         ...
 
     def progress(self, value: float, maximum: float = 1.0) -> None:
@@ -111,7 +111,7 @@ Run = Callable[..., "NodeResult | Sequence[Any] | Awaitable[NodeResult | Sequenc
 
 
 class NodeChildren(Protocol):
-    """Runs models for a graph, charged to its account and its hold."""
+    """Runs models for a graph, which are charged to its account within its hold."""
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
@@ -125,10 +125,10 @@ class NodeChildren(Protocol):
 
 
 class NodeFiles(Protocol):
-    """Finds the files that inputs name: a URL, an upload id, or a name given to `/upload/image`."""
+    """Finds the files that inputs name: by URL, by upload id, or by a name from `/upload/image`."""
 
     async def find(self, name: str, kind: str) -> NodeFile:
-        """Return the file; raises a `BadRequest` or `NotFound` whose message is for the user."""
+        """Return the file; raises a `BadRequest` or `NotFound` with a message for the user."""
         ...
 
 
@@ -147,7 +147,8 @@ class OutputStore(Protocol):
 class StoredOutput:
     """A cached node output: packed values (None: only the UI data is stored).
 
-    `preview` is True if a preview engine contributed to it; `words` are those of the prompts behind it.
+    `preview` is True if a preview engine contributed to it; `words` are the words of the prompts that led to
+    the output.
     """
 
     packed: bytes | None
@@ -176,13 +177,13 @@ class ValuePacker(Protocol):
     """Serializes node values; a value that cannot be packed is not cached."""
 
     def pack(self, values: Sequence[Any]) -> bytes | None:
-        """Return bytes for `unpack`, or None."""
+        """Return bytes for `unpack`, or None if a value cannot be packed."""
         ...
 
     def unpack(self, data: bytes) -> tuple[Any, ...]: ...
 
     def small(self, data: bytes) -> tuple[Any, ...] | None:
-        """Return the values if all are numbers or texts, else None without unpacking them."""
+        """Return the values if all are numbers or strings, otherwise None without unpacking them."""
         ...
 
     def weigh(self, value: Any) -> int:
@@ -194,7 +195,7 @@ class ValuePacker(Protocol):
 class NodeEvent:
     """An event of a run: ComfyUI's name for it, and its data without `prompt_id`.
 
-    `binary` holds the image of a `preview` or an `image` event (a finished image that is not stored).
+    `binary` contains the image of a `preview` or an `image` event (a finished image that is not stored).
     """
 
     type: str

@@ -1,7 +1,7 @@
-"""Publishes the events of a graph run to ComfyUI clients, to followers of the prediction, and to its log.
+"""Publication of a graph run's events to ComfyUI clients, followers of the prediction, and its log.
 
-For a run with a price, clients see node progress at once, but its images and the UI data of output nodes are
-withheld until the run is paid; previews are not sent.
+For a run with a price, clients see node progress immediately, but its images and the UI data of output nodes
+are withheld until the run is paid; previews are not sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EventSinks:
 
 
 class RunEventPublisher:
-    """Publishes the events of one run; `publish` receives each of them, from here or from a ComfyUI."""
+    """Publishes the events of one run; `publish` receives them, from local nodes or from ComfyUI."""
 
     def __init__(self, parent: Prediction, graph: Graph, context: Context, sinks: EventSinks) -> None:
         inputs = parent.task.inputs
@@ -57,7 +57,7 @@ class RunEventPublisher:
         sinks.hub.forget_withheld(parent.id)
 
     def begin(self, nodes: int) -> None:
-        """Set the number of nodes that have to run."""
+        """Set the number of nodes to run."""
         self._all = max(1, nodes)
 
     def publish(self, event: NodeEvent) -> None:
@@ -101,7 +101,7 @@ class RunEventPublisher:
     # -- nodes -------------------------------------------------------------------------------------
 
     def executing(self, data: Mapping[str, Any]) -> None:
-        """Publish that a node starts; do nothing at the end of the run, where the node is None."""
+        """Publish that a node starts; has no effect at the end of the run, where the node is None."""
         if data["node"] is not None:
             node = str(data["node"])
             self._context.log(f"node {node} {self._class(node)}")
@@ -114,7 +114,7 @@ class RunEventPublisher:
             self._move(node, "progress", min(1.0, max(0.0, float(data["value"]) / limit)))
 
     def child(self, data: Mapping[str, Any]) -> None:
-        """Note a prediction that a node started."""
+        """Record a prediction that a node started."""
         node = str(data["node"])
         self._parts[node] = (*self._parts.get(node, ()), str(data["prediction"]))
 
@@ -134,7 +134,7 @@ class RunEventPublisher:
             self._end(str(node), "cached")
 
     def failed(self, data: Mapping[str, Any]) -> None:
-        """Publish that a node failed; do nothing for an error without a node."""
+        """Publish that a node failed; has no effect for an error without a node."""
         if data.get("node_id") is not None:
             node = str(data["node_id"])
             self._publish(node, "failed", self._running.get(node, 0.0))

@@ -1,4 +1,4 @@
-"""The workflow service: validates, prices and runs graphs. One per server, for all accounts."""
+"""The workflow service, which validates, prices and runs graphs. Each server has one, for all accounts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from sixfold.core.workflows.workflows import Workflow
 
 UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
 PUBLIC = "On a public address SIXFOLD_COMFYUI_GRAPHS=allow lets graphs run on a ComfyUI that has them."
-# Prefix by which a node names a template.
+# Prefix with which a node names a template.
 TEMPLATE = "template:"
 # Placeholder for a file that is known only during the run.
 _PLACEHOLDER_URL = "data:,"
@@ -51,8 +51,8 @@ _SMALL_NODES = 50
 class GraphRuntime:
     """The node classes, value packer and image codecs of this installation.
 
-    `registry` returns all classes and reads them on its first call. `unlock` tells how to run classes that
-    nothing here can run.
+    `registry` returns all classes and reads them on its first call. `unlock` explains how to run classes that
+    this server cannot run.
     """
 
     registry: Callable[[], Registry]
@@ -64,7 +64,10 @@ class GraphRuntime:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _RemoteClasses:
-    """The classes of the connected ComfyUI: as reported, merged with local ones, beside all local ones."""
+    """The classes of the connected ComfyUI server.
+
+    They are as reported, merged with local classes of the same name, and merged with all local classes.
+    """
 
     known: Registry
     own: Registry
@@ -139,7 +142,7 @@ class GraphService:
     # -- validating and pricing --------------------------------------------------------------------
 
     async def refresh_remote(self, graph: object = None, account_id: str = "") -> None:
-        """Refresh the ComfyUI's classes if a graph needs them, or from time to time without a graph.
+        """Refresh ComfyUI's classes if a graph needs them, or periodically without a graph.
 
         Also loads the account's custom models that the graph's nodes name.
         """
@@ -161,7 +164,7 @@ class GraphService:
                     await self._predictions.custom_models.find(name, account_id)
 
     async def convert(self, document: object, *, any_nodes: bool = False) -> ConvertedGraph:
-        """Return a document of either format as a graph, as `conversion` does.
+        """Convert a document of either format to a graph, in the same way as `conversion`.
 
         Raises `NotAWorkflow` or `GraphTooLarge`.
         """
@@ -175,9 +178,9 @@ class GraphService:
     def check(
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
     ) -> ValidationResult:
-        """Validate a graph: for this server, or for the ComfyUI if only that has all its classes.
+        """Validate a graph for this server, or for ComfyUI if only that has all of its classes.
 
-        Raises `GraphTooLarge` before validating anything else.
+        Raises `GraphTooLarge` before any other validation.
         """
         return slices.complete(self._validate_steps(graph, targets, strict_models=strict_models))
 
@@ -220,7 +223,7 @@ class GraphService:
 
     @property
     def classes(self) -> Registry:
-        """Return all classes that a graph may name: local ones and those of the operator's ComfyUI."""
+        """All classes that a graph may use: local classes and those of the operator's ComfyUI."""
         remote = self._current_remote_classes()
         return self.registry if remote is None else remote.joined
 
@@ -238,7 +241,7 @@ class GraphService:
         )
 
     def _merge_classes(self, known: Registry) -> _RemoteClasses:
-        """Merge the ComfyUI's classes with the local ones; there may be tens of thousands."""
+        """Merge the classes of ComfyUI, possibly tens of thousands, with the local ones."""
         merged = Registry(merge_specs(known, self.registry))
         joined = Registry([*merged, *self.registry])
         for registry in (merged, joined):
@@ -255,15 +258,15 @@ class GraphService:
     ) -> Estimate:
         """Return the maximum cost of a validated graph, excluding the nodes in `without`.
 
-        Raises `EngineUnavailable` if no engine can serve a child run, and `InvalidInput` if its inputs are
-        invalid.
+        Raises `EngineUnavailable` if no engine can serve a child run, and `InvalidInput` if the inputs of a
+        child run are invalid.
         """
         return slices.complete(self._estimate_steps(verdict, account_id, charged=charged, without=without))
 
     async def estimate_cost(
         self, verdict: ValidationResult, account_id: str, *, charged: bool = True
     ) -> Estimate:
-        """Estimate like `estimate`, in slices."""
+        """Estimate the cost in the same way as `estimate`, in slices."""
         return await self.slices.run(self._estimate_steps(verdict, account_id, charged=charged))
 
     def _estimate_steps(
@@ -286,13 +289,13 @@ class GraphService:
         return Estimate(orders, self._vram(verdict))
 
     def _vram(self, verdict: ValidationResult) -> float | None:
-        """Return the GB that the graph's model files need together; None if one is unknown."""
+        """Return the total graphics memory in GB for the graph's model files, or None if one is unknown."""
         vram_gb = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
         files = {missing_model["file"] for missing_model in verdict.missing_models}
         return sum(float(vram_gb[file]) for file in files) if files <= vram_gb.keys() else None
 
     def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
-        """Price the graph's child runs within the block as when the graph was quoted."""
+        """Price the graph's child runs within the block in the same way as when the graph was quoted."""
         return self._predictions.quotes.using(prediction_id)
 
     def price_of(self, request: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
@@ -318,7 +321,7 @@ class GraphService:
         return max(quote.price, maximum.waive(), key=estimate.list_price_of)
 
     def _list_price(self, request: ChildRequest) -> PriceRow:
-        """Return the list price of a node that the ComfyUI runs, whether or not an engine here could."""
+        """Return the list price of a node that ComfyUI runs, even if an engine of this server could."""
         catalog = self._predictions.catalog
         if request.model not in catalog:
             return FREE
@@ -330,7 +333,7 @@ class GraphService:
     def checked(self, model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the validated inputs of a workflow.
 
-        On errors, the graph is validated with the valid ones too.
+        If some inputs are invalid, the graph is also validated with the valid ones.
         """
         prepared = self._prepared
         if prepared is not None and prepared.graph is model.fixed.get("graph") and prepared.values == values:
@@ -371,7 +374,7 @@ class GraphService:
     async def named_files(
         self, request: PredictionRequest, model: Model, values: Mapping[str, Any]
     ) -> dict[str, MediaSource]:
-        """Return the files that inputs of a workflow name; raises `InvalidInput` with every missing one."""
+        """Return the files that inputs of a workflow name; raises `InvalidInput` with all missing files."""
         found: dict[str, MediaSource] = {}
         problems: list[errors.Problem] = []
         graph: Graph = model.fixed.get("graph") or {}
@@ -392,7 +395,7 @@ class GraphService:
     async def prepare(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> None:
         """Validate and price a run of a large workflow in slices, for the next `checked` and `price` calls.
 
-        Nothing may be awaited between this call and those.
+        The caller must not await anything between this call and these calls.
         """
         graph = model.fixed.get("graph")
         if graph is None:
@@ -434,12 +437,12 @@ class GraphService:
         return (yield from self._estimate_steps(verdict, owner, charged=charged)).price
 
     def require_runnable(self, verdict: ValidationResult) -> None:
-        """Raise `EngineUnavailable` if no server can run one of the known classes."""
+        """Raise `EngineUnavailable` if a class that the graph uses cannot be run by any server."""
         if not verdict.needs_remote and unrunnable(verdict):
             raise errors.EngineUnavailable(self.missing_classes_message(verdict))
 
     def missing_classes_message(self, verdict: ValidationResult) -> str:
-        """Return the sentence about the classes that nothing here can run."""
+        """Return the sentence about the classes that this server cannot run."""
         missing = sorted({*verdict.missing_classes, *unrunnable(verdict)})
         sentence = f"No engine here has the node classes {', '.join(missing)}."
         if self._current_remote_classes() is None:
@@ -457,7 +460,7 @@ class GraphService:
 
 
 def _problems(verdict: ValidationResult, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
-    """Return every error of a graph by the name of its input."""
+    """Return every error of a graph, by the name of its input."""
     class_types = {(node_input.node_id, node_input.field): node_input.name for node_input in inputs}
     problems: list[errors.Problem] = []
     for fault in verdict.errors:

@@ -1,7 +1,8 @@
-"""Runs long computations in slices, so that the event loop can serve others in between.
+"""Execution of long computations in slices, between which the event loop can serve other tasks.
 
-A computation is a generator that yields every few dozen items and returns its result. One that ends within a
-slice runs at once; longer ones take turns, so that together they never block the loop for more than a slice.
+A computation is a generator that yields every few dozen items and returns its result. A computation that ends
+within a slice runs immediately; longer computations take turns, so that together they never block the loop
+for more than a slice.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _Ended(Exception):
 
 
 def _advance(steps: Steps[Any]) -> None:
-    """Compute for one slice; raises `_Ended` with the result."""
+    """Compute for one slice; raises `_Ended` with the result at the end."""
     until = time.thread_time() + _SLICE_SECONDS
     try:
         while time.thread_time() < until:

@@ -41,18 +41,18 @@ _MAX_MEMORY_BYTES = 32 * 2**20
 _MAX_NAME = 255
 # Maximum length of a file name's prefix, before its number and extension.
 _MAX_PREFIX = 200
-# Key of the preview flag in the `shown` column; no ComfyUI list has this name.
+# Key of the preview flag in the `shown` column, which is not the name of a ComfyUI list.
 _PREVIEW = ""
-# Key of the words of its prompts in the `shown` column.
+# Key of the words of prompts in the `shown` column.
 _WORDS = " words"
 # Key of a small output's values in base64 in the `shown` column.
 _PACKED = " packed"
 # Smaller outputs are stored in their row: a separate file costs two disk syncs.
 _ROW_BYTES = 8 * 2**10
-# Prefix of the folders and cache keys of requests without an API key; no other starts like this.
+# Prefix of the folders and cache keys of requests without an API key; other names do not start with it.
 _KEYLESS = "/keyless/"
-# The `prediction_id` of an output that cost nothing. Older versions stored NULL, which is never found because
-# a refund could not tell which run created it.
+# The `prediction_id` of an output without a cost. Older versions stored NULL, which is never found because a
+# refund could not determine the run that created the output.
 _FREE = ""
 _MAX_CONCURRENT_WRITES = 8
 
@@ -67,7 +67,7 @@ class StoredName:
 
     @classmethod
     def parse(cls, text: str, kind: Kind = "input") -> StoredName | None:
-        """Parse a name; return None if it is not valid or leaves its folder."""
+        """Parse a name; return None if it is not valid or points outside its folder."""
         plain = text.strip()
         for each in KINDS:
             if plain.endswith(f" [{each}]"):
@@ -119,7 +119,7 @@ class GraphFiles:
         return NodeOutputCache(self._database, self._media, tenant)
 
     async def put(self, run: Run, name: StoredName, source: MediaSource) -> None:
-        """Give a stored file a name, replacing a file of the same name."""
+        """Name a stored file, replacing a file with the same name."""
         await self._database.write(_put(run, name, source))
 
     def sign(self, data: bytes, content_type: str, manifest: Manifest) -> bytes:
@@ -133,7 +133,7 @@ class GraphFiles:
         return await self._database.write(transaction, durable=False)
 
     async def find(self, tenant: Tenant, name: StoredName) -> FoundFile | None:
-        """Return the location of a file, or None."""
+        """Return the location of a file, or None if it does not exist."""
         row = await self._database.read(one("graph_file", **name.row(tenant)))
         if row is not None:
             return FoundFile(row["blob"], row["content_type"], row["size"])
@@ -144,7 +144,7 @@ class GraphFiles:
         return FoundFile(source.blob, source.content_type, source.size)
 
     async def source(self, tenant: Tenant, text: str, kind: str, called: str = "") -> MediaSource:
-        """Return the file that an input names: by file name, URL or upload id.
+        """Return the file that an input specifies by file name, URL or upload id.
 
         Raises `InvalidInput` with a message that begins with `called`, or else with the kind.
         """
@@ -162,7 +162,7 @@ class GraphFiles:
         return await self._media.resolve(tenant, descriptor, text)
 
     async def file(self, source: MediaSource, name: str) -> NodeFile:
-        """Return a stored file as a run reads it."""
+        """Return a stored file in the form that a run reads."""
         path = await self._media.blobs.local_path(source.blob)
         digest = blob_keys.content_digest(source.blob) or blake3.blake3(path.read_bytes()).hexdigest()
         return NodeFile(digest, source.content_type, path, name)
@@ -221,7 +221,7 @@ def _encode_ui(stored: StoredOutput, *, in_row: bool) -> str:
 
 
 class NodeOutputCache:
-    """The node output cache of one tenant: in the store, and the latest outputs in memory."""
+    """The node output cache of one tenant, in the store and with the latest outputs in memory."""
 
     def __init__(self, database: Database, media: MediaService, tenant: Tenant) -> None:
         self._database = database
@@ -263,9 +263,9 @@ class NodeOutputCache:
         return RunOutcomes(self, run)
 
     async def keep(self, entries: Mapping[str, StoredOutput], paid_by: str | None = None) -> None:
-        """Store outputs in one transaction; those above 64 MiB, and those beyond the quota, are dropped.
+        """Store outputs in one transaction; outputs above 64 MiB or the quota are dropped.
 
-        Outputs that a prediction pays for are found once it has succeeded, and are not kept in memory.
+        Outputs that a prediction pays for can be found once it has succeeded, and are not stored in memory.
         """
         batch = {
             key: stored for key, stored in entries.items() if len(stored.packed or b"") <= _MAX_OUTPUT_BYTES
@@ -342,7 +342,7 @@ class NodeOutputCache:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcomes:
-    """The node output cache as one run reads and writes it (`ports.NodeCachePort`)."""
+    """The node output cache in the form that one run reads and writes (`ports.NodeCachePort`)."""
 
     outcomes: NodeOutputCache
     run: Run
@@ -351,7 +351,7 @@ class RunOutcomes:
         return await self.outcomes.find(keys)
 
     async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
-        """Store outputs; those of a paid run are found once it has succeeded."""
+        """Store outputs; outputs of a paid run can be found once it has succeeded."""
         await self.outcomes.keep(entries, self.run.paid_by)
 
 

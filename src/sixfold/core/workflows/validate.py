@@ -1,7 +1,7 @@
-"""Validates a graph: reports all errors in ComfyUI's format, and prepares the graph to run.
+"""Validation of a graph, with errors in ComfyUI's format, and its preparation for a run.
 
-Links are followed without recursion, and only nodes that an output needs are validated, as in ComfyUI; with
-`all_nodes`, the errors of an invalid graph include those of every other node.
+Links are followed without recursion, and only nodes that an output needs are validated, as in ComfyUI; if
+`all_nodes` is set, the errors of an invalid graph include those of all other nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validation_errors import Fault
 
 Link = tuple[str, int]
-# Limits on what is reported of a graph with many errors.
+# Limits on the reported errors of a graph.
 _NO_CLASS = "Cannot execute because a node is missing the class_type property."
 _MAX_FAULTS, _MAX_NEAREST, _MAX_CYCLES, _MAX_DEPENDENT = 1000, 50, 5, 16
 # `dict` comes first because it is by far the most frequent and fast to check.
@@ -41,8 +41,8 @@ class GraphNode:
 class ValidationResult:
     """The result of validating a graph.
 
-    `nodes` are the nodes that the valid `outputs` need, each after its own dependencies. `error` is ComfyUI's
-    error for the whole graph, None if some output can run; `node_errors` are its errors by node.
+    `nodes` are the nodes that the valid `outputs` need, each after its dependencies. `error` is ComfyUI's
+    error for the whole graph, or None if some output can run; `node_errors` are the errors by node.
     `missing_classes` maps an unknown class to its nodes, `missing_models` are files that no folder contains.
     `needs_remote` is True if only a connected ComfyUI can run the graph.
     """
@@ -57,12 +57,12 @@ class ValidationResult:
 
     @property
     def valid(self) -> bool:
-        """Return whether the whole graph can run."""
+        """Whether the whole graph can run."""
         return self.error is None and not self.node_errors
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Return every error in one list, those of nodes with `node_id` and `class_type`."""
+        """Return all errors in one list; errors of nodes contain `node_id` and `class_type`."""
         is_fatal = self.error is not None and self.error["type"] != "prompt_outputs_failed_validation"
         result: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if is_fatal else []
         for node_id, row in self.node_errors.items():
@@ -83,10 +83,10 @@ def validate(
     """Validate a graph; `targets` limits the outputs to run.
 
     `installed` maps each model folder to its files; a missing file is reported in `missing_models`, and is an
-    error with `strict_models`.
+    error if `strict_models` is set.
 
-    With `all_nodes`, nodes that no valid link connects to an output are validated as well if the graph has an
-    error: their errors would otherwise show only after the first ones are corrected.
+    If `all_nodes` is set and the graph has an error, nodes that valid links do not connect to an output are
+    validated as well: their errors would otherwise be reported only after the first errors are corrected.
     """
     return slices.complete(
         validation(
@@ -114,7 +114,7 @@ def validation(
 
 
 class _Check:
-    """One validation and its state."""
+    """One validation with its state."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Check:
         return {class_type: tuple(nodes) for class_type, nodes in unknown.items()}
 
     def _unknown(self, unknown: Mapping[str, tuple[str, ...]]) -> Fault | None:
-        """Return one error for all unknown classes; its text names the first, as ComfyUI's does."""
+        """Return one error for all unknown classes, or None; its message names the first, as in ComfyUI."""
         if not unknown:
             return None
         class_type, nodes = next(iter(unknown.items()))
@@ -206,7 +206,7 @@ class _Check:
                 path.pop()
 
     def _cycle_error(self, node_id: str, path: list[tuple[str, Iterator[Link]]]) -> Fault:
-        """Return the error of a cycle; only some are described because each lists its whole path."""
+        """Return the error of a cycle; only some cycles are described because each lists its whole path."""
         self._cycles += 1
         if self._cycles > _MAX_CYCLES:
             return validation_errors.cycle([node_id, "…", node_id])
@@ -355,8 +355,8 @@ class _Check:
     def _dependent(self, outputs: list[str], bad: set[str]) -> dict[str, list[str]]:
         """Return the first outputs that depend on each bad node.
 
-        A node with enough outputs is not visited again: its dependencies have as many, so each link is
-        followed a bounded number of times.
+        A node with enough outputs is not visited again, because its dependencies have as many. Therefore each
+        link is followed a limited number of times.
         """
         by_node: dict[str, list[str]] = {}
         for output in outputs:

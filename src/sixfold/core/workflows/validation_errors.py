@@ -23,7 +23,7 @@ def of_input(kind: str, message: str, details: str, schema: NodeInput, **extra: 
 
 
 def more(limit: int) -> Fault:
-    """Return the error that summarizes all further errors of a graph."""
+    """Return the error that summarizes all other errors of a graph."""
     return fault("more_errors", f"Only the first {limit:,} errors are described")
 
 
@@ -33,7 +33,7 @@ def missing_input(schema: NodeInput) -> Fault:
 
 
 def bad_link(schema: NodeInput, value: Any, why: str = "") -> Fault:
-    """Return the error for a link that is malformed or leads to no output."""
+    """Return the error for a link that is malformed or does not lead to an output."""
     text = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
     details = f"{schema.name}, {why}" if why else schema.name
     return of_input("bad_linked_input", text, details, schema, received_value=value)

@@ -16,7 +16,7 @@ from sixfold.core.workflows.validate import validate
 # Prefix of the names of models made from workflows.
 PREFIX: Final = "space:"
 ENGINE: Final = "graph"
-# The model of graphs that are sent whole.
+# The model of graphs that are sent as a whole.
 PROMPT: Final = "comfyui-prompt"
 PATH: Final = "/api/graph/spaces"
 # Prefix of the names of Sixfold's own node classes.
@@ -26,9 +26,9 @@ _MAX_CHARS = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A named workflow: its graph, its stored bytes, its inputs (None without inputs) and its metadata.
+    """A named workflow: its graph, stored bytes, inputs (None if it has none) and metadata.
 
-    `parts` are the models that it runs. `version` is 0 for a built-in workflow.
+    `parts` are the models that the workflow runs. `version` is 0 for a built-in workflow.
     """
 
     slug: str
@@ -55,7 +55,7 @@ class Workflow:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Return the workflow as the API shows it."""
+        """The workflow in the form that the API shows."""
         return {
             "slug": self.slug,
             "name": self.name,
@@ -78,7 +78,7 @@ class Workflow:
         }
 
     def row(self, owner: str = "") -> dict[str, Any]:
-        """Return its model in the catalog's format; `owner` is the id of the account that owns it."""
+        """Return the workflow's model in the catalog's format; `owner` is the id of the owner's account."""
         return {
             "title": self.name,
             "description": self.description,
@@ -127,14 +127,14 @@ def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 
 def file_kind(graph: Graph, each: ApiInput, registry: Registry) -> str:
-    """Return the kind of file that an input names; empty for other inputs."""
+    """Return the kind of file that an input names, or an empty string for other inputs."""
     spec = registry.get(str(graph[each.node_id]["class_type"]))
     target = spec.by_name.get(each.field) if spec is not None else None
     return target.upload if target is not None else each.type if each.type in ("image", "video") else ""
 
 
 def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return a task's graph with its inputs applied; `files` are the names of files sent with the request."""
+    """Return a task's graph with its inputs applied; `files` are names of files in the request."""
     values = {**inputs, **{name: SENT_FILE + name for name in files}}
     return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), values)
 
@@ -213,7 +213,7 @@ def _inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 
 def _custom(graph: Graph) -> tuple[str, ...]:
-    """Return the paths of the classes that are Sixfold's own, which this server describes."""
+    """Return the paths of Sixfold's own classes, which this server describes."""
     class_types = sorted({str(node["class_type"]) for node in graph.values()})
     return tuple(f"/object_info/{name}" for name in class_types if name.startswith(OWN))
 
@@ -226,5 +226,5 @@ def foreign(graph: Graph, registry: Registry) -> Iterator[str]:
 
 
 def slug_of(name: str) -> str:
-    """Return a name as a slug; empty if no character is usable."""
+    """Return a name as a slug; empty if it has no usable character."""
     return plain_name(name, "-")[:80]

@@ -1,1 +1,1 @@
-"""Serves ComfyUI clients: their websockets, the queue of their prompts, and edits of their images."""
+"""Services for ComfyUI clients: their websockets, the queue of their prompts, and edits of their images."""

@@ -1,4 +1,4 @@
-"""Decodes and edits images for ComfyUI clients, within a memory limit."""
+"""Decoding and editing of images for ComfyUI clients, within a memory limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_CONCURRENT = 2
 
 @dataclass(frozen=True, slots=True)
 class ImageCodecs:
-    """Image functions, and the bytes of memory that each needs; all raise `UnusableInput`.
+    """Functions on images, and the bytes of memory that each needs; all raise `UnusableInput`.
 
     `viewed` returns an image as a preview or by its channels, with its content type; `masked` writes an image
     as PNG with the alpha of another.
@@ -29,7 +29,7 @@ class ImageCodecs:
 
 
 class ImageEditor:
-    """Runs the codecs in threads: two at a time, the second only if its memory fits."""
+    """Runs the codecs in threads: at most two at a time, and the second only if its memory is available."""
 
     def __init__(self, codecs: ImageCodecs, memory_bytes: int = _MEMORY_BYTES) -> None:
         self._codecs = codecs

@@ -1,4 +1,4 @@
-"""Prompts of ComfyUI clients in the store: running, ended, deleted."""
+"""Prompts of ComfyUI clients in the database: running, ended or deleted."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def count_unfinished(tenant: Tenant) -> Transaction[int]:
 def first(tenant: Tenant) -> Transaction[Rows]:
     """Return the predictions of the first page of prompts that have not ended, oldest first.
 
-    They are not decoded, since the graphs of a page take up to thirty times as much memory then.
+    The rows are not decoded, because decoded graphs take up to thirty times as much memory.
     """
     count, _ = yield from pagination.count_rows("prompts_under_way_sizes", _of(tenant), _PAGE_ROWS)
     return (yield from many("prompts_under_way", **_of(tenant), limit=count))
 
 
 def list_ended(tenant: Tenant, limit: int) -> Transaction[Rows]:
-    """Return the last prompts that have ended, newest first, at most `limit` or a page; as `first` does."""
+    """Return the last ended prompts as rows, newest first, at most `limit` or one page."""
     count, _ = yield from pagination.count_rows("prompts_ended_sizes", _of(tenant), limit)
     return (yield from many("prompts_ended", **_of(tenant), limit=count))
 
 
 def find(tenant: Tenant, prompt_id: str) -> Transaction[Prediction | None]:
-    """Return the last prompt with an id chosen by the client."""
+    """Return the last prompt with an id chosen by the client, or None."""
     row = yield from one("prompt_named", **_of(tenant), prompt_id=prompt_id)
     return None if row is None else Prediction.from_row(row)
 

@@ -18,7 +18,7 @@ Messages = tuple[Message, ...]
 _MAX_QUEUED = 2000
 _MAX_QUEUED_BYTES = 64 * 2**20
 _MAX_RUNS = 1000
-# Maximum size of the remembered messages of all runs, as JSON.
+# Maximum JSON size of the stored messages of all runs.
 _MAX_BYTES = 8 * 2**20
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _JPEG, _PNG = 1, 2
@@ -34,7 +34,7 @@ _HISTORY_TYPES = frozenset(
 class HubClient:
     """An open socket and its queue of unsent messages; `size` is in bytes.
 
-    A client that reads too slowly for the queue's limits is `behind` and receives nothing more.
+    A client that reads too slowly for the queue's limits is `behind` and receives no more messages.
     """
 
     def __init__(self, client_id: str) -> None:
@@ -59,7 +59,7 @@ class HubClient:
         self.size += len(content)
 
     def release(self, messages: Messages) -> None:
-        """Queue withheld messages; they do not count against the queue's limits."""
+        """Queue withheld messages, which do not count against the queue's limits."""
         if not self.behind.is_set():
             self._queue.put_nowait(messages)
 
@@ -85,7 +85,7 @@ class _Withheld:
 
 
 class WebSocketHub:
-    """All open sockets, and the remembered messages of the latest runs."""
+    """All open sockets, and the stored messages of the latest runs."""
 
     def __init__(self) -> None:
         self._clients: defaultdict[Tenant, list[HubClient]] = defaultdict(list)
@@ -143,9 +143,10 @@ class WebSocketHub:
         return tuple(entry.messages)
 
     def remember(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
-        """Store a message for the history of a run; of each kind, only the last one.
+        """Store a message for the history of a run, replacing an earlier message of the same kind.
 
-        The key is the prediction id, because clients choose prompt ids and may choose another client's.
+        The key is the prediction id, because clients choose prompt ids and may choose the id of another
+        client.
         """
         if kind in _HISTORY_TYPES:
             messages = self._remembered.setdefault(prediction_id, [])

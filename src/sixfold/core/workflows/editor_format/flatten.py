@@ -1,7 +1,7 @@
-"""Flattens a workflow in the editor's format: expands subgraphs and group nodes, and resolves links.
+"""Flattening of a workflow in the editor's format: expansion of subgraphs and group nodes.
 
 A node inside a subgraph has the id `<host>:<inner>`; inside a group node, `<host>:<index>`. The borders of
-both become pass-through nodes, so that a link is followed through them like a reroute.
+both become pass-through nodes, through which links are followed as through a reroute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_DEPTH = 32
 class EditorSlot:
     """An input of an editor node: the output linked to it, and the name of its widget, if any.
 
-    `value` is a host's own value of a promoted widget.
+    `value` is the host's value of a promoted widget.
     """
 
     name: str
@@ -42,7 +42,7 @@ class EditorSlot:
 
 @dataclass(slots=True)
 class EditorNode:
-    """A node of the editor; `passes` means that each output forwards the input of the same index."""
+    """A node of the editor; if `passes` is set, each output forwards the input with the same index."""
 
     id: str
     type: str
@@ -63,7 +63,7 @@ def is_editor(document: object) -> bool:
 
 
 class InvalidSubgraph(BadRequest):
-    """Raised if a subgraph contains itself or is nested too deep."""
+    """A subgraph contains itself or is nested too deeply."""
 
     code = "bad_subgraph"
 
@@ -73,8 +73,8 @@ def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, E
 
     Raises `GraphTooLarge` or `InvalidSubgraph`.
 
-    Nodes, inputs and text are counted before they are added, so that work and memory are bounded by `limits`
-    and not by the size of the expanded document.
+    Nodes, inputs and text are counted before they are added, so that `limits` bound work and memory,
+    regardless of the size of the expanded document.
     """
     return slices.complete(flattening(document, limits))
 
@@ -116,7 +116,7 @@ class _Document:
             yield from self._add(node, row)
 
     def _spend(self, row: Json, prefix: str) -> None:
-        """Charge a node with its slots, values and texts to the budget, before it is created."""
+        """Count a node with its slots, values and texts against the budget, before the node is created."""
         cost = self._costs.get(id(row))
         if cost is None:
             cost = self._costs[id(row)] = _cost(row)
@@ -136,7 +136,7 @@ class _Document:
     # -- subgraphs -------------------------------------------------------------------------------
 
     def _subgraph(self, host: EditorNode, definition: Json, row: Json) -> Steps[None]:
-        """Expand a subgraph: its inputs are linked to the host's, the host's outputs to its outputs."""
+        """Expand a subgraph, linking its inputs to the host's and the host's outputs to its outputs."""
         self._enter(host.type, str(definition.get("name") or host.type))
         links = self._links.get(host.type)
         if links is None:
@@ -210,7 +210,7 @@ class _Document:
 
 
 def _cost(row: Json) -> tuple[int, int]:
-    """Return the number of values and characters that one row adds to the graph."""
+    """Return the number of values and characters that a row adds to the graph."""
     slots = [*as_list(row.get("inputs")), *as_list(row.get("outputs"))]
     properties = _properties(row)
     counted = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
@@ -220,7 +220,7 @@ def _cost(row: Json) -> tuple[int, int]:
 
 
 def _index(item: Any) -> Any:
-    """Return the index of a node in a group; some editors stored the whole node."""
+    """Return the index of a node in a group; some editors store the whole node instead."""
     return mapping(item).get("index", item)
 
 
@@ -248,7 +248,7 @@ def _properties(row: Json) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """The links of a graph by id, and those to its outputs: origin, origin slot, output."""
+    """The links of a graph by id, and the links to its outputs as origin, origin slot, output."""
 
     by_id: Mapping[Any, tuple[str, int, str, int]]
     outgoing: tuple[tuple[str, int, int], ...]
@@ -261,7 +261,10 @@ def _sorted_links(graph: Json) -> _Links:
 
 
 def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
-    """Return a graph's links by id: origin, origin slot, target, target slot; accepts both schemas."""
+    """Return a graph's links by id as origin, origin slot, target, target slot.
+
+    Both schemas are supported.
+    """
     links: dict[Any, tuple[str, int, str, int]] = {}
     for row in graph.get("links") or ():
         if item := mapping(row):
@@ -274,7 +277,7 @@ def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
 
 
 def _inner(source: Source, prefix: str) -> Source:
-    """Return a link's origin by its flat id; links from outside pass through the border node."""
+    """Return the flat id of a link's origin; links from outside pass through the border node."""
     origin, slot = source
     return (prefix + (_BORDER_IN if origin == "-10" else origin), slot)
 

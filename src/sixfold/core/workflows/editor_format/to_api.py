@@ -1,4 +1,4 @@
-"""Converts the editor's format to the API format, as the editor would export it."""
+"""Conversion of the editor's format to the API format, in the same way as the editor's export."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def conversion(
 ) -> Steps[ConvertedGraph]:
     """Compute `convert`, yielding after each slice so that the event loop stays responsive.
 
-    With `any_nodes`, a node without a class gets an empty one, which validation reports.
+    If `any_nodes` is set, a node without a class gets an empty class name, which validation reports.
     """
     fields = mapping(document)
     fields = mapping(fields.get("prompt")) or fields
@@ -125,7 +125,7 @@ class _LinkFollower:
     def origin(self, source: Source, expected: str) -> Source | _FixedValue | None:
         """Return the output or value at the origin of a link of type `expected`, or None.
 
-        Raises `GraphTooLarge` if the links of the graph take too many steps together.
+        Raises `GraphTooLarge` if the links of the graph take too many steps in total.
         """
         path: list[tuple[Source, str]] = []
         seen: set[Source] = set()

@@ -1,4 +1,4 @@
-"""Assigns the widget values of a node to input names: the editor saves them as a list in its own order."""
+"""Assignment of a node's widget values, which the editor saves as a list, to input names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
 
 
 def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
-    """Return the widgets in the editor's order: the node's own list if complete, else the schema's."""
+    """Return the widgets in the editor's order: the node's list if it is complete, or else the schema's."""
     widget_slots = [slot for slot in node.slots if slot.widget]
     if spec is None:
         return [widget_of(slot) for slot in widget_slots]
@@ -54,7 +54,7 @@ def _in_order(order: Sequence[NodeInput], items: Sequence[Any]) -> dict[str, Any
 
 
 def _is_control(value: Any, each: NodeInput, *, spare: bool) -> bool:
-    """Return whether a value is for `control_after_generate`: a known word, or in early editors a boolean."""
+    """Return whether a value is for `control_after_generate`: a known word, or a boolean in early editors."""
     if isinstance(value, bool):
         return each.has_control and spare
     return isinstance(value, str) and value in _CONTROL and (each.has_control or spare)

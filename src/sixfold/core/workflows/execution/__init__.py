@@ -1,1 +1,1 @@
-"""Runs a validated graph: ready nodes on the event loop or in node workers, within a memory limit."""
+"""Execution of a validated graph: nodes run on the event loop or in node workers, within a memory limit."""

@@ -13,10 +13,10 @@ _WAIT_SECONDS = 600.0
 
 
 class GraphMemory:
-    """Counts the memory of all running graphs: values that wait for a node, and running nodes.
+    """Counts the memory of all running graphs: of values that wait for nodes, and of running nodes.
 
-    Values are limited separately from running nodes, whose reservations end with the nodes. For one event
-    loop.
+    Values are limited separately from running nodes, whose reservations end with the nodes. Use it from one
+    event loop.
     """
 
     def __init__(self, limit: int) -> None:
@@ -34,7 +34,7 @@ class GraphMemory:
         return share
 
     def leave(self, share: MemoryShare) -> None:
-        """Free everything that a share holds."""
+        """Free all memory of a share."""
         self._shares.remove(share)
         self.count(-share.pending)
         self.admit(share, -share.admitted)
@@ -47,21 +47,21 @@ class GraphMemory:
             self._admit()
 
     def admit(self, share: MemoryShare, count: int) -> None:
-        """Count bytes of a share as admitted; positive counts are already part of `used`."""
+        """Count bytes of a share as admitted; added bytes are already part of `used`."""
         share.admitted += count
         self.admitted += count
         if count < 0:
             self.count(count)
 
     def values_fit(self, share: MemoryShare, count: int) -> bool:
-        """Return whether values fit now; a run that holds none must wait behind runs that wait."""
+        """Return whether values fit now; a run without values must wait behind waiting runs."""
         is_queued = not share.admitted and any(other.waiting for other in self._shares if other is not share)
         return not is_queued and self.admitted + count <= self.limit
 
     def settle(self) -> None:
         """Admit the values that fit, oldest run first.
 
-        If all runs that hold values are waiting, fail the newest of them.
+        If all runs with values are waiting, the newest of them fails.
         """
         is_blocked = False
         for share in self._shares:
@@ -77,7 +77,7 @@ class GraphMemory:
 
     @contextlib.asynccontextmanager
     async def working(self, count: int) -> AsyncGenerator[None]:
-        """Reserve memory for a running node; wait in turn until it fits or no other node runs."""
+        """Reserve memory for a running node; wait in order until it fits or no other node runs."""
         if self._waiting or not self._node_fits(count):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((count, turn))
@@ -129,7 +129,7 @@ class MemoryShare:
         self.waiting: asyncio.Future[None] | None = None
 
     def hold(self, count: int) -> None:
-        """Count `count` more bytes, or fewer; raises `GraphTooLarge` if the run alone exceeds the limit.
+        """Count `count` more bytes, which may be negative; raises `GraphTooLarge` above the run's limit.
 
         If `pending` is not zero afterwards, the run must `wait_for_capacity` before its next node.
         """
@@ -155,7 +155,7 @@ class MemoryShare:
     async def wait_for_capacity(self) -> None:
         """Wait until other runs free enough memory for the pending bytes.
 
-        No node of this run may be running.
+        Nodes of this run must not be running.
 
         Raises `GraphTooLarge` after 10 minutes, or if the other runs wait for this one.
         """
@@ -185,7 +185,7 @@ class MemoryShare:
             self.waiting = None
 
     def close(self) -> None:
-        """Free everything that the run holds."""
+        """Free all memory that the run uses."""
         self._memory.leave(self)
 
     def _full(self) -> GraphTooLarge:

@@ -1,4 +1,4 @@
-"""Cache keys of nodes: a hash of class, version and inputs, where a link counts as its origin's key."""
+"""Cache keys of nodes: a hash of class, version and inputs, in which a link has its origin's key."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_BITS = 63
 
 
 def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
-    """Return the key of every node, computed in one pass.
+    """Compute the keys of all nodes in one pass; return them by node.
 
-    Equal keys mean equal outputs, independent of node ids and graph. A node whose `fingerprint` returns
-    None gets a random key, so it is never found again.
+    Equal keys mean equal outputs, independent of node ids and graph. A node whose `fingerprint` returns None
+    gets a random key, so its output is never reused.
     """
     return slices.complete(key_steps(nodes))
 
@@ -47,14 +47,14 @@ def key_steps(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
 
 
 def _plain(value: object) -> object:
-    """Return a value for JSON: a file as its digest, a number of more than 63 bits as text."""
+    """Return a value for JSON: a file as its digest, and an integer of more than 63 bits as a string."""
     if isinstance(value, NodeFile):
         return {"digest": value.digest}
     return str(value) if type(value) is int and value.bit_length() > _MAX_BITS else value
 
 
 def files_named(node: GraphNode) -> dict[str, tuple[str, str]]:
-    """Return the name and kind of each file that the node's values name, by input."""
+    """Return, by input, the name and kind of each file that the node's values name."""
     files: dict[str, tuple[str, str]] = {}
     for name, kind in node.spec.uploads.items():
         value = node.values.get(name)

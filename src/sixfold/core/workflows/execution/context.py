@@ -30,7 +30,7 @@ class _Emit(Protocol):
 
 
 class GraphHome:
-    """The state shared by the nodes of a run: event loop, thread, location and event callback."""
+    """The shared state of a run's nodes: event loop, thread, location and event callback."""
 
     __slots__ = ("emit", "location", "loop", "thread")
 
@@ -42,7 +42,7 @@ class GraphHome:
 
 
 class RunContextNodes:
-    """The context of one node; threads reach the event loop through it."""
+    """The context of one node, through which threads reach the event loop."""
 
     __slots__ = ("_canceled", "_children", "_key", "_shared", "node_id", "preview_part", "words")
 
@@ -52,9 +52,9 @@ class RunContextNodes:
         self._shared = shared
         self._canceled = False
         self._children = 0
-        # Whether a preview engine did part of its work.
+        # Whether a preview engine contributed to the node.
         self.preview_part = False
-        # The words that engines understood and ignored for it.
+        # The words that engines understood and ignored for the node.
         self.words = NO_WORDS
 
     @property
@@ -63,7 +63,7 @@ class RunContextNodes:
         return self._shared.location.scratch
 
     def cancel(self) -> None:
-        """Raise `Canceled` in the node at its next progress report."""
+        """Make the node's next progress report raise `Canceled`."""
         self._canceled = True
 
     def progress(self, value: float, maximum: float = 1.0) -> None:
@@ -101,7 +101,7 @@ class RunContextNodes:
         self._emit_progress(fraction, 1.0)
 
     def _emit_progress(self, value: float, maximum: float) -> None:
-        """Report whole steps, as ComfyUI clients expect."""
+        """Report progress in whole steps, as ComfyUI clients expect."""
         if not (isinstance(value, int) and isinstance(maximum, int)):
             value, maximum = round(_STEPS * value / maximum), _STEPS
         self.emit_event(NodeEvent("progress", {"value": value, "max": maximum, "node": self.node_id}))

@@ -1,8 +1,8 @@
-"""Runs a validated graph: skips cached nodes, runs the ready ones, and emits events.
+"""Execution of a validated graph: skips cached nodes, runs the ready nodes, and emits events.
 
 One pass computes cache keys; a walk back from the outputs stops at cached nodes; then each node runs once its
-inputs are ready. Nodes on small values run on the event loop, all others in a node session, which holds their
-large values.
+inputs are ready. Nodes on small values run on the event loop, all others in a node session, which stores
+their large values.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from sixfold.core.workflows.ports import (
 from sixfold.core.workflows.slices import Slices
 from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
-# Inline nodes between two yields to the event loop.
+# Inline nodes between two points at which the event loop can run other tasks.
 _YIELD_NODES = 256
-# Characters between two yields to the event loop.
+# Characters between two points at which the event loop can run other tasks.
 _YIELD_TEXT = 2**18
 
 
 @dataclass(frozen=True, slots=True)
 class RunLocation:
-    """The services and folder of a run; without `open_session`, nodes run in this process."""
+    """The services and folder of a run; if `open_session` is None, nodes run in this process."""
 
     children: NodeChildren
     files: NodeFiles
@@ -71,8 +71,8 @@ class RunLocation:
 class GraphRunLimits:
     """The limits of one run.
 
-    `memory_bytes` limits the values that wait for other nodes, and `text` the characters that inline nodes
-    read and write.
+    `memory_bytes` limits the values that wait for other nodes, and `text` limits the characters that inline
+    nodes read and write.
     """
 
     seconds: float = 3600.0
@@ -82,10 +82,10 @@ class GraphRunLimits:
 
 @dataclass(frozen=True, slots=True)
 class GraphEnded:
-    """The result of a successful run: the UI data of output nodes, and which nodes ran or were cached.
+    """The result of a successful run: the UI data of output nodes, and the nodes that ran or were cached.
 
-    `preview` is True if a preview engine contributed, now or when a cached node ran; `words` are those that
-    the engines understood and ignored.
+    `preview` is True if a preview engine contributed, now or when a cached node ran; `words` are the words
+    that the engines understood and ignored.
     """
 
     outputs: Mapping[str, Mapping[str, Any]]
@@ -96,7 +96,7 @@ class GraphEnded:
 
 
 class NodeError(errors.EngineFailed):
-    """Raised if a node of the graph fails."""
+    """A node of the graph has failed."""
 
     code = "node_failed"
 
@@ -116,7 +116,8 @@ async def execute(
 ) -> GraphEnded:
     """Run a validated graph to its end; cancel the coroutine to interrupt it.
 
-    Raises `NodeError`, `GraphTooLarge`, or the error of finding a file. `emit` is called on the event loop.
+    Raises `NodeError`, `GraphTooLarge`, or the errors of `NodeFiles.find`. `emit` is called on the event
+    loop.
     """
     run_limits = limits or GraphRunLimits()
     run = _GraphRun(verdict, location, emit, run_limits)
@@ -130,7 +131,7 @@ async def execute(
 
 
 def unrunnable(verdict: ValidationResult) -> tuple[str, ...]:
-    """Return the classes of a validated graph that have a schema but no function here."""
+    """Return the classes of a validated graph that have a schema but no function on this server."""
     return tuple(sorted({node.spec.class_type for node in verdict.nodes.values() if node.spec.run is None}))
 
 
@@ -159,14 +160,14 @@ class _GraphRun:
         self._outcomes = OutcomeWriter(location.cache)
         self._executed: list[str] = []
         self._previews: set[str] = set()
-        # Only of nodes that have any.
+        # Contains only nodes with dependencies.
         self._words: dict[str, PromptWords] = {}
         self._tasks: dict[asyncio.Task[_Outcome], tuple[str, RunContextNodes]] = {}
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
         self._memory = location.memory or GraphMemory(limits.memory_bytes)
         self._memory_share = self._memory.join()
         self._values = RunValues(self._nodes, location.packer, self._memory_share.hold)
-        # Characters since the last yield to the event loop, and of the whole run.
+        # Characters since the last pause for the event loop, and of the whole run.
         self._text = self._all_text = 0
         self._home = GraphHome(location, emit)
         self._session: NodeSession | None = None
@@ -220,7 +221,7 @@ class _GraphRun:
     # -- planning --------------------------------------------------------------------------------
 
     async def _find_files(self) -> None:
-        """Replace the file names in inputs by the files."""
+        """Replace the file names in inputs with the files."""
         named = [
             (node, name, reference)
             for node in self._nodes.values()
@@ -233,7 +234,7 @@ class _GraphRun:
             node.values[name] = by_name[reference]
 
     async def _plan_run(self) -> list[str]:
-        """Plan the nodes to run by walking back from the outputs; return the others."""
+        """Plan the nodes to run by walking back from the outputs; return the other nodes."""
         stored = await self._load_cached()
         plan = self._plan
         stack = list(self._outputs)
@@ -385,7 +386,7 @@ class _GraphRun:
         return words
 
     def _record_done(self, node_id: str, stored: StoredOutput) -> list[str]:
-        """Record that a node has finished; return the nodes that are ready now."""
+        """Record that a node has finished; return the nodes that have become ready."""
         node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
         if stored.preview:
@@ -415,7 +416,7 @@ class _GraphRun:
         return ui
 
     def _release(self, node: GraphNode) -> None:
-        """Free values that no node waits for any more."""
+        """Free values that are no longer needed by waiting nodes."""
         for origin, _ in node.links.values():
             self._plan.reads[origin] -= 1
             if not self._plan.reads[origin]:
@@ -460,7 +461,7 @@ class _GraphRun:
 
 
 def _is_cacheable(node: GraphNode) -> bool:
-    """Return whether a node's output is cached; inline nodes are faster to run again."""
+    """Return whether a node's output is cached; running an inline node again is faster."""
     return node.spec.output_node or not _is_inline(node)
 
 
@@ -473,7 +474,7 @@ def _is_inline(node: GraphNode) -> bool:
 
 
 def _node_error(node: GraphNode, error: BaseException) -> BaseException:
-    """Return the error of a failed node: messages meant for the user, or only the node's name."""
+    """Return a failed node's error: a message meant for the user, or only the node's name."""
     if isinstance(error, NodeError | GraphTooLarge | asyncio.CancelledError):
         return error
     if isinstance(error, Canceled):

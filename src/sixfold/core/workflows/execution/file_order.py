@@ -1,4 +1,4 @@
-"""Positions of a graph's files among all files of its result."""
+"""The positions of a graph's files among all files of its result."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 class FileOrder:
     """Predicts the position of each file while output nodes finish in any order.
 
-    Files are ordered by their output nodes, previews apart from results. Earlier nodes that have not finished
-    count as one file each if they have the class of the file's node, else as none.
+    Files are ordered by their output nodes, with separate positions for previews and results. An earlier
+    unfinished node counts as one file if it has the class of the file's node, otherwise as none.
     """
 
     def __init__(self, outputs: Iterable[tuple[str, str]]) -> None:
@@ -29,7 +29,7 @@ class FileOrder:
         self._passed: Counter[str] = Counter()
 
     def next(self, node_id: str, *, temporary: bool) -> int:
-        """Return the position of a node's next file, from 0."""
+        """Return the position of a node's next file, counted from 0."""
         position = self._before[temporary] + self._files[node_id, temporary]
         class_type = self._classes.get(node_id)
         if class_type is not None:

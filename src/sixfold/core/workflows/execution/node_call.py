@@ -1,4 +1,4 @@
-"""Calls a node's function, once per item if its inputs are lists of values."""
+"""Calls of a node's function, once per item if its inputs are lists of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages between a server and a node worker: JSON with binary segments; large data as files.
+"""The messages between a server and a node worker: JSON with binary segments, and files.
 
 server → worker   begin · run · load · child · release
 worker → server   ready, then event · child · done · failed
@@ -20,7 +20,8 @@ from sixfold.core.workflows.execution.node_sessions import HELD, Ref, Worked
 from sixfold.core.workflows.ports import NodeArtifact, NodeFile
 
 MAX_BYTES = 64 * 2**20  # per frame
-# Larger data (in bytes), and what a frame would contain beyond the second limit, is passed as files.
+# Data above the first limit in bytes, and the contents of a frame above the second limit, are passed as
+# files.
 _IN_FRAME = 2**16
 _ALL_IN_FRAME = 2**20
 _LENGTHS = 4
@@ -33,7 +34,7 @@ class BadFrame(Exception):
 
 
 class NodeFrame:
-    """A frame to send, or one received; `payload` is its JSON."""
+    """A frame to send, or a received frame; `payload` is its JSON."""
 
     def __init__(self, payload: dict[str, Any], data: bytes = b"") -> None:
         self.payload = payload
@@ -58,7 +59,7 @@ class NodeFrame:
     def take(self, reference: list[int] | str, scratch: Path) -> bytes:
         """Return the data that `put` added and delete its file.
 
-        Raises `BadFrame` if it is outside `scratch`.
+        Raises `BadFrame` if the file is outside `scratch`.
         """
         if isinstance(reference, str):
             path = Path(reference)
@@ -88,7 +89,7 @@ class NodeFrameReader:
     def feed(self, data: bytes, max_frames: float = math.inf) -> list[NodeFrame]:
         """Return the frames completed by `data`; raises `BadFrame`.
 
-        Beyond `max_frames`, they remain for the next call, which may have no data.
+        Frames above `max_frames` remain for the next call, whose `data` may be empty.
         """
         buffer, frames, at = self._buffer, list[NodeFrame](), 0
         buffer += data
@@ -170,7 +171,7 @@ def artifact_row(artifact: NodeArtifact, frame: NodeFrame, scratch: Path) -> Row
 
 
 def read_artifact(row: Row, frame: NodeFrame, scratch: Path) -> NodeArtifact:
-    """Decode a file that a node created; data in a file stays in that file."""
+    """Decode a file that a node created; data that is stored in a file is not read."""
     data, path = row["data"], row["path"]
     if isinstance(data, str):
         data, path = None, data

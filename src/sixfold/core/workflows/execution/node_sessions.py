@@ -1,6 +1,6 @@
-"""Node sessions: run the nodes of one graph run and hold their large values.
+"""Node sessions, which run the nodes of one graph run and store their large values.
 
-The run itself has only small values; it passes a `Ref` in place of a large one.
+The run itself has only small values, and passes a `Ref` in place of a large value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SMALL_TYPES = (bool, int, float)
 
 
 class Held:
-    """Marks an output that the session holds."""
+    """A marker for an output that the session stores."""
 
 
 HELD: Final = Held()
@@ -30,7 +30,7 @@ HELD: Final = Held()
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """An input that the session holds: an output of a node that ran or was loaded there."""
+    """An input that the session stores: an output of a node that ran or was loaded there."""
 
     node_id: str
     slot: int
@@ -38,7 +38,10 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A node and its inputs, large ones as `Ref`; `packs` requests the packed outputs for the cache."""
+    """A node and its inputs, with a `Ref` for each large input.
+
+    `packs` requests the packed outputs for the cache.
+    """
 
     node: GraphNode
     inputs: Mapping[str, Any]
@@ -47,7 +50,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """The result of a node: small outputs, `HELD` for others, with the bytes and characters of each."""
+    """The result of a node: small outputs, `HELD` for large ones, and the bytes and characters of each."""
 
     outputs: tuple[Any, ...]
     sizes: tuple[int, ...]
@@ -81,7 +84,7 @@ OpenSession = Callable[[], Awaitable[NodeSession]]
 
 
 def is_small(value: object) -> bool:
-    """Return whether a value may leave its session: a number or a short text."""
+    """Return whether a value may leave its session: a number or a short string."""
     return value is None or type(value) in _SMALL_TYPES or (type(value) is str and len(value) <= SMALL_TEXT)
 
 
@@ -116,7 +119,7 @@ class LocalSession:
         self._values.pop(node_id, None)
 
     async def close(self, *, ended: bool) -> None:
-        """Free all values; a running thread is not stopped, it ends with its node."""
+        """Free all values; a running thread is not stopped, but ends with its node."""
         self._values.clear()
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:

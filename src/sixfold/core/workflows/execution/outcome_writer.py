@@ -1,4 +1,4 @@
-"""Writes the outputs of a running graph's nodes to its cache in batches."""
+"""Background writing of node outputs to a graph's cache, in batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_WAITING_BYTES = 64 * 2**20
 
 
 class OutcomeWriter:
-    """Writes node outputs in the background, in batches of 256 or of those added within 0.1 seconds."""
+    """Writes node outputs in the background, in batches of 256 or of the outputs added within 0.1 seconds."""
 
     def __init__(self, cache: NodeCachePort | None) -> None:
         self._cache = cache
@@ -48,7 +48,7 @@ class OutcomeWriter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Wait until everything queued is written, or dropped because the cache cannot be written."""
+        """Wait until all queued outputs are written, or dropped because the cache cannot be written."""
         self._flushing.set()
         self._due.set()
         while self._task is not None:
@@ -56,7 +56,7 @@ class OutcomeWriter:
         self._flushing.clear()
 
     async def stop(self) -> None:
-        """Discard everything that is not written yet."""
+        """Discard all outputs that are not written yet."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

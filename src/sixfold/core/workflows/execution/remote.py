@@ -1,4 +1,4 @@
-"""The port to a ComfyUI server that runs whole graphs with classes unknown here."""
+"""The port to a ComfyUI server that runs whole graphs with classes that this server does not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FetchedOutput:
 
 
 class NodeLost(EngineError):
-    """Raised if a node fails on the remote server; the text names the node as a local run would."""
+    """A node has failed on the remote server; the message names the node as in a local run."""
 
     def __init__(self, node_id: str, class_type: str, reason: str) -> None:
         self.node_id = node_id
@@ -33,11 +33,11 @@ class NodeLost(EngineError):
 
 
 class RemoteGraphRunner(Protocol):
-    """A connection to that server."""
+    """A connection to the remote ComfyUI server."""
 
     @property
     def known(self) -> Registry | None:
-        """Return its classes as of the last refresh; None if it did not answer."""
+        """Return the server's classes as of the last refresh, or None if it did not respond."""
         ...
 
     async def refresh(self, class_types: Collection[str] = ()) -> None:
@@ -47,15 +47,15 @@ class RemoteGraphRunner(Protocol):
     async def run(
         self, graph: Graph, files: Mapping[Place, NodeFile], scratch: Path, emit: Callable[[NodeEvent], None]
     ) -> FetchedOutput:
-        """Run a graph there unchanged except for file names; its files are downloaded into `scratch`.
+        """Run a graph remotely, unchanged except for file names; download its files into `scratch`.
 
-        Raises `NodeLost` if a node fails and `EngineError` for other errors. Canceling interrupts it.
+        Raises `NodeLost` if a node fails and `EngineError` for other errors. Cancelation interrupts the run.
         """
         ...
 
 
 def merge_specs(remote: Iterable[NodeSpec], local: Registry) -> Iterator[NodeSpec]:
-    """Yield the remote classes with their own schemas; local functions and estimates are kept."""
+    """Yield the remote classes with their schemas, but with local functions and estimates."""
     for spec in remote:
         existing = local.get(spec.class_type)
         if existing is None or existing.run is None:

@@ -1,4 +1,4 @@
-"""The values of a run that later nodes need: small ones here, others in the node session."""
+"""The values of a run that later nodes need: small values here, large ones in the node session."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _PIXEL_BYTES = 12  # three 32-bit floats
 
 
 class RunValues:
-    """Values by node, and their size; `weigh` is called with the bytes of each added or removed value.
+    """Values by node, and their sizes.
 
-    `hits` are cached outputs: small ones are unpacked when a node first needs them, others are loaded into
-    the session.
+    `weigh` is called with the size in bytes of each added value, and with the negative size of each removed
+    value. `hits` are cached outputs: small outputs are unpacked when a node first needs them, and others are
+    loaded into the session.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class RunValues:
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def small_inputs(self, node: GraphNode) -> tuple[dict[str, Any], int] | None:
-        """Return a node's inputs and their characters; None if one is in the session or they are too long."""
+        """Return a node's inputs and their characters, or None if an input is in the session or too long."""
         values = self._values
         for origin, _ in node.links.values():
             if origin not in values:
@@ -49,7 +50,7 @@ class RunValues:
         return None if characters > SMALL_TEXT else (inputs, characters)
 
     async def inputs(self, node: GraphNode, session: NodeSession) -> dict[str, Any]:
-        """Return the inputs of a node that runs in the session; cached ones are loaded into it first."""
+        """Return the inputs of a node that runs in the session; cached inputs are loaded into it first."""
         inputs = dict(node.values)
         for name, (origin, slot) in node.links.items():
             if origin not in self._values:
@@ -61,7 +62,7 @@ class RunValues:
         return inputs
 
     def needed(self, node: GraphNode, inputs: Mapping[str, Any]) -> int:
-        """Return the bytes that a running node needs: three times its inputs or its stated image size."""
+        """Return the bytes that a running node needs: three times its inputs, or its stated image size."""
         links = node.links.values()
         size = sum(self._sizes[origin][slot] for origin, slot in links if origin in self._away)
         sides = [inputs.get(name) for name in ("width", "height", "batch_size")]
@@ -86,7 +87,7 @@ class RunValues:
             self._weigh(size)
 
     def drop(self, node_id: str, session: NodeSession | None) -> None:
-        """Free values that no node needs any more."""
+        """Free values that are no longer needed."""
         if node_id not in self._values:
             return
         del self._values[node_id]
@@ -102,7 +103,7 @@ class RunValues:
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
 
     def _meet(self, node_id: str) -> None:
-        """Unpack a cached output if it is small; otherwise mark it to be loaded into the session."""
+        """Unpack a cached output if it is small; otherwise mark the output to be loaded into the session."""
         if node_id in self._away:
             return
         small = self._packer.small(self.hits[node_id].packed or b"")

@@ -1,4 +1,4 @@
-"""Draws a graph as SVG: ranked by the longest path, ordered by barycenters, with boxes and curves.
+"""Drawing of a graph as SVG with boxes and curves, ranked by longest paths, ordered by barycenters.
 
 Each node is a `<g data-node="…">`, so that a page can color it while it runs. Colors are tokens (`--graph-…`)
 with defaults for light and dark mode, which a page may override.
@@ -21,14 +21,14 @@ _ACROSS, _DOWN, _MARGIN = 76, 26, 28
 _EDGE, _BELOW_LANE = 16, 9
 # The space between the columns of a row with more than `_WIDE` columns.
 _NARROW, _WIDE = 40, 5
-# The height of a lane, which only a link passes through.
+# The height of a lane, through which only a link passes.
 _LANE = 6
 _SWEEPS = 6
-# The limits for drawing within 20 ms: nodes, and columns that all links pass together.
+# The limits for drawing within 20 ms: nodes, and the total columns that links pass.
 _MAX_NODES, _MAX_PASSED = 400, 2_000
 _MAX_LINES = 3
-# The columns beside each other that can be read on a wide screen; a longer graph continues in rows below,
-# with this space between them.
+# The number of columns that can be read on a wide screen; a longer graph continues in rows below, with this
+# space between them.
 MAX_COLUMNS, _BETWEEN_ROWS = 6, 72
 _CHARS = 27
 
@@ -81,7 +81,7 @@ class LayoutBox:
     is_lane: bool = False
     is_missing: bool = False
     wide: float = _WIDTH
-    # The y coordinate of the space above its row.
+    # The y coordinate of the space above the row of the box.
     above: float = 0.0
     tall: float = 0.0  # set in thumbnails only
 
@@ -91,7 +91,7 @@ class LayoutBox:
 
     @property
     def middle(self) -> float:
-        """Return the y coordinate of its link ends."""
+        """The y coordinate at which the links of the box end."""
         return self.y + (_LANE if self.is_lane else _HEAD) / 2
 
 
@@ -115,7 +115,7 @@ class GraphLayout:
 
 
 class TooManyParts(Exception):
-    """Raised if a drawing would have too many nodes, or links across too many columns."""
+    """A drawing would have too many nodes, or links across too many columns."""
 
 
 def lay_out(graph: Graph, registry: Registry, max_nodes: int) -> GraphLayout:
@@ -146,7 +146,7 @@ def draw(
 ) -> str:
     """Return the graph as SVG; for a graph that is too large, only the number of its nodes.
 
-    It is split into rows of at most `columns` columns; with one column, all nodes are below each other.
+    The graph is divided into rows of at most `columns` columns; with one column, the nodes are stacked.
     """
     try:
         laid = lay_out(graph, registry or Registry(), _MAX_NODES)
@@ -206,7 +206,7 @@ def _edges(graph: Graph, registry: Registry) -> list[Edge]:
 
 
 def _ranked(boxes: Mapping[str, LayoutBox], edges: list[Edge]) -> list[list[LayoutBox]]:
-    """Return the boxes in columns: right of all inputs, and as near to their consumers as possible."""
+    """Return the boxes in columns: to the right of all inputs, and as near to their consumers as possible."""
     feeds: dict[str, list[str]] = {node_id: [] for node_id in boxes}
     waits = dict.fromkeys(boxes, 0)
     for edge in edges:
@@ -237,7 +237,10 @@ def _route(
     columns: list[list[LayoutBox]],
     lanes: dict[tuple[str, str, int], LayoutBox],
 ) -> list[LayoutBox]:
-    """Return the boxes of a link: a lane in each column between, shared by links of one origin and color."""
+    """Return the boxes of a link, with a lane in each column between origin and target.
+
+    Links with the same origin and color share lanes.
+    """
     route = [origin]
     for rank in range(origin.rank + 1, target.rank):
         lane = lanes.get((origin.id, hue, rank))
@@ -265,13 +268,13 @@ def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> Non
                 else position[box.id]
                 for box in column
             }
-            column.sort(key=lambda box: means[box.id])  # sorted at once
+            column.sort(key=lambda box: means[box.id])  # sorted together, after all means are known
             middle = (len(column) - 1) / 2
             position.update({box.id: at - middle for at, box in enumerate(column)})
 
 
 def _place(columns: list[list[LayoutBox]], rows: int) -> tuple[float, float]:
-    """Set the coordinates of all boxes, in rows of equally many columns; return width and height."""
+    """Set the coordinates of all boxes, in rows of equally many columns; return the width and height."""
     across = max(1, -(-len(columns) // rows))
     step = _WIDTH + (_NARROW if across > _WIDE else _ACROSS)
     top = float(_EDGE)
@@ -308,7 +311,7 @@ def _path(route: list[LayoutBox], edge: Edge) -> str:
 
 
 def _to_next_row(x: float, y: float, box: LayoutBox) -> str:
-    """Return the path from the end of a row through the space between both rows to a box of the next."""
+    """Return the path from the end of a row, through the space between the rows, to a box of the next row."""
     turn = _MARGIN - 4
     return (
         f"C{x + turn:g} {y:g} {x + turn:g} {box.above:g} {x:g} {box.above:g}H{box.x:g}"

@@ -1,6 +1,6 @@
-"""Draws a graph as a small SVG for a card: a block per node in its color, with a name if there is room.
+"""Drawing of a graph as a small SVG for a card: a colored block per node, with a name if it fits.
 
-The SVG has no style of its own: it is inlined in a page and uses the page's tokens.
+The SVG does not contain styles: it is inlined in a page and uses the page's tokens.
 """
 
 from __future__ import annotations
