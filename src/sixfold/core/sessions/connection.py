@@ -1,4 +1,4 @@
-"""The connection of a session's viewer: its queue of outgoing messages and its credit for frames."""
+"""The connection of a session's viewer, with its queue of outgoing messages and its credit for frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.core.sessions.states import SessionState
 # Frames that a new viewer receives before it grants more credit.
 CREDIT: Final = 3
 MAX_CREDIT: Final = 1000
-# A viewer is too slow if its oldest message has waited this long.
+# A viewer is too slow if its oldest message has waited this many seconds.
 MAX_DELAY_SECONDS: Final = 10.0
 MAX_QUEUED: Final = 4000
 
@@ -24,7 +24,7 @@ NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4
 
 @dataclass(frozen=True, slots=True)
 class StateMessage:
-    """The state of the session, the reason for it, and the words of the prompt that its engine understood."""
+    """The state of the session, its reason, and the words of the prompt that the engine understood."""
 
     state: SessionState
     reason: str | None
@@ -33,7 +33,7 @@ class StateMessage:
 
 @dataclass(frozen=True, slots=True)
 class AckMessage:
-    """The acknowledgement of an input; it takes effect from frame or pose `seq` on."""
+    """The acknowledgement of an input, which takes effect from frame or pose `seq` on."""
 
     input_seq: int
     seq: int
@@ -51,7 +51,7 @@ class FrameMessage:
 
 @dataclass(frozen=True, slots=True)
 class PoseMessage:
-    """One pose, a JSON object as the worker wrote it, and its time on the session's clock in milliseconds."""
+    """One pose as JSON from the worker, and its time on the session's clock in milliseconds."""
 
     seq: int
     t: int
@@ -60,9 +60,9 @@ class PoseMessage:
 
 @dataclass(frozen=True, slots=True)
 class StatsMessage:
-    """Counts since the session became ready: sent, dropped for lack of credit, and late ticks.
+    """Counts since the session became ready: sent, dropped (for lack of credit), and late ticks.
 
-    `running_us` is the time without pauses, and `cost` the charge if it ended now, in micro-dollars.
+    `running_us` is the time without pauses, and `cost` the charge in micro-dollars if the session ended now.
     """
 
     sent: int
@@ -83,14 +83,14 @@ class PongMessage:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
-    """The reply to a message that is not valid."""
+    """The reply to an invalid message."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndMessage:
-    """The last message; its code closes the socket."""
+    """The last message, whose code closes the socket."""
 
     code: int
     reason: str
@@ -102,7 +102,7 @@ OutgoingMessage = (
 
 
 class Connection:
-    """One open socket of a session. A new connection replaces the previous one."""
+    """An open socket of a session, which replaces the previous socket."""
 
     def __init__(self) -> None:
         self.credit = CREDIT
@@ -121,14 +121,14 @@ class Connection:
 
     @property
     def end_message(self) -> EndMessage | None:
-        """Return how the connection ended, or None while it is open."""
+        """The message with which the connection ended, or None while it is open."""
         return self._end
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
 
     def put(self, message: OutgoingMessage) -> None:
-        """Queue a message, unless the connection has ended; end it if the viewer reads too slowly."""
+        """Queue a message if the connection is open; end it if the viewer reads too slowly."""
         if self._end is not None:
             return
         now = time.monotonic()
@@ -140,7 +140,7 @@ class Connection:
         self._wake.set()
 
     def end(self, code: int, reason: str) -> None:
-        """Close the socket after the queued messages. Only the first call counts."""
+        """Close the socket after the queued messages. Only the first call has an effect."""
         if self._end is None:
             self._end = EndMessage(code, reason)
             self._wake.set()

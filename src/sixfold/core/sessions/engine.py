@@ -1,8 +1,8 @@
 """Live engines: models that run step by step while a user watches.
 
 A step is a pure function of the state and the user's controls. The state travels with every step and is plain
-data of a few kilobytes, so the server always has the latest one: if a worker dies, another continues from
-there.
+data of a few kilobytes, so the server always has the latest state: if a worker dies, another worker continues
+from that state.
 
 The server does not decode states or poses. It sends a `StepRequest` and receives a `PackedStepResult`, whose
 state is msgpack and whose poses are JSON objects encoded in the worker. Engines see the decoded forms,
@@ -39,7 +39,7 @@ KEYS: Mapping[str, str] = {
 class Controls:
     """The user's input for a step: the pressed keys of `KEYS`, and a new prompt or new waypoints, if any.
 
-    A waypoint is x and z on the ground, in meters. None means unchanged.
+    A waypoint is a pair of x and z on the ground, in meters. None means unchanged.
     """
 
     keys: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Controls:
 class EngineStep:
     """One step of a session: `ticks` of its clock at `fps`, from `state` (None: the initial state).
 
-    With `draw=False` no frame is rendered, because no viewer would see it.
+    If `draw` is False, a frame is not rendered, because it would not be shown.
     """
 
     model: str
@@ -64,7 +64,7 @@ class EngineStep:
 
     @property
     def is_prompted(self) -> bool:
-        """Whether the prompt is read for the first time, by this worker or at all."""
+        """Whether this worker, or the session, reads the prompt for the first time."""
         return self.ticks == 0 or self.state is None or self.controls.prompt is not None
 
 
@@ -82,9 +82,9 @@ class Frame:
 class StepResult:
     """The state after a step, with a pose for each tick or one frame.
 
-    Models whose `output_kind` is `json` have poses, 20 ticks a second; those with `image` have a frame, at
-    the requested rate. `words` are those of the prompt, set by a step of zero ticks and by one with a new
-    prompt.
+    Models whose `output_kind` is `json` return poses, 20 ticks a second; those with `image` return a frame,
+    at the requested rate. `words` are the words of the prompt, which are set by a step of zero ticks and by a
+    step with a new prompt.
     """
 
     state: State
@@ -95,7 +95,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:
-    """An `EngineStep` as the server sends it; `state` is packed as in the previous result."""
+    """An `EngineStep` in the form that the server sends; `state` is encoded as in the previous result."""
 
     model: str
     inputs: Mapping[str, Any]
@@ -108,7 +108,7 @@ class StepRequest:
 
 @dataclass(frozen=True, slots=True)
 class PackedStepResult:
-    """The result of a step as the worker returns it: the state and the poses are encoded."""
+    """The result of a step in the form that the worker returns: state and poses are encoded."""
 
     state: bytes
     poses: tuple[bytes, ...] = ()
@@ -123,7 +123,7 @@ class LiveEngine(Engine, Protocol):
     """An engine that also serves sessions."""
 
     def step(self, step: EngineStep) -> StepResult:
-        """Advance by `ticks`; the result depends on the step alone."""
+        """Advance by `ticks`; the result depends only on the step."""
         ...
 
 
@@ -133,16 +133,16 @@ class LiveWorker(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker can do nothing more."""
+        """Return False once the worker cannot run any more steps."""
         ...
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Run one step for each request, in order, and return the answers in the same order.
+        """Run one step for each request and return the answers, in the order of the requests.
 
         Never raises for errors of an engine or the worker.
         """
         ...
 
     async def kill(self) -> None:
-        """Kill the worker at once. Idempotent."""
+        """Kill the worker immediately. Idempotent."""
         ...

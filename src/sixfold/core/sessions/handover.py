@@ -1,8 +1,9 @@
-"""Handover of sessions between servers that share a database: each session's checkpoint is stored.
+"""Transfer of sessions between servers that share a database and store the sessions' checkpoints.
 
-Its payer is read from the database for each slice, so that any server knows it, with its present budgets.
+The payer of a session is read from the database for each slice, so that any server can charge the payer
+within the current budgets.
 
-The server that accepts the session's socket takes the session over. The previous server notices when it next
+The server that accepts the session's socket takes over the session. The previous server notices when it next
 writes a checkpoint or a state transition (`repository.LeaseLost`).
 """
 
@@ -20,7 +21,7 @@ from sixfold.core.sessions.states import SessionEvent
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The state of a session after tick `seq`, packed as its worker returned it."""
+    """The state of a session after tick `seq`, encoded by its worker."""
 
     seq: int
     state: bytes
@@ -35,13 +36,13 @@ class Handover:
 
 
 def save_checkpoint(session_id: str, lease: SessionLease, checkpoint: Checkpoint) -> Transaction[bool]:
-    """Store a checkpoint; return False if another server has the session or it has ended."""
+    """Store a checkpoint; return False if another server holds the session or the session has ended."""
     values = {"id": session_id, "holder": lease.holder, "seq": checkpoint.seq, "standing": checkpoint.state}
     return bool((yield Query("session_note", values)))
 
 
 def take_over(session_id: str, lease: SessionLease) -> Transaction[Handover]:
-    """Take over a session; one that has ended stays as it is. Raises `NotFound`."""
+    """Take over a session, unless it has ended. Raises `NotFound`."""
     yield Query("session_take", {"id": session_id, "holder": lease.holder, "lease": lease.life_us})
     session = yield from sessions.get(session_id)
     row = yield from one("session_standing", id=session_id)
@@ -50,20 +51,20 @@ def take_over(session_id: str, lease: SessionLease) -> Transaction[Handover]:
 
 
 def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
-    """Close a session on whichever server it runs. Raises `NotFound`."""
+    """Close a session, regardless of its server. Raises `NotFound`."""
     yield from take_over(session_id, lease)
     yield from sessions.transition(session_id, SessionEvent.CLOSE, lease, "closed")
     return (yield from sessions.transition(session_id, SessionEvent.END, lease))
 
 
 def renew_slice(session_id: str) -> Transaction[SessionRecord]:
-    """Do what `repository.renew_slice` does, against the budgets that its payer has now."""
+    """Renew a slice as `repository.renew_slice` does, with the current budgets of the payer."""
     session = yield from sessions.get(session_id)
     return (yield from sessions.renew_slice(session_id, (yield from _payer(session))))
 
 
 def _payer(session: SessionRecord) -> Transaction[Payer | None]:
-    """Return the payer of a session's next slice: the key of the last one, or else the account's budgets."""
+    """Return the payer of a session's next slice: the last slice's key, or else the account's budgets."""
     row = yield from one("session_key", hold=sessions.hold_of(session.id, session.slice))
     if row is None:
         return None

@@ -1,6 +1,6 @@
-"""Recordings of sessions: the frames or poses that the viewer received, bounded in time and bytes.
+"""Recordings of the frames or poses that a session's viewer received, limited in time and size.
 
-They are on disk, since those of a server can have 1 GiB together.
+Recordings are stored on disk, because those of a server can use 1 GiB in total.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Final
 
 MAX_SECONDS: Final = 120
 MAX_BYTES: Final = 64 * 2**20
-# Recordings of one server, including those of ended sessions that were not collected yet.
+# Maximum recordings of one server, including those of ended sessions that were not collected yet.
 MAX_RECORDINGS: Final = 8
-# Recordings of one account, so that other accounts can record, too.
+# Maximum recordings of one account, so that other accounts can record as well.
 MAX_ACCOUNT_RECORDINGS: Final = 2
 
 
-# A recording of an ended session that is not collected within this time is deleted.
+# A recording of an ended session that is not collected within this many seconds is deleted.
 KEPT_SECONDS: Final = 600.0
 
 
 class SessionRecording:
-    """The recorded pieces of a session in a temporary file of `folder`, with their times in milliseconds."""
+    """The frames or poses of a session in a temporary file of `folder`, with times in milliseconds."""
 
     def __init__(self, prompt: str, account_id: str = "", folder: Path | None = None) -> None:
         self.prompt = prompt
         self.account_id = account_id
-        # Of each piece: its time, format and size.
+        # The time, format and size of each frame or pose.
         self.pieces: list[tuple[int, str, int]] = []
         self.size = 0
         if folder is not None:
@@ -42,7 +42,7 @@ class SessionRecording:
 
     @property
     def seconds(self) -> float:
-        """Return the time between the first piece and the last."""
+        """Return the seconds between the first frame or pose and the last."""
         return (self.pieces[-1][0] - self.pieces[0][0]) / 1000 if self.pieces else 0.0
 
     def add(self, t: int, format_name: str, data: bytes) -> None:
@@ -59,26 +59,26 @@ class SessionRecording:
         self.size += len(data)
 
     def archive(self) -> bytes:
-        """Return a ZIP file with a file for each piece, named by its time from the start."""
+        """Return a ZIP file with a file for each frame or pose, named by its time from the start."""
         target = io.BytesIO()
         self._file.seek(0)
         with zipfile.ZipFile(target, "w") as archive:
             for t, format_name, size in self.pieces:
-                # A fixed date: equal recordings have equal bytes.
+                # A fixed date, so that equal recordings have equal bytes.
                 entry = zipfile.ZipInfo(f"{t - self.pieces[0][0]:08d}.{format_name}")
                 archive.writestr(entry, self._file.read(size))
         return target.getvalue()
 
 
 class EndedRecordings:
-    """Recordings that have ended and were not collected yet; `clock` returns seconds."""
+    """Recordings that have ended but were not collected yet; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._recordings: dict[str, tuple[float, SessionRecording]] = {}
 
     def add(self, session_id: str, recording: SessionRecording) -> None:
-        """Add a recording; the oldest of too many are deleted."""
+        """Add a recording; if there are too many, the oldest are deleted."""
         self._recordings[session_id] = (self._clock(), recording)
         account_id = recording.account_id
         names = [name for name, (_, each) in self._recordings.items() if each.account_id == account_id]
@@ -86,7 +86,7 @@ class EndedRecordings:
             self._recordings.pop(oldest, None)
 
     def take(self, session_id: str) -> SessionRecording | None:
-        """Remove a recording and return it."""
+        """Remove a recording and return it, or return None if it does not exist."""
         self.sweep()
         return self._recordings.pop(session_id, (0.0, None))[1]
 

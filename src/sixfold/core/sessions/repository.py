@@ -1,10 +1,10 @@
 """Sessions in the database: their records, state transitions and charges.
 
-A session is charged in slices of one minute, from `ready` to its end. Each slice is a hold of its own,
-`<session>:<number>`. The first hold is made when the session is created; each next one in the transaction
-that captures the previous one; the last is captured for the time used. If a session fails, its open slice is
-released, while slices captured earlier stay charged because they were delivered. While a session is paused,
-its slice stands still: the pause is added to the start of the slice when the session continues.
+A session is charged in slices of one minute, from `ready` to its end. Each slice has a separate hold,
+`<session>:<number>`. The first hold is created with the session, and each following hold in the transaction
+that captures the previous one; the last hold is captured for the time used. If a session fails, its open
+slice is released, but slices captured earlier remain charged because they were delivered. While a session is
+paused, its slice does not advance: the pause is added to the start of the slice when the session continues.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DRAFT_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """One session as stored; times are epoch µs, amounts are micro-dollars."""
+    """A stored session; times are in epoch µs, and amounts in micro-dollars."""
 
     id: str
     account_id: str
@@ -83,12 +83,12 @@ class SessionRecord:
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the session has ended."""
+        """Whether the session has ended."""
         return self.state in TERMINAL
 
     @property
     def is_paused(self) -> bool:
-        """Return whether the session waits for an input and is not charged."""
+        """Whether the session waits for an input and is not charged."""
         return self.paused_at is not None
 
     def slice_used_us(self, now_us: int) -> int:
@@ -96,7 +96,7 @@ class SessionRecord:
         return min(SLICE_US, self._slice_age_us(now_us))
 
     def slice_left_us(self, now_us: int) -> int:
-        """Return the µs until the end of the current slice, whichever server began it."""
+        """Return the µs until the end of the current slice, regardless of the server that began the slice."""
         return SLICE_US - self.slice_used_us(now_us) if self.slice_amount else SLICE_US
 
     def running_us(self, now_us: int) -> int:
@@ -104,7 +104,7 @@ class SessionRecord:
         return self.slice * SLICE_US + self._slice_age_us(now_us)
 
     def cost_at(self, now_us: int) -> int:
-        """Return the micro-dollars that an end at `now_us` would cost."""
+        """Return the cost, in micro-dollars, if the session ended at `now_us`."""
         return self.cost + min(self.slice_amount, usage_micros(self.rate, self.slice_used_us(now_us)))
 
     def _slice_age_us(self, now_us: int) -> int:
@@ -123,11 +123,11 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionDraft:
-    """A session to be created.
+    """A session to create.
 
-    `rate` is micro-dollars per hour, and `list_rate` the list price if less is charged. `limit` is the number
-    of open sessions that an account may have, `payer` the key with a budget, `credential` the credential
-    whose revocation ends the session, and `credential_id` the tenant's.
+    `rate` is in micro-dollars per hour, and `list_rate` is the list price if less is charged. `limit` is the
+    number of open sessions that an account may have, `payer` the key with a budget, `credential` the
+    credential whose revocation ends the session, and `credential_id` that of the tenant.
     """
 
     account_id: str
@@ -156,12 +156,12 @@ class SessionLease:
 
 
 class LeaseLost(Exception):
-    """Raised when another server has taken over the session."""
+    """Another server has taken over the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """A new session and its two secrets, which are returned only here."""
+    """A new session and its two secrets, which are not returned anywhere else."""
 
     session: SessionRecord
     token: str
@@ -221,7 +221,7 @@ def by_id(session_id: str) -> Transaction[SessionRecord | None]:
 def transition(
     session_id: str, event: SessionEvent, lease: SessionLease, reason: str | None = None
 ) -> Transaction[SessionRecord]:
-    """Apply `event` together with its charges; do nothing if the state does not allow it.
+    """Apply `event` together with its charges, if the state allows the event.
 
     Raises `LeaseLost` if the lease does not hold the session, unless the event is `LOSE`.
     """
@@ -258,7 +258,8 @@ def transition(
 def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
     """Capture each finished slice and hold the next one.
 
-    Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid: call `last_slice` then.
+    Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid; the caller must then
+    call `end_last_slice`.
     """
     session = yield from get(session_id)
     now_us = yield from now()
@@ -271,7 +272,7 @@ def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionReco
 
 
 def end_last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
-    """Capture the finished slice and close the session without another hold."""
+    """Capture the finished slice and close the session without a new hold."""
     session = yield from get(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
         captured = yield from _capture(session, SLICE_US)
@@ -326,7 +327,7 @@ def _end(session: SessionRecord, *, paid: bool) -> Transaction[SessionRecord]:
 
 
 def _capture(session: SessionRecord, used_us: int) -> Transaction[int]:
-    """Charge the used time of a slice, at most its hold; return the micro-dollars."""
+    """Charge the used time of a slice, at most its hold; return the charge in micro-dollars."""
     charge = charges.calculate((run_time(used_us, session.rate),), session.slice_amount)
     description = f"{session.model}: minute {session.slice + 1}"
     entry = ledger.LedgerEntry("session", description, session.id, charges.encode(charge))

@@ -1,4 +1,4 @@
-"""One running session: its worker slot, its clock, its pending inputs and its viewer."""
+"""A running session: its worker slot, its clock, its pending inputs and its viewer."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ _LOG = logging.getLogger("sixfold.sessions")
 RESUME_SECONDS: Final = 30
 # The reason that clients receive with the state idle.
 PAUSED: Final = "paused"
-# Pressed keys are released after this long without input.
+# Pressed keys are released after this many seconds without input.
 RELEASE_SECONDS: Final = 1.0
 _IDLE_SECONDS: Final = 10.0
 _BUILD_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.25
-# Resolution of the event loop's timers: steps due sooner than this run at once.
+# Resolution of the event loop's timers: steps that are due sooner than this run immediately.
 _TIMER_RESOLUTION: Final = 0.001
-# For this long, each lost worker reduces how many sessions share this session's next worker.
+# For this long, each lost worker reduces the number of sessions that share this session's next worker.
 _LOST_WORKER_SECONDS: Final = 60.0
-# Sessions start on multiples of this time, so that those of one worker step together.
+# Sessions start at multiples of this time, so that the sessions of one worker step together.
 _GRID_SECONDS: Final = 0.01
 _STATS_SECONDS: Final = 1.0
 _CHECKPOINT_SECONDS: Final = 1.0
-# Ticks of one step; further due ticks follow at once.
+# Maximum ticks of one step; further due ticks follow immediately.
 _MAX_TICKS: Final = 100
-# Consecutive restarts without a step between them.
+# Maximum consecutive restarts without a step between them.
 _MAX_RESTARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnding:
-    """The event that ends a session, the reason, and the code that its socket is closed with.
+    """The event that ends a session, the reason, and the code with which its socket is closed.
 
-    If `event` is None, the session ends only on this server: another one continues it.
+    If `event` is None, the session ends only on this server: another server continues it.
     """
 
     event: SessionEvent | None
@@ -72,7 +72,7 @@ class SessionEnding:
 
 @dataclass(frozen=True, slots=True)
 class SessionInput:
-    """An input message from the viewer; None fields stay unchanged."""
+    """An input message from the viewer; None fields do not change."""
 
     seq: int
     keys: tuple[str, ...] | None = None
@@ -84,9 +84,9 @@ class SessionInput:
 class SessionHooks:
     """Callbacks of a `SessionRunner`: acquire a worker slot, write a transition, charge the next slice.
 
-    `acquire_slot` receives the number of workers that the session has lost. `renew_slice` charges the slices
-    that are over and returns the session with the database's time. `save_checkpoint` returns whether this
-    server still holds the session; it is None on a server that shares its database with no other.
+    `acquire_slot` receives the number of workers that the session has lost. `renew_slice` charges the
+    finished slices and returns the session with the database's time. `save_checkpoint` returns whether this
+    server still holds the session; it is None on a server that does not share its database.
     """
 
     acquire_slot: Callable[[int], Awaitable[SessionSlot]]
@@ -116,9 +116,9 @@ class SessionRunner:
         self._connection: Connection | None = None
         self._state = checkpoint.state if checkpoint else None
         self._seq = checkpoint.seq if checkpoint else 0
-        # The checkpoint of one second ago: everything shown until then has reached the viewer.
+        # The checkpoint of one second ago: all frames and poses up to it have reached the viewer.
         self._checkpoint = checkpoint
-        # Whether it comes from another server and its viewer has not reconnected yet.
+        # Whether the session comes from another server and its viewer has not reconnected yet.
         self._taken_over = session.state is not SessionState.REQUESTED
         self._started_at = 0.0
         self._recent_poses: deque[PoseMessage] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
@@ -137,7 +137,7 @@ class SessionRunner:
     # -- calls from the connection ---------------------------------------------------------------
 
     def end(self, ending: SessionEnding) -> None:
-        """End the session; only the first call counts."""
+        """End the session; only the first call has an effect."""
         if not self._ending.done():
             self._ending.set_result(ending)
 
@@ -180,7 +180,7 @@ class SessionRunner:
         self.prompt = message.prompt or self.prompt
         if len(self._inputs) < _MAX_TICKS:
             self._inputs.append(message)
-        # One step cannot acknowledge more inputs: the newest replaces the last.
+        # One step cannot acknowledge more inputs, so the newest input replaces the last one.
         else:
             self._inputs[-1] = message
         self._input_received.set()
@@ -222,7 +222,7 @@ class SessionRunner:
         await self._finish(self._ending.result() if self._ending.done() else _SERVER_ERROR)
 
     async def _build(self, slot: SessionSlot) -> bool:
-        """Run a step of zero ticks before the session is ready, in which the engine loads its assets.
+        """Run a step of zero ticks, in which the engine loads its assets, before the session is ready.
 
         Returns False if the session ended meanwhile. If the worker is lost, `_run_clock` replaces it.
         """
@@ -283,7 +283,7 @@ class SessionRunner:
                 if behind < -_TIMER_RESOLUTION:
                     await asyncio.sleep(-behind)
                     continue
-                # The machine was suspended: the missed time is skipped.
+                # The machine was suspended, so the missed time is skipped.
                 if behind > RESUME_SECONDS:
                     self._started_at += behind
                 ticks = min(_MAX_TICKS, 1 + int(max(behind, 0) / self._period))
@@ -305,7 +305,7 @@ class SessionRunner:
             await asyncio.shield(slot.release())
 
     async def _wait_unpaused(self) -> None:
-        """Wait until the session is not paused, and set its clock back by that time."""
+        """Wait until the session is not paused, and set its clock back by the length of the pause."""
         if not self.session.is_paused:
             return
         paused_at = asyncio.get_running_loop().time()
@@ -314,7 +314,7 @@ class SessionRunner:
         self._started_at += asyncio.get_running_loop().time() - paused_at
 
     async def _step(self, slot: SessionSlot, ticks: int) -> bool:
-        """Run one step; return False, with nothing changed, if the worker was lost."""
+        """Run one step; return False, without changes, if the worker was lost."""
         input_count, connection = len(self._inputs), self._connection
         visible = connection is not None and connection.resumed and not connection.closed
         draw = connection is not None and visible and connection.credit > 0
@@ -417,7 +417,7 @@ class SessionRunner:
                 await self._input_received.wait()
 
     async def _save_checkpoint(self) -> None:
-        """Store a checkpoint, and end here if another server has the session."""
+        """Store a checkpoint, and end on this server if another server holds the session."""
         if self._hooks.save_checkpoint is None or self._state is None:
             return
         start = Checkpoint(self._seq, self._state)
@@ -437,7 +437,7 @@ class SessionRunner:
                 await self._transition(SessionEvent.PAUSE)
         elif self._has_input and self.session.state in {SessionState.READY, SessionState.IDLE}:
             await self._transition(SessionEvent.INPUT)
-            # The slice ends later by the length of a pause.
+            # A pause postpones the end of the slice by the length of the pause.
             self._slice_due = 0.0
             self._unpaused.set()
 
@@ -446,7 +446,7 @@ class SessionRunner:
         return bool(self._inputs) or self._input_seq is not None
 
     async def _charge(self) -> float:
-        """Charge the finished slices; return the seconds until the next one is due."""
+        """Charge the finished slices; return the seconds until the next charge is due."""
         self.session, now_us = await self._hooks.renew_slice(self.session.id)
         self._clock_offset = now_us - _monotonic_us()
         if self.session.state is SessionState.CLOSING:

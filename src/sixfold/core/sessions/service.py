@@ -1,4 +1,4 @@
-"""The sessions of this server: creation, connection, closing, and the end with the server."""
+"""The sessions of this server: creation, connection, closing, and their end at shutdown."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CLOSE_PENDING = "The session has stopped, but its end could not be stored: repe
 class SessionRequest:
     """A request for a session; `fps` is ignored for models that output poses.
 
-    `hardware` is an id of the hardware catalog; by default, that of the template.
+    `hardware` is an id of the hardware catalog; the default is the hardware of the template.
     """
 
     principal: Principal
@@ -63,7 +63,7 @@ class SessionRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionCatalog:
-    """The models that offer sessions, and the number of sessions that an account may have open.
+    """The models that support sessions, and the maximum number of open sessions of an account.
 
     A session without input for `pause_seconds` is paused.
     """
@@ -76,7 +76,7 @@ class SessionCatalog:
 
 
 class SessionService:
-    """Every session of this server. See `start` and `drain`."""
+    """All sessions of this server. See `start` and `drain`."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class SessionService:
     # -- lifecycle -------------------------------------------------------------------------------
 
     async def start(self, *, alone: bool) -> None:
-        """End the sessions that a previous process left.
+        """End the sessions that a previous process left open.
 
-        With other servers, only those with an expired lease.
+        If other servers exist (not `alone`), only sessions with an expired lease are ended.
         """
         self._shared = not alone
         while await self._database.write(sessions.end_lost(self._lease.holder, lapsed_only=not alone)):
@@ -113,9 +113,9 @@ class SessionService:
         self._heartbeat_task = asyncio.create_task(self._heartbeat(), name="sessions")
 
     async def drain(self) -> None:
-        """Close every session, or leave it to the server that its socket connects to next.
+        """Close every session, or leave it to the server to which its socket connects next.
 
-        Accept no others.
+        New sessions are not accepted.
         """
         self._draining = True
         for running in self._running.values():
@@ -126,7 +126,7 @@ class SessionService:
             self._heartbeat_task.cancel()
 
     async def _heartbeat(self) -> None:
-        """Renew this server's leases, and end the sessions whose leases other servers let expire."""
+        """Renew this server's leases, and end the sessions of servers whose leases have expired."""
         interval = self._policy.lease_seconds / 3
         lease_guard = LeaseGuard(interval, self._policy.lease_seconds)
         while True:
@@ -189,10 +189,9 @@ class SessionService:
         return await self._database.read(sessions.find(session_id, tenant), snapshot=False)
 
     async def close(self, session_id: str, tenant: Tenant) -> SessionRecord:
-        """Close a session and wait for its end; one that has ended stays as it is.
+        """Close a session and wait for its end, unless it has already ended.
 
-        Raises `NotFound`, and `StoreFailed` if its end cannot be stored for now; the session ends all the
-        same.
+        Raises `NotFound`, and `StoreFailed` if the end cannot be stored now; the session ends nevertheless.
         """
         running = self._running.get(session_id)
         if running is not None and _belongs_to(running.session, tenant):
@@ -241,7 +240,7 @@ class SessionService:
     async def take_recording(self, session_id: str, tenant: Tenant) -> AsyncGenerator[SessionRecording]:
         """End the recording of a session and yield it.
 
-        If the block raises, the recording can be taken again. Raises `NotFound` and `Conflict`.
+        If the block raises, the recording can be requested again. Raises `NotFound` and `Conflict`.
         """
         await self.find(session_id, tenant)
         running = self._running.get(session_id)
@@ -259,9 +258,10 @@ class SessionService:
             raise
 
     async def admit(self, session_id: str, token: str) -> tuple[SessionRecord, SessionRunner | None] | None:
-        """Return the session that `token` opens and its runner, if it runs here; None for a wrong token.
+        """Return the session that `token` opens and its local runner, or None for a wrong token.
 
-        A session of another server is taken over and runs here from now on.
+        A session of another server is taken over and then runs on this server. The runner is None if the
+        session has ended.
         """
         session = await self._database.read(sessions.by_id(session_id), snapshot=False)
         if session is None or not token or not session.opens_to(token):
@@ -325,7 +325,7 @@ class SessionService:
         )
 
     async def _transition(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
-        """Write a transition, and retry while the store fails, so that no session is left unfinished."""
+        """Write a transition, and retry while the store fails, so that every session is ended properly."""
         while True:
             try:
                 return await self._database.write(sessions.transition(session_id, event, self._lease, reason))

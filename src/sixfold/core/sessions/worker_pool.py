@@ -1,8 +1,8 @@
-"""Shared workers for sessions: each worker serves as many sessions as its engine allows.
+"""Shared workers for sessions, each of which serves as many sessions as its engine allows.
 
-Steps requested in the same turn of the event loop are sent to the worker in one message. A step that fails
-ends only its own session. If a worker dies or does not answer, all its sessions get new workers, each shared
-with fewer sessions, so that a session that kills worker after worker is soon alone.
+Steps requested in the same iteration of the event loop are sent to the worker in one message. A step that
+fails ends only its own session. If a worker dies or does not respond, all of its sessions get new workers,
+each shared with fewer sessions, so a session that repeatedly kills its workers is soon alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHARING_DIVISOR: Final = 8  # divisor of the sharing limit for each lost worker
 
 @dataclass(frozen=True, slots=True)
 class SessionKind:
-    """The sessions that may share a worker: the same engine, hardware and sharing limit."""
+    """The sessions that may share a worker: those with the same engine, hardware and sharing limit."""
 
     engine: str
     hardware: str
@@ -29,7 +29,7 @@ class SessionKind:
 
 
 class SharedWorker:
-    """One worker and the sessions that use it. The last session to leave stops it."""
+    """A worker and the sessions that use it. The last session to leave stops the worker."""
 
     def __init__(self, kind: SessionKind, starting: Awaitable[LiveWorker]) -> None:
         self.kind = kind
@@ -40,7 +40,7 @@ class SharedWorker:
 
     @property
     def worker(self) -> LiveWorker | None:
-        """Return the worker if it has started."""
+        """The worker, or None if it has not started."""
         is_started = (
             self._starting.done() and not self._starting.cancelled() and self._starting.exception() is None
         )
@@ -55,7 +55,7 @@ class SharedWorker:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no session uses it."""
+        """Whether the worker has no sessions."""
         return not self._slots
 
     async def join(self) -> SessionSlot:
@@ -80,7 +80,7 @@ class SharedWorker:
             await self.worker.kill()
 
     def request(self, request: StepRequest) -> asyncio.Future[StepAnswer]:
-        """Request a step; it is sent together with those requested in the same turn of the loop."""
+        """Request a step, which is sent with the other steps of the same iteration of the event loop."""
         loop = asyncio.get_running_loop()
         if not self._pending:
             loop.call_soon(self._send)

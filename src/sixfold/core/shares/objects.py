@@ -1,4 +1,4 @@
-"""The objects that can be shared: runs, workflows, chats and pages of the memory, read for their owner."""
+"""The objects that can be shared: runs, workflows, chats and memory pages, read on behalf of the owner."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ShareTarget:
 def locate(principal: Principal, kind: ShareKind, object_id: str) -> Transaction[ShareTarget]:
     """Return an object of a principal.
 
-    Raises `NotFound`, `Conflict` for an object that has nothing to show yet, and `Forbidden` without the
-    right to read the memory or for a workflow that a limited key may not use.
+    Raises `NotFound`, `Conflict` for an object without content or a result, and `Forbidden` without the right
+    to read the memory or for a workflow that a limited key may not use.
     """
     return (yield from _LOCATORS[kind](principal, object_id))
 

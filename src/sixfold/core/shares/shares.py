@@ -1,4 +1,4 @@
-"""Shares of an account: create, list, open by token, count views, end."""
+"""Shares of an account: creation, listing, opening by token, view counts and revocation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FIELDS = grantees.FIELDS | {"kind", "id", "include_inputs", "public", "expires_
 
 @dataclass(frozen=True, slots=True)
 class ShareDraft:
-    """A share to create; `seconds` is its life, or None without an end."""
+    """A share to create; `seconds` is its lifetime, or None if it does not expire."""
 
     kind: objects.ShareKind
     object_id: str
@@ -72,7 +72,7 @@ class ShareDraft:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share; times in epoch µs, `expires_at` is None without an end."""
+    """A share; times are in epoch µs, and `expires_at` is None if the share does not expire."""
 
     id: str
     account_id: str
@@ -98,7 +98,7 @@ class Share:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The share as the API shows it."""
+        """The share in the form that the API shows."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -115,12 +115,12 @@ class Share:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether only one account or team may open it, after signing in."""
+        """Whether only one account or team may open the share, after signing in."""
         return bool(self.grantee or self.team_id)
 
     @property
     def tenant(self) -> Tenant:
-        """The tenant whose objects it may show."""
+        """The tenant whose objects the share may show."""
         return Tenant(self.account_id, credential_id=self.credential_id)
 
 
@@ -140,8 +140,8 @@ def path_of(token: str) -> str:
 def create(principal: Principal, draft: ShareDraft) -> Transaction[tuple[Share, str]]:
     """Share an object of a principal; return the share and its token, which is not stored.
 
-    Raises `NotFound` for an object that the principal may not read, `Conflict` for one without a result, and
-    `Forbidden` if the account has too many shares.
+    Raises `NotFound` for an object that the principal may not read, `Conflict` for an object without a
+    result, and `Forbidden` if the account has too many shares.
     """
     target = yield from objects.locate(principal, draft.kind, draft.object_id)
     account_id = principal.account_id
@@ -184,7 +184,7 @@ def get(tenant: Tenant, share_id: str) -> Transaction[Share]:
 def page(
     principal: Principal, limit: int, cursor: str | None = None, kind: str = "", object_id: str = ""
 ) -> Transaction[SharePage]:
-    """Return a page of a principal's shares, newest first, optionally those of one object.
+    """Return a page of a principal's shares, newest first, optionally only those of one object.
 
     Shares of pages of the memory require the right to read it.
     """
@@ -204,10 +204,11 @@ def page(
 
 
 def opened(token: str, viewer: Principal | None = None) -> Transaction[Share]:
-    """Return the share of a token, or of an id that is shared with the viewer.
+    """Return the share with a token, or with an id that is shared with the viewer.
 
-    Raises `NotFound` for an unknown, ended or expired one, one of a suspended account and for other viewers,
-    `Unauthenticated` for a restricted share without a viewer, and `Forbidden` for a suspended viewer of one.
+    Raises `NotFound` for an unknown, ended or expired share, a share of a suspended account, and a restricted
+    share of other viewers. A restricted share raises `Unauthenticated` without a viewer, and `Forbidden` for
+    a suspended viewer.
     """
     row = None
     if token.startswith(_ID_PREFIX) and viewer is not None:
@@ -227,7 +228,7 @@ def opened(token: str, viewer: Principal | None = None) -> Transaction[Share]:
 def received(
     principal: Principal, limit: int, cursor: str | None = None, share_id: str = ""
 ) -> Transaction[tuple[tuple[Share, str], ...]]:
-    """Return up to `limit` + 1 shares that only the principal or its team may open, with their owners."""
+    """Return up to `limit` + 1 shares, with their owners, that only the principal or its team may open."""
     rows = yield Query(
         "shares_received",
         {
@@ -254,7 +255,7 @@ def count_view(share: Share) -> Transaction[None]:
 
 
 def end(principal: Principal, share_id: str) -> Transaction[None]:
-    """End a share of a principal at once; raises `NotFound`."""
+    """End a share of a principal immediately; raises `NotFound`."""
     tenant = principal.tenant
     share = yield from get(tenant, share_id)
     if share.kind == "page" and not _reads_pages(principal):

@@ -1,4 +1,4 @@
-"""The inputs of a run that its share and its post show."""
+"""The inputs of a run that its share and its gallery post show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE_ADDRESSES = (MEDIA_PATH, "/uploads/", "blob_", "data:")
 
 
 def text_inputs(inputs: Mapping[str, Any], model: Model | None) -> dict[str, Any]:
-    """Return the inputs of a run that are no files, without secrets in URLs; none for an unknown model."""
+    """Return the inputs of a run except files, without secrets in URLs; empty for an unknown model."""
     types = {} if model is None else {each.name: each.type for each in model.inputs}
     plain = {name: value for name, value in inputs.items() if types.get(name, "file") not in MEDIA_TYPES}
     cleaned = redaction.clean(plain)

@@ -27,7 +27,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def check(value: Any, name: str = "attributes") -> dict[str, Value]:
-    """Return valid attributes; raise `InvalidInput`."""
+    """Return valid attributes; raises `InvalidInput`."""
     if value is None:
         return {}
     if not isinstance(value, dict) or len(cast("dict[str, Any]", value)) > MAX_ATTRIBUTES:
@@ -42,7 +42,7 @@ def check(value: Any, name: str = "attributes") -> dict[str, Value]:
 
 
 def parse_filter(value: Any) -> Filter | None:
-    """Return the filter of a search, or None without one; raise `InvalidInput`."""
+    """Return the filter of a search, or None if it is omitted; raises `InvalidInput`."""
     if value is None:
         return None
     remaining = [MAX_FILTERS]
@@ -82,7 +82,7 @@ def _holds(compare: Callable[[Any, Any], bool], value: Value | None, operand: An
     try:
         return compare(value, operand)
     except TypeError:
-        # A text and a number have no order.
+        # A string and a number cannot be ordered.
         return False
 
 

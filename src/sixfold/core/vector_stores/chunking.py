@@ -1,4 +1,4 @@
-"""Chunks of a text for a vector store, whose sizes are estimated from the number of characters."""
+"""Division of a text into chunks for a vector store; their sizes are estimated from the characters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 DEFAULT_TOKENS, DEFAULT_OVERLAP = 800, 400
 MIN_TOKENS, MAX_TOKENS = 100, 4096
 _CHARS_PER_TOKEN = 3.5
-# Separators at which a chunk may end, the best first.
+# Separators at which a chunk may end, best first.
 _BREAKS = ("\n\n", "\n", ". ", " ")
 
 
 def split(text: str, max_tokens: int, overlap: int) -> Iterator[str]:
-    """Yield chunks of at most an estimated number of tokens, each of which begins within the one before."""
+    """Yield chunks of at most an estimated number of tokens, which overlap with the preceding chunk."""
     size, back = int(max_tokens * _CHARS_PER_TOKEN), int(overlap * _CHARS_PER_TOKEN)
     start = 0
     while start < len(text):

@@ -1,4 +1,4 @@
-"""Reads the files of vector stores, one at a time per process; a restart continues where reading stopped."""
+"""Reading of the files of vector stores, one at a time per process; a restart continues it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sixfold.core.vector_stores import chunking, stores
 from sixfold.core.vector_stores.stores import VectorStoreFile, VectorStoreLimits
 
 MAX_CHUNKS = 20_000
-# After this time a file is read again, as the server that began has stopped.
+# After this time a file is read again, because the server that was reading it has stopped.
 _LEASE_US = 180 * SECOND_US
 _POLL_SECONDS = 5.0
 _BATCH = 200
-# Files that are text under another ending; a file without one is text as well.
+# Text files with other file name extensions; a file without an extension is text as well.
 _PLAIN = frozenset(
     {
         *("", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".toml", ".log", ".sql", ".tex"),
@@ -31,7 +31,7 @@ _PLAIN = frozenset(
 
 
 class VectorStoreIngestion:
-    """Turns waiting files into chunks."""
+    """Converts waiting files to chunks."""
 
     def __init__(
         self, database: Database, files: AccountFiles, reader: DocumentReader, limits: VectorStoreLimits
@@ -43,14 +43,14 @@ class VectorStoreIngestion:
         self._added = asyncio.Event()
 
     def wake(self) -> None:
-        """Read a file that was just added."""
+        """Start to read a file that was just added."""
         self._added.set()
 
     async def run(self) -> None:
-        """Read waiting files until cancelled."""
+        """Read waiting files until canceled."""
         while True:
             self._added.clear()
-            # The next round tries again.
+            # The next iteration tries again.
             with contextlib.suppress(errors.StoreFailed):
                 while await self.read_next():
                     pass
@@ -59,7 +59,7 @@ class VectorStoreIngestion:
                     await self._added.wait()
 
     async def read_next(self) -> bool:
-        """Read the file that waits longest; return False if none waits."""
+        """Read the file that has waited longest; return False if there is none."""
         claimed = await self._database.write(_claim(), durable=False)
         if claimed is None:
             return False
@@ -113,7 +113,7 @@ class VectorStoreIngestion:
 async def _copy(files: AccountFiles, stored: AccountFile, path: Path) -> None:
     await asyncio.to_thread(path.touch, exist_ok=False)
     async for block in files.read(stored):
-        # Opened and closed within the thread: a cancelled call could not close it.
+        # Opened and closed within the thread, because a canceled call could not close it.
         await asyncio.to_thread(_append, path, block)
 
 
@@ -165,7 +165,7 @@ def _end(file: VectorStoreFile, status: str, code: str, message: str, size: int 
     )
     if row is None or status == "failed":
         current = yield from one("vector_store_file_by_id", **_key(file))
-        # Another reader may have begun in the meantime.
+        # Another reader may have started in the meantime.
         if current is None or current["claimed_at"] in (0, file.claimed_at):
             yield from _clear(file)
     yield Query("vector_store_changed", {"id": file.store_id})

@@ -1,4 +1,4 @@
-"""The parts of vector stores, built together."""
+"""The components of vector stores, which are built together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sixfold.core.vector_stores.stores import VectorStoreLimits, VectorStores
 
 @dataclass(frozen=True, slots=True)
 class VectorStoreParts:
-    """The stores, the reading of their files, and their search."""
+    """The stores, the ingestion of their files, and their search."""
 
     stores: VectorStores
     ingestion: VectorStoreIngestion

@@ -1,4 +1,4 @@
-"""Search in a vector store, with the index and the ranking of the memory over its chunks."""
+"""Search in a vector store, using the index and ranking of the memory on its chunks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from sixfold.core.vector_stores.stores import VectorStore, VectorStoreFile
 
 _BATCH = 200
 _MAX_INDEXES, _MAX_BYTES = 16, 256 * 2**20
-# The limit on one index in memory; the words of further chunks are on disk. 32 MiB of prose take about
-# 100 MB, and as many unusual words would take 2 GB.
+# Maximum size of one index in memory; the words of other chunks are on disk. 32 MiB of prose take about 100
+# MB, and as many unusual words would take 2 GB.
 _MAX_INDEX_BYTES = 128 * 2**20
-# Indexes that are built at a time, and those of one account.
+# Indexes that are built concurrently, in total and for one account.
 _MAX_BUILDS, _MAX_ACCOUNT_BUILDS = 2, 1
 _ACTIVE_US = 60 * SECOND_US
 
@@ -60,7 +60,7 @@ class _StoreIndex:
 
 
 class VectorStoreSearch:
-    """Searches the stores of one database; the indexes of the last ones stay in memory, up to a size."""
+    """Searches the stores of one database; the latest indexes stay in memory, up to a limit."""
 
     def __init__(self, database: Database, new_index: Callable[[], Index]) -> None:
         self._database = database
@@ -94,7 +94,7 @@ class VectorStoreSearch:
     async def _ranked(
         self, account_id: str, store: VectorStore, query: ChunkQuery, names: Sequence[str]
     ) -> list[tuple[str, float]]:
-        """Return the best chunks with their scores; one search of a store runs at a time."""
+        """Return the ids of the best chunks with their scores; one search of a store runs at a time."""
         slot = self._indexes.setdefault(store.id, _StoreIndex())
         self._indexes.move_to_end(store.id)
         async with slot.building:
@@ -166,7 +166,7 @@ def _texts(store_id: str, names: Sequence[str]) -> Transaction[list[str | None]]
 
 
 def _fill(index: Index, rows: Rows, max_bytes: int) -> None:
-    """Add chunks; words of those that do not fit into `max_bytes` of memory are put on disk."""
+    """Add chunks; the words of chunks that do not fit in `max_bytes` of memory are stored on disk."""
     for row in rows:
         name = f"{row['file_id']}/{row['position']:06}"
         page = MemoryPage(
@@ -188,7 +188,7 @@ def _fill(index: Index, rows: Rows, max_bytes: int) -> None:
 
 
 def _rank(index: Index, query: ChunkQuery, names: Sequence[str]) -> list[tuple[str, float]]:
-    """Return the best chunks with their scores, best first."""
+    """Return the ids of the best chunks with their scores from 0 to 1, best first."""
     view = index.view(())
     question = query_parser.parse_query(view, query.text.replace("\0", " ")[: memory_search.MAX_CHARS])
     ranked = ranking.rank(view, question)

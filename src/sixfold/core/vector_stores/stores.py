@@ -17,14 +17,14 @@ from sixfold.core.vector_stores.attributes import Attributes
 
 LAST_ID = "~"
 STATUSES = ("in_progress", "completed", "failed", "cancelled")
-# Files of stores that one sweep looks at.
+# Number of files of stores that one sweep checks.
 _SWEPT_FILES = 500
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class VectorStoreLimits(msgspec.Struct, frozen=True):
-    """The most vector stores of an account and bytes of their text, and the most files and bytes of a store.
+    """The maximum stores of an account and bytes of their text, and maximum files and bytes of a store.
 
     The index of a store in memory is several times as large as its text.
     """
@@ -36,7 +36,7 @@ class VectorStoreLimits(msgspec.Struct, frozen=True):
 
 
 class VectorStoreDetails(msgspec.Struct, frozen=True):
-    """Fields of a store set by a client; `expires_days` counts from its last use."""
+    """The fields of a store that a client sets; `expires_days` counts from its last use."""
 
     name: str = ""
     description: str = ""
@@ -54,7 +54,7 @@ class VectorStoreFileSpec(msgspec.Struct, frozen=True):
 
 
 class VectorStore(msgspec.Struct, frozen=True):
-    """A store with the numbers of its files by status; times in epoch µs."""
+    """A store with the numbers of its files by status; times are in epoch µs."""
 
     id: str
     details: VectorStoreDetails
@@ -67,7 +67,7 @@ class VectorStore(msgspec.Struct, frozen=True):
 
     @property
     def expires_at(self) -> int | None:
-        """The time at which it expires unless it is used."""
+        """The time in epoch µs at which the store expires unless it is used, or None."""
         days = self.details.expires_days
         return None if days is None else self.last_active_at + days * DAY_US
 
@@ -91,7 +91,7 @@ class VectorStoreFile(msgspec.Struct, frozen=True):
 
 
 class VectorStoreBatch(msgspec.Struct, frozen=True):
-    """A batch of files with their numbers by status."""
+    """A batch of files, with their numbers by status."""
 
     id: str
     store_id: str
@@ -119,7 +119,7 @@ class VectorStores:
     async def create(
         self, tenant: Tenant, details: VectorStoreDetails, files: Sequence[VectorStoreFileSpec]
     ) -> VectorStore:
-        """Create a store; raises `TooLarge` over the quota and `FileNotFound`."""
+        """Create a store; raises `TooLarge` above the quota and `FileNotFound`."""
         return await self._database.write(_create(tenant, self.limits, details, files))
 
     async def get(self, tenant: Tenant, store_id: str) -> VectorStore:
@@ -134,13 +134,13 @@ class VectorStores:
         return await self._database.write(_update(tenant, store_id, changes))
 
     async def delete(self, tenant: Tenant, store_id: str) -> None:
-        """Delete a store; its files stay."""
+        """Delete a store but not its files."""
         await self._database.write(_delete(tenant, store_id))
 
     async def add(
         self, tenant: Tenant, store_id: str, files: Sequence[VectorStoreFileSpec], *, batch: bool = False
     ) -> str:
-        """Add files to a store, which are read later; returns the id of their batch, or "" without one."""
+        """Add files to a store, which are read later; return the id of their batch, or ""."""
         return await self._database.write(_add(tenant, self.limits, store_id, files, batch=batch))
 
     async def file(self, tenant: Tenant, store_id: str, file_id: str) -> VectorStoreFile:
@@ -158,7 +158,7 @@ class VectorStores:
         return await self._database.write(_set_attributes(tenant, store_id, file_id, attributes))
 
     async def remove(self, tenant: Tenant, store_id: str, file_id: str) -> None:
-        """Remove a file from a store; the file itself stays."""
+        """Remove a file from a store without deleting the file."""
         await self._database.write(_remove(tenant, store_id, file_id))
 
     async def chunks(
@@ -171,16 +171,16 @@ class VectorStores:
         return await self._database.read(_batch(tenant, store_id, batch_id))
 
     async def cancel(self, tenant: Tenant, store_id: str, batch_id: str) -> VectorStoreBatch:
-        """Cancel the files of a batch that were not read yet."""
+        """Cancel the files of a batch that have not been read yet."""
         return await self._database.write(_cancel(tenant, store_id, batch_id))
 
     async def sweep(self) -> None:
-        """Expire unused stores, and remove files that were deleted while they were added."""
+        """Expire unused stores, and remove files that were deleted while they were being added."""
         self._swept = await self._database.write(_sweep(self._swept), durable=False)
 
 
 def find(tenant: Tenant, store_id: str) -> Transaction[VectorStore]:
-    """Return a store that the tenant sees; raises `VectorStoreNotFound`."""
+    """Return a store that the tenant can see; raises `VectorStoreNotFound`."""
     row = yield from one("vector_store_by_id", **tenant.row, id=store_id)
     if row is None:
         raise VectorStoreNotFound("vector store", store_id)
@@ -365,7 +365,7 @@ def _cancel(tenant: Tenant, store_id: str, batch_id: str) -> Transaction[VectorS
 
 
 def _sweep(after: str) -> Transaction[str]:
-    """Sweep the next files after an id; return the last one, or an empty string at the end."""
+    """Sweep the next files after an id; return the last id, or an empty string at the end."""
     for row in (yield from many("vector_stores_expired")):
         yield from _clear(row["id"])
         yield Query("vector_store_expire", {"id": row["id"]})
