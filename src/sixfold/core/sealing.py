@@ -14,18 +14,21 @@ _NONCE_BYTES = 12
 
 
 class Seal:
-    """ChaCha20-Poly1305 with a key derived (HKDF-SHA256) from `master` for the purpose `info`."""
+    """Encrypts secrets with ChaCha20-Poly1305.
+
+    The key is derived (HKDF-SHA256) from `master` for the purpose `info`.
+    """
 
     def __init__(self, master: bytes, info: bytes) -> None:
         self._cipher = ChaCha20Poly1305(HKDF(SHA256(), length=32, salt=None, info=info).derive(master))
 
     def close(self, name: str, secret: str) -> str:
-        """Return a secret encrypted for a name, as base64."""
+        """Encrypt a secret for a name; return it as base64."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return base64.b64encode(nonce + self._cipher.encrypt(nonce, secret.encode(), name.encode())).decode()
 
     def open(self, name: str, sealed: str) -> str:
-        """Decrypt a secret; raises `ValueError` for another name, another key or a damaged text."""
+        """Decrypt a secret; raises `ValueError` for a different name or key, or a damaged text."""
         try:
             data = base64.b64decode(sealed, validate=True)
             return self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], name.encode()).decode()

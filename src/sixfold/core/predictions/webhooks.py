@@ -1,8 +1,8 @@
-"""Webhooks: messages are written in the transaction of a state change, and sent until delivered.
+"""Webhooks, whose messages are stored with a state change and sent until they are delivered.
 
-A message is a row of the outbox, so a server that is killed before sending does not lose it. It contains the
-prediction as of that state change, so a late delivery has the same content. Messages are signed according to
-Standard Webhooks with the account's secret, and sent through the guarded fetcher.
+A message is a row of the outbox, so a server that is killed before sending does not lose it. The message
+contains the prediction as of that state change, so a late delivery has the same content. Messages are signed
+according to Standard Webhooks with the account's secret, and sent through the guarded fetcher.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from sixfold.core.predictions.models import Prediction, Webhook
 from sixfold.core.predictions.states import PredictionState
 
 _LOG = logging.getLogger("sixfold.webhooks")
-# Messages that are sent at once, and those of one account.
+# Messages that are sent concurrently, in total and for one account.
 MAX_SENDING, _ACCOUNT_SHARE = 256, 8
-# Due messages, of accounts without any that is being sent, of which one claim selects.
+# Maximum number of due messages among which one claim selects, of accounts without a message in progress.
 _WINDOW = 500
 _SEND_SECONDS = 15.0
 # Longer than the delivery of one message takes.
 _LEASE_US = 60 * SECOND_US
 # How often to poll for messages of other servers and for retries.
 _LOOK_SECONDS = 1.0
-# The status by which a receiver unsubscribes.
+# The status with which a receiver unsubscribes.
 _GONE = 410
 _LAST_DELAY_SECONDS = 4 * 3600
 _MAX_ERROR = 200
@@ -54,13 +54,13 @@ class RetrySchedule:
     life_us: int = DAY_US
 
     def delay_us(self, attempts: int) -> int:
-        """Return the delay after a number of attempts."""
+        """Return the delay in µs after a number of attempts."""
         seconds = min(_LAST_DELAY_SECONDS, self.first_seconds * 3 ** (attempts - 1))
         return int(seconds * SECOND_US)
 
 
 class WebhookSender(Protocol):
-    """The guarded fetcher, as far as webhooks need it."""
+    """The methods of the guarded fetcher that webhooks use."""
 
     def check_url(self, url: str) -> None:
         """Raise `FetchRefused` for a URL that is never allowed."""
@@ -94,13 +94,13 @@ def enqueue(prediction: Prediction) -> Transaction[None]:
 
 
 def enqueue_replacement(prediction: Prediction) -> Transaction[None]:
-    """Insert a message that replaces the one of an earlier end."""
+    """Insert a message that replaces the message of an earlier end."""
     yield Query("outbox_delete", {"prediction_id": prediction.id, "event": "completed"})
     yield from enqueue(prediction)
 
 
 def enqueue_started(predictions: tuple[Prediction, ...]) -> Transaction[None]:
-    """Insert messages for the running ones of the predictions."""
+    """Insert messages for those predictions that are running."""
     for prediction in predictions:
         if prediction.state is PredictionState.RUNNING:
             yield from enqueue(prediction)
@@ -115,7 +115,7 @@ def of_prediction(prediction_id: str) -> Transaction[Rows]:
 
 
 class WebhookOutbox:
-    """Sends the messages of the outbox. `renderers` format a prediction as an API's webhook body."""
+    """Sends the messages of the outbox; `renderers` format predictions as the webhook bodies of APIs."""
 
     def __init__(
         self,
@@ -166,10 +166,10 @@ class WebhookOutbox:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_due(self) -> int:
-        """Begin to send the messages that are due; return how many.
+        """Begin to send the messages that are due; return their number.
 
-        A slow receiver delays only the messages of its own account: those of each are sent by a task of its
-        own, and its next ones are claimed when that task has ended.
+        A slow receiver delays only the messages of its account: each account's messages are sent by a
+        separate task, and its next messages are claimed when that task has ended.
         """
         free = MAX_SENDING - self._messages
         if free <= 0 or await self._database.read(one("outbox_due"), snapshot=False) is None:
@@ -197,7 +197,7 @@ class WebhookOutbox:
             _LOG.error("webhooks were not recorded as sent; they are sent again", exc_info=error)
 
     async def _send_all(self, rows: Sequence[Row]) -> None:
-        """Send messages of one account, those of a prediction in their order."""
+        """Send messages of one account; messages of the same prediction are sent in order."""
         groups: defaultdict[str, list[Row]] = defaultdict(list)
         for row in rows:
             groups[row["prediction_id"]].append(row)
@@ -226,12 +226,12 @@ class WebhookOutbox:
                 await self._database.write(one("outbox_again", id=message["id"], delay=delay, error=error))
 
     async def _send(self, message: Row) -> tuple[str | None, bool]:
-        """Send one message; returns the error, if any, and whether this result is final."""
+        """Send one message; return the error, if any, and whether this result is final."""
         row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]), snapshot=False)
         if row is None or row["webhook"] is None:
             return "The prediction was deleted", True
         prediction = _stored_prediction(message) or Prediction.from_row(row)
-        # The face of a prediction may continue with the public name by which its model was requested.
+        # The API name may be followed by the public name with which the model was requested.
         face = prediction.face.partition(":")[0]
         renderer = self.renderers.get(face) or next(iter(self.renderers.values()), None)
         if renderer is None or prediction.webhook is None:
@@ -257,7 +257,7 @@ class WebhookOutbox:
 
 
 def _stored_prediction(message: Row) -> Prediction | None:
-    """Return the prediction stored with the message; None if an older version wrote the message."""
+    """Return the prediction stored with the message, or None if an older version wrote the message."""
     text = message["prediction"]
     return None if text is None else msgspec.json.decode(text, type=Prediction)
 

@@ -1,7 +1,7 @@
-"""The C2PA manifest of an output file, derived from its own manifest.
+"""The C2PA manifest of an output file, derived from its Sixfold manifest.
 
 It states how the file was created, by which model and software, and the digests of the input files. Inputs
-such as prompts are left out: they are in the file's own manifest only.
+such as prompts are omitted: only the file's Sixfold manifest contains them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sixfold.core.provenance.manifest import Manifest
 
-# The media types that are signed: C2PA's library supports them, the own manifest stays readable beside the
-# C2PA manifest, and `c2pa_removal` restores the exact bytes without it.
+# The media types that are signed: C2PA's library supports them, the Sixfold manifest stays readable next to
+# the C2PA manifest, and `c2pa_removal` restores the exact bytes without it.
 MEDIA_TYPES: Final = frozenset(
     {
         "image/png",
@@ -31,7 +31,7 @@ _MAX_INGREDIENTS = 16
 def source_type(engine_kind: str | None, *, has_parents: bool) -> str:
     """Return the IPTC digital source type of an output; an unknown engine counts as a trained model.
 
-    Embedded engines have no weights. A graph may combine nodes of any kind.
+    Embedded engines do not use weights. A graph may combine nodes of any kind.
     """
     if engine_kind == "graph":
         name = "compositeSynthetic"
@@ -43,7 +43,7 @@ def source_type(engine_kind: str | None, *, has_parents: bool) -> str:
 
 
 def definition(manifest: Manifest, engine_kind: str | None) -> dict[str, Any]:
-    """Return the definition of the C2PA manifest, as the C2PA library takes it."""
+    """Return the definition of the C2PA manifest, in the format of the C2PA library."""
     name, _, version = manifest.software.partition(" ")
     created = {
         "action": "c2pa.created",

@@ -21,7 +21,7 @@ _OFFSETS = {b"stco": ">I", b"co64": ">Q"}
 
 
 def remove(data: bytes) -> bytes:
-    """Return the file without its C2PA manifest; unchanged if it has none, or is of another format."""
+    """Return the file without its C2PA manifest; unchanged if it has none or its format is unsupported."""
     kind = media_types.find(data)
     try:
         return splice(data, ordered(_edits(data, "" if kind is None else kind.media_type)))
@@ -74,7 +74,7 @@ def _riff_edits(data: bytes) -> list[FileEdit]:
 
 
 def _mp4_edits(data: bytes) -> list[FileEdit]:
-    """Cut the box, and shift the chunk offsets that point behind it."""
+    """Return edits that cut the box and shift the chunk offsets that point behind it."""
     top = list(mp4.boxes(data))
     manifest_box = next(
         (box for box in top if box.kind == b"uuid" and data.startswith(_BOX_UUID, box.body)), None

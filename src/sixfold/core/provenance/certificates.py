@@ -1,4 +1,4 @@
-"""Certificates for C2PA manifests: creation of an own chain, and the check of a configured one."""
+"""Certificates for C2PA manifests: creation of a new chain, and the check of a configured one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _BY_CURVE_BITS: Final = {256: "es256", 384: "es384", 521: "es512"}
 _MAX_NAME_CHARS = 64
 _MAX_DAYS = 3650
-# Clocks of readers may be slow.
+# The clocks of readers may be slow.
 _BEFORE = datetime.timedelta(minutes=10)
 
 
 class InvalidCertificate(ValueError):
-    """A certificate or its key cannot be used; the message says why."""
+    """A certificate or its key cannot be used; the message states the reason."""
 
 
 def create(name: str, days: int) -> tuple[bytes, bytes]:
-    """Create a chain of a signing certificate and an own root; return both certificates and the key as PEM.
+    """Create a signing certificate and its root; return both certificates and the key as PEM.
 
-    The root's key is discarded, so that no further certificate can be issued by it.
+    The root's key is discarded, so that it cannot issue further certificates.
     """
     if not 1 <= len(name) <= _MAX_NAME_CHARS or not name.isprintable():
         raise InvalidCertificate(f"the name must have 1 to {_MAX_NAME_CHARS} printable characters")
@@ -51,7 +51,7 @@ def create(name: str, days: int) -> tuple[bytes, bytes]:
 
 
 def algorithm(certificates: bytes, key: bytes) -> str:
-    """Return C2PA's name of the algorithm of a key; raises `InvalidCertificate` if the pair is unusable."""
+    """Return C2PA's name of a key's algorithm; raises `InvalidCertificate` if the pair is unusable."""
     try:
         leaf = x509.load_pem_x509_certificates(certificates)[0]
     except ValueError as error:

@@ -1,6 +1,7 @@
-"""C2PA manifests in output files, beside their own manifest.
+"""C2PA manifests in output files, in addition to the Sixfold manifest.
 
-Signing never fails a run: a file that cannot be signed keeps its own manifest only, and the log says why.
+A run never fails because of signing: a file that cannot be signed has only its Sixfold manifest, and the
+reason is logged.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _THREADS = 2
 
 
 class SigningFailed(Exception):
-    """The C2PA library could not sign a file; the message says why."""
+    """The C2PA library could not sign a file; the message states the reason."""
 
 
 # Reads a file, and writes it with the C2PA manifest of a definition: source, target, media type, definition.
@@ -32,7 +33,7 @@ SignFile = Callable[[BinaryIO, BinaryIO, str, dict[str, Any]], None]
 
 
 class ContentCredentials:
-    """Signs output files with the operator's certificate, in threads of its own.
+    """Signs output files with the operator's certificate, in separate threads.
 
     `sign_file` raises `SigningFailed`; `engine_kind` returns the kind of an engine by its name, or None.
     """
@@ -54,7 +55,10 @@ class ContentCredentials:
         self._overdue = 0
 
     async def sign(self, path: Path, content_type: str, text: str) -> bool:
-        """Add a C2PA manifest to the file at `path`; return whether it has one (`text` is its own)."""
+        """Add a C2PA manifest to the file at `path`; return whether that succeeded.
+
+        `text` is the file's Sixfold manifest.
+        """
         media_type = content_type.partition(";")[0].strip().lower()
         if media_type not in c2pa_definition.MEDIA_TYPES:
             return False

@@ -1,7 +1,7 @@
 """Embedding of a manifest's text in a file, and its extraction.
 
-Embedding is deterministic and replaces an earlier text. So a replayed output with the original's text is
-identical to the original file.
+Embedding is deterministic and replaces an earlier text. Therefore a replayed output with the text of the
+original is identical to the original file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def embed(data: bytes, content_type: str, text: str) -> bytes:
     """Return the file with the text in its metadata.
 
     A file of a type that cannot carry text, or with a malformed container, is returned unchanged: an output
-    without a manifest is better than none. Raises `ManifestTooLarge` over 256 KiB and `ValueError` for
+    without a manifest is better than a failure. Raises `ManifestTooLarge` above 256 KiB and `ValueError` for
     control characters, neither of which `manifest.canonical` produces.
     """
     edits = _edits(data, content_type, text)
@@ -29,7 +29,10 @@ def embed(data: bytes, content_type: str, text: str) -> bytes:
 
 
 def embed_file(path: Path, content_type: str, text: str) -> None:
-    """Embed the text in the file at `path` without reading it into memory; most formats are appended to."""
+    """Embed the text in the file at `path` without reading the file into memory.
+
+    In most formats, the text is appended.
+    """
     with path.open("rb") as file, mapped(file) as data:
         edits = _edits(data, content_type, text)
     apply(path, edits)
@@ -50,7 +53,7 @@ def _edits(data: bytes, content_type: str, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text that `embed` wrote, detecting the file type by content; None if there is none."""
+    """Return the text that `embed` wrote, or None; the file type is detected by content."""
     kind = media_types.find(data)
     # A QuickTime file may begin with any box, so its type may be undetected.
     carriers = (kind.carrier,) if kind else (mp4, svg)

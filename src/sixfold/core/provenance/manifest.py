@@ -1,7 +1,7 @@
-"""Manifests: which model made a file, from which inputs, with which engine.
+"""Manifests, which state the model, inputs and engine that produced a file.
 
 The text is canonical JSON in UTF-8: sorted keys, no white space, and escapes for the few characters that XML,
-ID3 or terminals do not support, so that the same text fits every container.
+ID3 or terminals do not support, so the same text is valid in every container.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class NotAManifest(ValueError):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The provenance of one output file.
 
-    `inputs` are the validated inputs after `redaction.clean`; `parents` are the input files, each as
-    `blake3:<hex>`, at most `MAX_PARENTS`; `index` is the number of the output in its prediction, from 0.
+    `inputs` are the validated inputs after `redaction.clean`. `parents` are at most `MAX_PARENTS` input
+    files, each as `blake3:<hex>`. `index` is the number of the output in its prediction, counted from 0.
     """
 
     model: str
@@ -58,7 +58,7 @@ def plain(document: Mapping[str, Any]) -> str:
 
 
 def canonical(document: Mapping[str, Any]) -> str:
-    """Return the canonical text of a JSON object; raises `ManifestTooLarge` over 256 KiB.
+    """Return the canonical text of a JSON object; raises `ManifestTooLarge` above 256 KiB.
 
     Raises `TypeError` or `ValueError` for values that JSON cannot represent.
     """
@@ -74,7 +74,7 @@ def document(manifest: Manifest) -> dict[str, Any]:
 
 
 def parse(text: str) -> tuple[Manifest, dict[str, Any]]:
-    """Parse a manifest from any source; returns it and its JSON object. Raises `NotAManifest`."""
+    """Parse a manifest from any source; return it and its JSON object. Raises `NotAManifest`."""
     if len(text) > MAX_TEXT_BYTES:
         raise NotAManifest("the text exceeds the 256 KiB of a manifest")
     try:

@@ -1,8 +1,8 @@
-"""Redaction of inputs for manifests, which are published with the file: no inline media, no credentials in
-URLs.
+"""Redaction of inline media and credentials in URLs, because manifests are published with the file.
 
 A redacted value becomes a small object: `{"blake3", "bytes"}` (with `"media_type"` for a `data:` URI) or
-`{"url", "withheld"}`. `replaced` lists them, because a manifest can only be replayed if there are none.
+`{"url", "withheld"}`. `replaced` lists these objects, because a manifest that contains them cannot be
+replayed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _SHAPES = (_DIGEST, _DIGEST | {"media_type"}, frozenset({"url", "withheld"}))
 def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs for a manifest: JSON of at most 192 KiB, with digests for long values and `data:` URIs.
 
-    URLs lose user names, passwords and queries, which contain the secrets of signed links. If the result is
-    too large, shorter and shorter strings are replaced, and finally all of it.
+    User names, passwords and queries, which contain the secrets of signed links, are removed from URLs. If
+    the result is too large, shorter and shorter strings are replaced, and finally the whole object.
     """
     cleaned: dict[str, Any] = {}
     for limit in _STRING_LIMITS:
         cleaned = {_text(str(name)): _clean(value, limit, MAX_DEPTH) for name, value in inputs.items()}
-        # The canonical text is not shorter, and takes much longer.
+        # The canonical text is not shorter, and takes much longer to build.
         if len(_encode(cleaned)) <= MAX_BYTES and len(manifest.plain(cleaned).encode()) <= MAX_BYTES:
             return cleaned
     return digest(manifest.plain(cleaned).encode())
@@ -134,7 +134,7 @@ def _text(value: str) -> str:
 
 
 def _data_uri(value: str) -> dict[str, Any]:
-    """Return the digest of a URI's payload, as stored; of its text if the payload is invalid."""
+    """Return the digest of a URI's decoded payload, or of the URI itself if the payload is invalid."""
     head, _, payload = value[5:].partition(",")
     media_type, *parameters = head.split(";")
     body = unquote_to_bytes(payload)

@@ -1,8 +1,8 @@
 """Signatures of manifests with the server's key, and their verification.
 
-A signature covers the canonical text of everything else in the manifest, including the key. Ed25519 is
-deterministic: the same manifest and key give the same text. The public name of a key is `ed25519:<public key,
-base64url>`, which is sufficient to verify its signatures.
+A signature covers the canonical text of all other fields of the manifest, including the key. Ed25519 is
+deterministic: the same manifest and key produce the same text. The public name of a key is `ed25519:<public
+key, base64url>`, which is sufficient to verify its signatures.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _KEY = "ed25519:"
 class Signed:
     """A parsed manifest and the result of its verification.
 
-    `intact`: unchanged since the holder of `signed_by` signed it. `trusted`: that key is one of the trusted
-    keys. Anyone can sign with a key of their own, so only `valid` means that this server made the file.
+    `intact` means that the manifest is unchanged since the holder of `signed_by` signed it, and `trusted`
+    that this key is one of the trusted keys. Anyone can sign with some key, so only `valid` means that this
+    server created the file.
     """
 
     manifest: provenance_manifest.Manifest
@@ -37,7 +38,7 @@ class Signed:
 
     @property
     def valid(self) -> bool:
-        """Whether it is signed by a trusted key and unchanged."""
+        """Whether the manifest is signed by a trusted key and unchanged."""
         return self.intact and self.trusted
 
 
@@ -51,18 +52,18 @@ class Signer:
         self._trusted = frozenset({self.key, *retired})
 
     def sign(self, manifest: provenance_manifest.Manifest) -> str:
-        """Return the canonical, signed text to embed; raises `ManifestTooLarge` over 256 KiB."""
+        """Return the canonical, signed text to embed; raises `ManifestTooLarge` above 256 KiB."""
         document = {**provenance_manifest.document(manifest), "key": self.key}
         signature = self._private.sign(provenance_manifest.canonical(document).encode())
         return provenance_manifest.canonical({**document, "signature": _encoded(signature)})
 
     def read(self, text: str) -> Signed:
-        """Parse a text and verify it against this server's keys; raises `NotAManifest`."""
+        """Parse a text and verify it with this server's keys; raises `NotAManifest`."""
         return verify(text, self._trusted)
 
 
 def verify(text: str, keys: Collection[str]) -> Signed:
-    """Parse a text and verify it against public `keys`."""
+    """Parse a text and verify it with the public `keys`."""
     manifest, document = provenance_manifest.parse(text)
     key, signature = document.get("key"), document.pop("signature", None)
     if not isinstance(key, str):
@@ -72,7 +73,7 @@ def verify(text: str, keys: Collection[str]) -> Signed:
 
 
 def _intact(text: str, document: dict[str, Any], key: str, signature: str) -> bool:
-    """Return whether `text` is byte for byte what the key's holder signed."""
+    """Return whether `text` is, byte for byte, the text that the key's holder signed."""
     public, signed = _decoded(key.removeprefix(_KEY)), _decoded(signature)
     if not key.startswith(_KEY) or public is None or signed is None:
         return False

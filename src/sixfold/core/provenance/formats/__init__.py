@@ -9,6 +9,6 @@ A module provides those of these functions that its container supports, on a fil
     extract(data) -> str | None           the text
 
 All but `matches` raise `MalformedFile`, or an error of `parts.DAMAGE` if the data ends too early. `edits`
-raises `Unembeddable` for a file that cannot carry text. Nothing is decoded or re-encoded. Sizes that a file
-states are checked against its length, and the parts that are read are limited by a budget.
+raises `Unembeddable` for a file that cannot carry text. Nothing is decoded or re-encoded. Stated sizes are
+checked against the length of the file, and a budget limits the parts that are read.
 """

@@ -1,4 +1,4 @@
-"""AVIF and HEIC: the size of the largest image among the items; metadata is stored as in MP4."""
+"""AVIF and HEIC: the size of the largest image item; metadata is stored as in MP4."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sixfold.core.provenance.formats import mp4
 from sixfold.core.provenance.formats.mp4 import MAX_BOXES, boxes
 from sixfold.core.provenance.formats.parts import MediaHeader, part_budget
 
-# Boxes that contain boxes, and how many bytes precede these.
+# Boxes that contain boxes, and the number of bytes before the inner boxes.
 _PARENTS = {b"meta": 4, b"iprp": 0, b"ipco": 0}
 
 matches, edits, extract = mp4.matches, mp4.edits, mp4.extract
@@ -29,7 +29,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def is_complete(data: bytes) -> bool:
-    """Return whether the coded images exist, in their own box or within the metadata."""
+    """Return whether the coded images are present, in a separate box or within the metadata."""
     for box in boxes(data):
         inside = boxes(data, box.body + _PARENTS[b"meta"], box.end) if box.kind == b"meta" else ()
         if box.kind == b"mdat" or any(each.kind == b"idat" for each in inside):

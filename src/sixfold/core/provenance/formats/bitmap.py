@@ -19,7 +19,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def is_complete(data: bytes) -> bool:
-    """Return True: only a decoder can find missing rows."""
+    """Return True, because only a decoder can detect missing rows."""
     return True
 
 

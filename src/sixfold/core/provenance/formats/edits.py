@@ -18,11 +18,11 @@ _PIECE_BYTES = 1 << 20
 
 
 class Unembeddable(MalformedFile):
-    """The file is malformed, or of a kind that cannot carry a manifest."""
+    """The file is malformed, or its format cannot contain a manifest."""
 
 
 class FileEdit(NamedTuple):
-    """Replacement of the bytes from `start` to `end` by `new`."""
+    """The replacement of the bytes from `start` to `end` with `new`."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ class MappedFile(mmap.mmap):
 
 @contextmanager
 def mapped(file: IO[bytes]) -> Generator[bytes]:
-    """Map an open file; the content of a file in memory is returned as it is."""
+    """Map an open file; for a file in memory, return its content."""
     if isinstance(file, io.BytesIO):
         yield file.getvalue()
     elif os.fstat(file.fileno()).st_size == 0:
@@ -74,7 +74,7 @@ def mapped(file: IO[bytes]) -> Generator[bytes]:
 
 
 def apply(path: Path, changes: Sequence[FileEdit]) -> None:
-    """Apply sorted edits to a file: in place if nothing is moved, else through a temporary file."""
+    """Apply sorted edits to a file: in place if no data moves, otherwise with a temporary file."""
     size = path.stat().st_size
     if all(len(edit.new) == edit.end - edit.start or edit.start == size for edit in changes):
         with path.open("r+b") as file:
@@ -99,7 +99,7 @@ def _copy(file: BinaryIO, out: BinaryIO, count: int) -> None:
 
 
 def text_of(raw: bytes) -> str | None:
-    """Decode an embedded text; None if it is too long or not UTF-8."""
+    """Decode an embedded text; return None if it is too long or not UTF-8."""
     if len(raw) > MAX_TEXT_BYTES:
         return None
     try:

@@ -36,23 +36,23 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Return the edits that insert the text after the extensions for the whole file, as of its loop count."""
+    """Return the edits that insert the text after the file's global extensions, such as its loop count."""
     at = _body(data)
     cuts: list[FileEdit] = []
-    # A hostile file has millions of them.
+    # A malicious file may contain millions of these.
     for part in _extensions(data):
         at = part.end
         if data.startswith(_HEAD, part.start):
             cuts.append(FileEdit(part.start, part.end, b""))
     if data[at : at + 1] not in (b"\x21", b"\x2c"):
         raise Unembeddable("not a complete GIF")
-    # The older version has no extensions.
+    # The older version does not have extensions.
     version = FileEdit(0, 6, b"GIF89a")
     return [version, *cuts, FileEdit(at, at, _block(text.encode()))]
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of our first extension before the first image."""
+    """Return the text of this project's first extension before the first image."""
     for part in _extensions(data):
         if data.startswith(_HEAD, part.start):
             return text_of(_joined(data, part.start + len(_HEAD), part.end))
@@ -60,14 +60,14 @@ def extract(data: bytes) -> str | None:
 
 
 def blocks(data: bytes) -> Iterator[ContainerPart[int]]:
-    """Yield each complete extension and image up to the trailer, and stray bytes as parts of their own."""
+    """Yield each complete extension and image up to the trailer, and stray bytes as separate parts."""
     budget = part_budget(_MAX_SUB_BLOCKS)
     return walk(data, _body(data), len(data), partial(_block_at, budget), last=_TRAILER, budget=budget)
 
 
 def _block_at(budget: InputBudget, data: bytes, at: int) -> ContainerPart[int]:
     kind = data[at]
-    # Some programs write zeros between blocks.
+    # Some encoders write zeros between blocks.
     body = at + 1
     if kind == _EXTENSION:
         body = at + 2
@@ -95,7 +95,7 @@ def _colours(flags: int) -> int:
 
 
 def _chain_end(budget: InputBudget, data: bytes, at: int) -> int:
-    """Return the end of a chain of sub-blocks including its terminator; raises `IndexError` if truncated."""
+    """Return the end of a chain of sub-blocks with its terminator; raises `IndexError` if truncated."""
     remaining = _MAX_SUB_BLOCKS - budget.spent("parts")
     count = 0
     while size := data[at]:

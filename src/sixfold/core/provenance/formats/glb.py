@@ -1,4 +1,4 @@
-"""GLB: `asset.extras.sixfold` in the JSON chunk, whose other text is unchanged."""
+"""GLB: `asset.extras.sixfold` in the JSON chunk, whose other content is unchanged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def extract(data: bytes) -> str | None:
 
 
 def assemble(text: bytes, binary: bytes) -> bytes:
-    """Return a GLB file of a JSON text and its binary data, both padded to four bytes."""
+    """Return a GLB file from a JSON string and its binary data, both padded to four bytes."""
     text += b" " * (-len(text) % 4)
     binary += b"\0" * (-len(binary) % 4)
     total = 28 + len(text) + len(binary)
@@ -67,7 +67,7 @@ def _json_end(data: bytes) -> int | None:
 
 
 def _json(data: bytes, end: int) -> bytes:
-    # Some programs pad with zeros instead of spaces.
+    # Some encoders pad with zeros instead of spaces.
     return data[20:end].rstrip(b" \0")
 
 

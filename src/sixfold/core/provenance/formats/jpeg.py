@@ -1,7 +1,7 @@
-"""JPEG: comment segments after JFIF and Exif, several if the text is long.
+"""JPEG: one or more comment segments after JFIF and Exif.
 
-Unlike an XMP packet, comments leave other programs' XMP unchanged, and every reader supports them. Each
-begins with `sixfold <number>/<count>:`.
+Unlike an XMP packet, comments do not change the XMP of other applications, and all readers support them. Each
+comment begins with `sixfold <number>/<count>:`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Return the edits that insert the text after JFIF and Exif, before the index of further images (MPF).
+    """Return the edits that insert the text after JFIF and Exif, before the index of images (MPF).
 
-    The index is relative to its own position, so that inserting text before it does not invalidate it.
+    The index is relative to its own position, so inserting text before the index does not invalidate it.
     """
     present = list(segments(data))
     if not present or present[-1].kind != _START_OF_SCAN:
@@ -67,7 +67,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of all our comments; None if one is missing."""
+    """Return the text of all comments of this project, or None if one is missing."""
     parts: dict[int, bytes] = {}
     count = 0
     for part in segments(data):
@@ -80,7 +80,7 @@ def extract(data: bytes) -> str | None:
 
 
 def segments(data: bytes) -> Iterator[ContainerPart[int]]:
-    """Yield each complete segment up to the header of the first scan; its kind is the marker."""
+    """Yield each complete segment up to the header of the first scan; the kind of a segment is its marker."""
     end = len(data) if matches(data) else 0
     return walk(data, 2, end, _segment_at, last=_START_OF_SCAN, budget=part_budget(_MAX_SEGMENTS))
 

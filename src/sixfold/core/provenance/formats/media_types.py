@@ -1,4 +1,4 @@
-"""Known file formats: media type, extension, first bytes, and the module that reads the container."""
+"""The supported file formats: media type, extension, first bytes, and the module of the container."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reader(Protocol):
 
 
 class Carrier(Protocol):
-    """A module whose container carries text in its metadata."""
+    """A module whose container stores text in its metadata."""
 
     def matches(self, data: bytes) -> bool:
         """Return whether the data begins like this container."""
@@ -66,7 +66,7 @@ class FileFormat:
     """A file format.
 
     `head` is a regular expression, without groups, for its first bytes. `aliases` are other media types of
-    the same container. `is_inline` allows browsers to display it; other files are sent as attachments.
+    the same container. `is_inline` allows browsers to display the file; other files are sent as attachments.
     `pillow` and `demuxer` are the format's names in Pillow and FFmpeg, for formats that may be decoded.
     """
 
@@ -82,7 +82,7 @@ class FileFormat:
 
     @property
     def is_video(self) -> bool:
-        """Whether it may contain moving images and is read by a demuxer."""
+        """Whether the format may contain moving images and is read by a demuxer."""
         return bool(self.demuxer) and (self.media_type.startswith("video/") or self.media_type == "image/gif")
 
     def header(self, data: bytes) -> MediaHeader:
@@ -93,7 +93,7 @@ class FileFormat:
             raise MalformedFile(str(error)) from error
 
     def is_complete(self, data: bytes) -> bool:
-        """Return False for a truncated file; True if the format cannot tell."""
+        """Return False for a truncated file; True if this cannot be determined for the format."""
         try:
             return self.reader is None or self.reader.is_complete(data)
         except DAMAGE:
@@ -203,9 +203,9 @@ def find(head: bytes) -> FileFormat | None:
 
 
 def heads_of(kind: str) -> str:
-    """Return a regular expression for the first bytes of files that an input of a kind can be.
+    """Return a regular expression for the first bytes of files that an input of a kind accepts.
 
-    The kinds are image, video and audio, which may be the sound of a video; for others it is empty.
+    The kinds are image, video and audio, which may be the sound of a video; for other kinds it is empty.
     """
     heads = {
         "image": [each.head for each in FORMATS if each.pillow],
@@ -218,8 +218,8 @@ def heads_of(kind: str) -> str:
 def sniff(head: bytes, claimed: str = "") -> str:
     """Return the media type of a file that begins with `head`.
 
-    Only the content decides, because names and declared types are untrusted; a declared type only selects
-    among kinds of plain text.
+    The type is determined by the content, because names and declared types are untrusted; a declared type
+    only selects among kinds of plain text.
     """
     file_format = find(head)
     return _text(head[:HEAD_BYTES], claimed) if file_format is None else file_format.media_type
@@ -231,7 +231,7 @@ def _text(head: bytes, claimed: str) -> str:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:
-        # An error at the very end may be a character that was cut in two.
+        # An error at the very end may be caused by a truncated character.
         if error.end < len(head) - 3:
             return UNKNOWN
     if _SVG.search(head):

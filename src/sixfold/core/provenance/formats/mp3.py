@@ -1,7 +1,7 @@
 """MP3: a TXXX frame `sixfold` in the ID3v2 tag, whose other frames are unchanged.
 
-A new tag has version 2.4. An existing one keeps its version, which determines the names and sizes of its
-frames.
+A new tag has version 2.4. The version of an existing tag, which determines the names and sizes of its frames,
+does not change.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of our frame."""
+    """Return the manifest text from the ID3 frame that this project writes, or None."""
     tag = _tag(data) if data[:3] == b"ID3" else None
     if tag is None:
         return None
@@ -127,7 +127,7 @@ def _frames(tag: _Id3Tag, version: _Version) -> Iterator[_Frame]:
 
 
 def _read(tag: _Id3Tag, version: _Version, frame: _Frame) -> str | None:
-    """Return the frame's text if it is our frame."""
+    """Return the frame's text if this project wrote the frame, otherwise None."""
     if frame.name != version.name or frame.end == frame.body:
         return None
     encoding = _ENCODINGS.get(tag.body[frame.body])

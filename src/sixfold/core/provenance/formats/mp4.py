@@ -1,7 +1,7 @@
-"""MP4, MOV, M4A, AVIF: a `uuid` box at the end of the file, so that no offset changes.
+"""MP4, MOV, M4A, AVIF: a `uuid` box at the end of the file, which does not change offsets.
 
 Only a fragment index (`mfra`), which players expect at the very end, follows it. For the same reason, an
-earlier manifest that is followed by other boxes becomes free space.
+earlier manifest before other boxes becomes free space.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def header(data: bytes) -> MediaHeader:
 
 
 def is_complete(data: bytes) -> bool:
-    """Return whether index and frames exist, and every box of a video has its stated length."""
+    """Return whether the index and frames exist, and every box of a video has its stated length."""
     box_types, at = set[bytes](), 0
     for box in boxes(data):
         if box_types >= _NEEDED and box.kind not in _VIDEO_BOXES:
-            # Another program appended this.
+            # Another application appended this box.
             return True
         box_types.add(box.kind)
         at = box.end
@@ -51,7 +51,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Return the edits that put the text at the end."""
+    """Return the edits that put the text at the end of the file."""
     top = list(boxes(data)) if matches(data) else []
     if not top or top[-1].end != len(data):
         raise Unembeddable("not a complete MP4")
@@ -70,7 +70,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of our last box."""
+    """Return the text of the last box of this project."""
     last = None
     for box in boxes(data) if matches(data) else ():
         if _is_ours(data, box):
@@ -109,7 +109,7 @@ def _is_ours(data: bytes, box: ContainerPart[bytes]) -> bool:
 
 
 def _closed(data: bytes, box: ContainerPart[bytes]) -> FileEdit:
-    """Give the last box, which extends to the end of the file, an explicit size."""
+    """Return the edit that gives the last box, which extends to the end of the file, an explicit size."""
     size = box.end - box.start
     if size >= 2**32:
         raise Unembeddable("the last box of this MP4 must be smaller than 4 GiB")

@@ -116,7 +116,7 @@ def _headers(data: bytes) -> _Headers | None:
 
 
 def _laid(packets: list[bytes], serial: bytes) -> list[bytes]:
-    """Return pages, numbered from 1, that contain these packets only."""
+    """Return pages, numbered from 1, that contain only these packets."""
     lacing = b"".join(b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255]) for packet in packets)
     body, at, pages = b"".join(packets), 0, list[bytes]()
     for first in range(0, len(lacing), _PAGE_SEGMENTS):

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from sixfold.core.input_limits.budget import InputBudget, Limit
 
 MAX_PARTS = 1_000_000
-# Parts that `walk` adds to the budget at once.
+# Number of parts that `walk` adds to the budget at a time.
 _STRIDE = 16
 # Errors of a reader if the data ends too early or is inconsistent.
 DAMAGE = (struct.error, LookupError, OverflowError, ZeroDivisionError, ValueError)
@@ -20,14 +20,14 @@ Kind = TypeVar("Kind", bytes, int)
 
 
 class MalformedFile(ValueError):
-    """The file violates its format, or has more parts than are read."""
+    """The file violates its format, or has more parts than are allowed."""
 
 
 class MediaHeader(NamedTuple):
     """Properties that a file states; 0 or None if the format or its reader does not provide them.
 
-    Width and height are as stored, before rotation. `buffer_pixels` is the largest image that a decoder must
-    hold in memory at once, which exceeds width x height if the file has oversized tiles.
+    Width and height are as stored, before rotation. `buffer_pixels` is the number of pixels of the largest
+    image that a decoder must hold in memory, which exceeds width x height if the file has oversized tiles.
     """
 
     width: int = 0
@@ -37,14 +37,14 @@ class MediaHeader(NamedTuple):
 
     @classmethod
     def of_image(cls, width: int, height: int) -> MediaHeader:
-        """Return the header of an image that is decoded at its own size."""
+        """Return the header of an image that is decoded at its stored size."""
         return cls(width, height, width * height)
 
 
 class ContainerPart(NamedTuple, Generic[Kind]):
     """A chunk, box, segment or element: its payload begins at `body`, and the next part at `end`.
 
-    With `is_open`, its size is unknown, and it extends to the end of its parent.
+    If `is_open` is set, the size of the part is unknown, and it extends to the end of its parent.
     """
 
     kind: Kind
@@ -72,7 +72,7 @@ def walk(
     last: Kind | None = None,
     budget: InputBudget | None = None,
 ) -> Iterator[ContainerPart[Kind]]:
-    """Yield each complete part between two offsets, up to one of the kind `last`.
+    """Yield each complete part between two offsets, up to the first part of the kind `last`.
 
     `read` returns the part at an offset; None, or an error because the data is too short, ends the iteration.
     Raises `MalformedFile` if the budget is exceeded.

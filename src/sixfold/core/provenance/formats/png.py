@@ -44,7 +44,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of our first text chunk."""
+    """Return the text of this project's first text chunk."""
     for part in chunks(data):
         if _is_ours(data, part):
             return _text(data[part.body + len(_KEYWORD) : part.end - 4])
@@ -77,7 +77,7 @@ def _text_chunk(raw: bytes) -> bytes:
 
 
 def _text(payload: bytes) -> str | None:
-    """Return the text after compression flag and method, language and translated keyword."""
+    """Return the text after the compression flag and method, language and translated keyword."""
     head, rest = payload[:2], payload[2:].split(b"\0", 2)
     if len(rest) != 3 or head[1:] != b"\0":
         return None

@@ -12,7 +12,7 @@ _MAX_SIZE = 2**32 - 2
 
 
 class Chunk(NamedTuple):
-    """A chunk: its payload has `size` bytes from `body`; `end` includes the padding byte."""
+    """A chunk, whose payload has `size` bytes from `body`; `end` includes the padding byte."""
 
     kind: bytes
     start: int
@@ -32,13 +32,13 @@ def is_complete(data: bytes) -> bool:
 
 
 def chunks(data: bytes, form: bytes) -> Iterator[Chunk]:
-    """Yield each complete chunk; stops at the first truncated one."""
+    """Yield each complete chunk, up to the first truncated one."""
     if is_form(data, form):
         limit = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
         for chunk in claimed_chunks(data, limit):
             if chunk.body + chunk.size > limit:
                 return
-            # Some programs omit the last padding byte.
+            # Some encoders omit the last padding byte.
             yield chunk._replace(end=min(chunk.end, limit))
 
 
@@ -54,7 +54,7 @@ def claimed_chunks(data: bytes, limit: int) -> Iterator[Chunk]:
 
 
 def complete(data: bytes, form: bytes) -> list[Chunk]:
-    """Return all chunks of a file with consistent sizes; raises `Unembeddable` otherwise."""
+    """Return all chunks of a file with consistent sizes; raises `Unembeddable` for other files."""
     result = list(chunks(data, form))
     if not result or result[-1].end < 8 + int.from_bytes(data[4:8], "little"):
         raise Unembeddable("not a complete RIFF file")
@@ -66,7 +66,7 @@ def chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def rewritten(present: list[Chunk], own: list[FileEdit], last: bytes) -> list[FileEdit]:
-    """Return the edits `own`, plus those that append `last` and update the file's size."""
+    """Return the edits `own`, and edits that append `last` and update the file's size."""
     end = present[-1].end
     new_end = end + sum(len(edit.new) - (edit.end - edit.start) for edit in own)
     behind = b"\0" * (new_end % 2) + last

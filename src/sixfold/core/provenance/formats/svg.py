@@ -43,7 +43,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of our element."""
+    """Return the text of this project's element."""
     root = _root(data)
     match = _OURS.search(data, root.end()) if root else None
     return None if match is None else text_of(unescaped(match[1]))
@@ -65,9 +65,9 @@ def _root(data: bytes) -> re.Match[bytes] | None:
 
 
 def _skipped(data: bytes, at: int) -> int | None:
-    """Return the end of the comment, processing instruction or DOCTYPE at `at`; None before an element.
+    """Return the end of the comment, processing instruction or DOCTYPE at `at`, or None.
 
-    It is the end of the file if it is unterminated.
+    None means that an element begins at `at`. The end of an unterminated part is the end of the file.
     """
     for opening, closing in _PROLOGUE:
         if data.startswith(opening, at):

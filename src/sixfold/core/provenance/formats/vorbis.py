@@ -10,7 +10,7 @@ _EMPTY = b"\x07\0\0\0sixfold\0\0\0\0"
 
 
 def merge(comment: bytes | None, text: str) -> bytes:
-    """Return the comment block (or a new one) with our field last, followed by the remaining data."""
+    """Return the comment block (or a new one) with this project's field last, before the remaining data."""
     parsed = _parsed(_EMPTY if comment is None else comment)
     if parsed is None:
         raise Unembeddable("the comments of this file are malformed")
@@ -37,7 +37,7 @@ def _counted(raw: bytes) -> bytes:
 
 
 def _parsed(comment: bytes) -> tuple[bytes, list[bytes], bytes] | None:
-    """Return vendor, fields and remaining data; None if the lengths are inconsistent."""
+    """Return vendor, fields and remaining data, or None if the lengths are inconsistent."""
     at = 4 + int.from_bytes(comment[:4], "little")
     vendor, count = comment[4:at], int.from_bytes(comment[at : at + 4], "little")
     at += 4

@@ -20,7 +20,7 @@ def matches(data: bytes) -> bool:
 
 
 def header(data: bytes) -> MediaHeader:
-    """Return the duration of the existing samples; a recorder may state another length, or none."""
+    """Return the duration of the present samples; a recorder may state a different length, or none."""
     rate = 0
     for chunk in riff.claimed_chunks(data, len(data)):
         if chunk.kind == b"fmt ":
@@ -31,7 +31,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def edits(data: bytes, text: str) -> list[FileEdit]:
-    """Return the edits that append the text in a chunk of its own."""
+    """Return the edits that append the text in a separate chunk."""
     present = riff.complete(data, _FORM)
     if not {b"fmt ", b"data"} <= {chunk.kind for chunk in present}:
         raise Unembeddable("the WAV has no format or samples")
@@ -40,7 +40,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of our chunk."""
+    """Return the text of this project's chunk."""
     for chunk in riff.chunks(data, _FORM):
         if chunk.kind == _KIND:
             return text_of(data[chunk.body : chunk.body + chunk.size])

@@ -1,7 +1,7 @@
 """WebM and Matroska: a Tags element at the end of the segment.
 
 Positions within a segment are relative to its payload, so they remain valid if the segment's size field
-grows. A segment or cluster of unknown size (a live recording) remains so.
+grows. A segment or cluster of unknown size (a live recording) keeps its unknown size.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def header(data: bytes) -> MediaHeader:
 
 
 def is_complete(data: bytes) -> bool:
-    """Return whether the segment has its stated length; a live recording states none."""
+    """Return whether the segment has its stated length; a live recording does not state a length."""
     return _segment(data) is not None
 
 
@@ -80,7 +80,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of our last tag."""
+    """Return the manifest text from the last tag that this project writes, or None."""
     segment = _segment(data)
     text: str | None = None
     if segment is not None:
@@ -100,7 +100,10 @@ def _segment(data: bytes) -> ContainerPart[int] | None:
 
 
 def _children(data: bytes, at: int, limit: int) -> Iterator[ContainerPart[int]]:
-    """Yield each complete element up to `limit`; the children of one of unknown size follow it."""
+    """Yield each complete element up to `limit`.
+
+    The children of an element of unknown size follow that element.
+    """
     budget = part_budget()
     while (element := _element(data, at, limit)) is not None:
         budget.spend(parts=1)
@@ -111,7 +114,7 @@ def _children(data: bytes, at: int, limit: int) -> Iterator[ContainerPart[int]]:
 
 
 def _element(data: bytes, at: int, limit: int) -> ContainerPart[int] | None:
-    """Return the element at `at` if its header and payload lie within the limit."""
+    """Return the element at `at` if its header and payload are within the limit, otherwise None."""
     if at >= limit:
         return None
     ident_bytes = 9 - data[at].bit_length()
@@ -135,7 +138,7 @@ def _last_tags(elements: Iterable[ContainerPart[int]]) -> list[ContainerPart[int
 
 
 def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart[int], bytes]]:
-    """Yield each of our simple tags and the bytes of its text."""
+    """Yield each simple tag of this project with the bytes of its text."""
     for tag in _children(data, tags.body, tags.end):
         if tag.kind != _TAG:
             continue
@@ -148,7 +151,10 @@ def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart
 
 
 def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[FileEdit]:
-    """Return edits that remove our tag without moving anything: cut at the end, overwritten elsewhere."""
+    """Return edits that remove this project's tag without moving data.
+
+    The tag is cut off at the end of the file and overwritten elsewhere.
+    """
     ours = [simple for simple, _ in _ours(data, tags)]
     if not ours:
         return []
@@ -175,7 +181,7 @@ def _void(start: int, end: int) -> FileEdit:
 
 
 def _resized(segment: ContainerPart[int], size: int) -> FileEdit:
-    """Return the segment's new size field, as wide as before if possible."""
+    """Return the edit for the segment's new size field, which is as wide as before if possible."""
     at = segment.start + 4
     wide = segment.body - at
     if size >= (1 << 7 * wide) - 1:

@@ -1,4 +1,4 @@
-"""WebP: an XMP chunk; a simple file is extended, because only that form may have metadata."""
+"""WebP: an XMP chunk; a simple file is extended, because only extended files can contain metadata."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of the first XMP packet that contains ours."""
+    """Return the text of the first XMP packet that contains this project's text."""
     for chunk in riff.chunks(data, _FORM):
         if chunk.kind == b"XMP ":
             return xmp.read_text(data[chunk.body : chunk.body + chunk.size])
@@ -62,7 +62,7 @@ def extended_header(data: bytes, first: riff.Chunk) -> bytes:
 
 
 def _canvas(kind: bytes, bits: bytes) -> tuple[int, int, bool]:
-    """Return width, height and alpha from the first bytes of a chunk."""
+    """Return the width, height and alpha flag from the first bytes of a chunk."""
     if kind == b"VP8 " and bits[3:6] == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", bits, 6)
         return width & 0x3FFF, height & 0x3FFF, False

@@ -1,4 +1,4 @@
-"""XMP packets that carry the text, alone or beside other programs' metadata."""
+"""XMP packets that contain the text, alone or together with metadata of other applications."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS = {b"#34": b'"', b"#39": b"'", b"#38": b"&", b"#60": b"<", b"#62": b">"
 
 
 def merge(packet: bytes | None, text: str) -> bytes:
-    """Return the packet (or a new one) with our description last, replacing an earlier one."""
+    """Return the packet (or a new one) with this project's description last, replacing an earlier one."""
     packet = _EMPTY if packet is None else _OURS.sub(b"", packet)
     head, end, tail = packet.rpartition(_END)
     if not end:
@@ -46,5 +46,5 @@ def escaped(text: str) -> str:
 
 
 def unescaped(raw: bytes) -> bytes:
-    """Reverse `escaped`, also for quotes that another program wrote as entities."""
+    """Reverse `escaped`, also for quotes that another application wrote as entities."""
     return _ENTITY.sub(lambda match: _ENTITIES.get(match[1]) or _NUMBERS[match[1]], raw)
