@@ -18,9 +18,9 @@ _EMAIL = re.compile(r"[^@\s<>\"'\x00-\x1f]{1,64}@[^@\s<>\"'\x00-\x1f]{1,190}")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account row; amounts in micro-dollars. `posted` is the balance including the amount `held`.
+    """An account; amounts are in micro-dollars, and `posted` is the balance including the amount `held`.
 
-    `email` is a handle without an `@` for an organization that nobody signs in as.
+    For an organization without a sign-in, `email` is a handle without an `@`.
     """
 
     id: str
@@ -59,19 +59,19 @@ class Account:
 
     @property
     def has_sign_in(self) -> bool:
-        """Whether a person signs in as this account: its name is an e-mail address, not a handle."""
+        """Whether a user can sign in to this account: its name is an e-mail address, not a handle."""
         return "@" in self.email
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budgets of the organization, if it has any."""
+        """The budgets of the organization, if it has budgets."""
         if self.budget_day is None and self.budget_month is None:
             return ()
         return (Budget(self.id, self.budget_day, self.budget_month),)
 
     @property
     def owner(self) -> Principal:
-        """The principal of the account's owner with all of the account's rights, as the CLI uses it."""
+        """The principal of the account's owner with all rights of the account, as the CLI uses it."""
         owner_rights = rights.ALL if self.is_operator else rights.STANDARD
         below_zero = self.kind == "customer" and self.posted - self.held < 0
         return Principal(
@@ -87,14 +87,14 @@ class Account:
 
     @property
     def is_never_refused(self) -> bool:
-        """Whether requests are accepted even with a negative balance."""
+        """Whether requests are accepted even if the balance is negative."""
         return self.is_operator
 
 
 def create(email: str, *, credit: int = 0, operator: bool = False) -> Transaction[Account]:
     """Create an account with `credit` micro-dollars and return it.
 
-    Raises `BadRequest` for an invalid e-mail address and `Conflict` if an account has it already.
+    Raises `BadRequest` for an invalid e-mail address and `Conflict` if an account already uses it.
     """
     address = email.strip().lower()
     if not is_email(address):
@@ -120,14 +120,14 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
 
 
 def is_email(text: str) -> bool:
-    """Whether a text has the form of an e-mail address."""
+    """Return whether a string has the form of an e-mail address."""
     return _EMAIL.fullmatch(text) is not None
 
 
 def credit(email: str, amount: int, reason: str = "") -> Transaction[Account]:
-    """Add `amount` micro-dollars to an account, with a reason that its ledger shows, and return it.
+    """Add `amount` micro-dollars to an account, with a reason for its ledger; return the account.
 
-    A negative amount is withdrawn; for a customer, raises `BadRequest` if less than that is available.
+    A negative amount is withdrawn; raises `BadRequest` if it exceeds a customer's available balance.
     """
     account = yield from by_email(email)
     if amount < 0 and not account.is_operator and account.posted - account.held + amount < 0:
@@ -163,12 +163,12 @@ def operator() -> Transaction[Account | None]:
 
 
 def people() -> Transaction[tuple[Account, ...]]:
-    """Return all accounts of the operator and customers, oldest first."""
+    """Return the accounts of the operator and of all customers, oldest first."""
     rows = yield Query("account_people", {})
     return tuple(Account.of(row) for row in rows)
 
 
 def set_password_hash(account_id: str, password_hash: str) -> Transaction[None]:
-    """Replace an account's password hash. The caller computes it, because hashing would block the writer."""
+    """Replace an account's password hash, which the caller computes, as hashing would block the writer."""
     yield Query("account_set_password", {"id": account_id, "password_hash": password_hash})
     yield from audit_log.note(account_id, "account.password", "")

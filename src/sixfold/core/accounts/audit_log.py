@@ -1,4 +1,4 @@
-"""Audit log: one entry for each login, key, plan change, export and similar action on an account."""
+"""The audit log, with an entry for each login, key, plan change, export and similar action on an account."""
 
 from __future__ import annotations
 

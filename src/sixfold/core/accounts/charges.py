@@ -1,7 +1,7 @@
 """Itemized charges: the counted units, the rate of each unit, and the resulting amount.
 
-The amount is the sum of all lines, rounded up once to the next micro-dollar and limited to the amount that
-was held. A charge is stored as JSON text with its gateway call, prediction or ledger entry.
+The amount is the sum of all lines, rounded up once to the next micro-dollar and limited to the amount of the
+hold. A charge is stored as JSON with its gateway call, prediction or ledger entry.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sixfold.core.clock import HOUR_US
 
 PER_MILLION = 1_000_000
 MINUTE_MS = 60_000
-# Lines of a charge in words; its JSON has all of them.
+# Lines of a charge that is formatted in words; its JSON contains all lines.
 _TEXT_LINES = 8
-# Lines of a stored charge.
+# Maximum number of lines of a stored charge.
 MAX_LINES = 100
 
 
@@ -35,7 +35,7 @@ class ChargeLineSchema(TypedDict):
 
 
 class ChargeSchema(TypedDict):
-    """A charge as JSON; null where nothing was charged, and for rows written by older versions."""
+    """A charge as JSON; fields are null if nothing was charged, and for rows written by older versions."""
 
     amount_usd: str
     sum: Annotated[str, msgspec.Meta(examples=["1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD"])]
@@ -48,7 +48,7 @@ class ChargeSchema(TypedDict):
 class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`quantity` units at `rate` micro-dollars for each `per` units.
 
-    `list_rate` is the listed rate if a different one was applied, else None.
+    `list_rate` is the listed rate if a different rate was applied, otherwise None.
     """
 
     unit: str
@@ -59,9 +59,11 @@ class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The `amount` charged and its lines; `limit` is set if the sum exceeded it. Both are micro-dollars.
+    """The charged `amount` and its lines; `limit` is set if the sum exceeded it.
 
-    In a response they are `amount_usd` and `limit_usd`.
+    Both are in micro-dollars.
+
+    In a response, they are named `amount_usd` and `limit_usd`.
     """
 
     amount: int
@@ -70,7 +72,7 @@ class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def total(lines: Sequence[LineItem]) -> int:
-    """Return the sum of lines in micro-dollars, rounded up once."""
+    """Return the sum of the lines in micro-dollars, rounded up once."""
     if not lines:
         return 0
     per, summed = lines[0].per, 0
@@ -83,7 +85,7 @@ def total(lines: Sequence[LineItem]) -> int:
 
 
 def calculate(lines: Iterable[LineItem], limit: int | None = None) -> CostBreakdown:
-    """Return the charge for lines: their sum, limited to `limit` micro-dollars."""
+    """Return the charge for the lines: their sum, limited to `limit` micro-dollars."""
     items = tuple(lines)
     amount = total(items)
     if limit is not None and amount > limit:
@@ -92,14 +94,14 @@ def calculate(lines: Iterable[LineItem], limit: int | None = None) -> CostBreakd
 
 
 def waive(lines: Iterable[LineItem]) -> tuple[LineItem, ...]:
-    """Return the lines at a rate of 0, with the original rates as list rates."""
+    """Return the lines with a rate of 0 and the original rates as list rates."""
     return tuple(msgspec.structs.replace(line, rate=0, list_rate=line.rate) for line in lines)
 
 
 def group_runs(runs: Iterable[tuple[str, int, int]]) -> tuple[LineItem, ...]:
     """Return a line for each (model, micro-dollars of one run, number of runs), most expensive first.
 
-    Lines beyond `MAX_LINES` are summed up in one line `others`.
+    Lines beyond `MAX_LINES` are combined into one line `others`.
     """
     by_cost = sorted(runs, key=lambda run: run[1] * run[2], reverse=True)
     lines = [LineItem(model, count, micros) for model, micros, count in by_cost if micros]
@@ -126,8 +128,8 @@ def encode(charge: CostBreakdown) -> str:
 
 
 def decode(text: str | None) -> CostBreakdown | None:
-    """Parse a stored charge; None for a row without one."""
-    # Rows of version 0.2 and older have the limit as `most`.
+    """Parse a stored charge; return None for a row without a charge."""
+    # Rows of version 0.2 and older contain the limit as `most`.
     return None if text is None else _decode(text.replace('"most":', '"limit":'))
 
 
@@ -170,9 +172,10 @@ _FORMATS: Mapping[tuple[str, int], _Format] = {
 
 
 def to_json(charge: CostBreakdown | None) -> ChargeSchema | None:
-    """Return a charge as JSON: amounts as decimal text in USD, and the sum in words.
+    """Return a charge as JSON: amounts as decimal strings in USD, and the sum in words.
 
-    `limit_usd` is present if the hold limited the sum, `list_rate_usd` if a line has another list rate.
+    `limit_usd` is present if the hold limited the sum, and `list_rate_usd` if a line has a different list
+    rate.
     """
     if charge is None:
         return None
@@ -201,7 +204,7 @@ def _line_to_json(line: LineItem) -> ChargeLineSchema:
 
 
 def in_words(charge: CostBreakdown | None) -> str | None:
-    """Format a charge as `1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD`; None for None."""
+    """Format a charge as `1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD`; return None for None."""
     if charge is None:
         return None
     priced = [line for line in charge.lines if line.rate] or charge.lines

@@ -1,8 +1,7 @@
-"""Open connections by the credential that opened them; each is closed within a second of its revocation.
+"""Open connections by credential; each is closed within a second of the credential's revocation.
 
-Credentials may be revoked by this server, by another one or by the CLI. So this server asks the database
-twice a second which credentials of its open connections are still valid; without connections, it does not
-ask.
+Credentials may be revoked by this server, by another server or by the CLI. Therefore this server queries the
+database twice a second for the credentials of its open connections, if it has any.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ session_token: ContextVar[str | None] = ContextVar("session_token", default=None
 class Credential(NamedTuple):
     """An API key by its id, or a login session by the hexadecimal hash of its token or (`login`) its own id.
 
-    A session that switches to another account has another token, which ends its connections.
+    A session that switches to another account gets a new token, which ends its connections.
     """
 
     kind: Kind
@@ -62,7 +61,7 @@ class Credential(NamedTuple):
 
 
 class CredentialEnded(Exception):
-    """Raised in a connection whose credential was revoked or has expired."""
+    """The credential of a connection was revoked or has expired."""
 
 
 def current() -> Credential | None:
@@ -74,7 +73,7 @@ def current() -> Credential | None:
 
 
 def reset(peer: str = "") -> None:
-    """Start a request of `peer` without the credential that its task may have inherited from another one."""
+    """Start a request of `peer` without a credential that its task may have inherited."""
     authenticated.set(None)
     session_token.set(None)
     fair_threads.owner.set(peer)
@@ -83,7 +82,7 @@ def reset(peer: str = "") -> None:
 class Connections:
     """Open connections of this server. Not thread-safe: all calls come from one event loop.
 
-    `key_use` collects which keys are used.
+    `key_use` records which keys are used.
     """
 
     def __init__(self, database: Database) -> None:
@@ -96,7 +95,7 @@ class Connections:
         return sum(len(ends) for ends in self._ends.values())
 
     def add(self, credential: Credential, end: Callable[[], None]) -> Callable[[], None]:
-        """Call `end` once the credential has ended; returns a function that removes the connection."""
+        """Call `end` once the credential has ended; return a function that removes the connection."""
         self._ends[credential].add(end)
         self._any.set()
 
@@ -151,7 +150,7 @@ class Connections:
         return credential in await self._database.read(_valid({credential}))
 
     async def check(self) -> int:
-        """Close the connections of credentials that have ended; returns how many."""
+        """Close the connections of credentials that have ended; return their number."""
         credentials = set(self._ends)
         if not credentials:
             return 0

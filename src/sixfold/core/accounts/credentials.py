@@ -1,7 +1,7 @@
 """Revocation of credentials together with everything that was derived from them, in one transaction.
 
-A login session may have granted programs access; each grant has refresh tokens and one key at a time. Open
-connections are closed by `connections`, on every server.
+A login session may have granted access to OAuth clients; each grant has refresh tokens and one key at a time.
+Open connections are closed by `connections`, on every server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from sixfold.core.database import Query, Transaction, many, now
 def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Transaction[None]:
     """End all login sessions, sign-in links and OAuth grants of an account, except the session of `token`.
 
-    This includes its grants in organizations. With `with_keys`, also revoke its API keys, there too.
+    This includes the account's grants in organizations. If `with_keys` is set, its API keys are revoked as
+    well, also those in organizations.
     """
     yield from login_sessions.end_others(account_id, token)
     yield from oauth.end_all(account_id)
@@ -30,7 +31,7 @@ def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Tra
         yield from audit_log.note(account_id, "key.revoke_all", str(len(revoked)))
 
 
-# What `end_everything` ends, and its query.
+# The kinds of credentials that `end_everything` ends, and the query for each.
 _ENDS: Mapping[str, str] = {
     "keys": "access_keys_revoke",
     "programs": "access_grants_end",
@@ -42,9 +43,9 @@ _ENDS: Mapping[str, str] = {
 
 
 def end_everything() -> Transaction[Mapping[str, int]]:
-    """End every credential, invitation and share of all accounts; return how many of each.
+    """End every credential, invitation and share of all accounts; return the number of each.
 
-    Members, passwords and passkeys stay.
+    Members, passwords and passkeys are not changed.
     """
     counts: dict[str, int] = {}
     for name, query in _ENDS.items():
@@ -58,7 +59,7 @@ def end_everything() -> Transaction[Mapping[str, int]]:
 def change_password(
     account_id: str, password_hash: str, token: str = "", *, with_keys: bool = False
 ) -> Transaction[None]:
-    """Set a new password hash and end all credentials except the session of `token`, see `end_all`."""
+    """Set a new password hash and end all credentials except the session of `token` (see `end_all`)."""
     yield from accounts.set_password_hash(account_id, password_hash)
     yield from end_all(account_id, token, with_keys=with_keys)
 

@@ -1,7 +1,7 @@
-"""Idempotency-Key: a repeated request takes effect once and gets the same response.
+"""The `Idempotency-Key` header: a repeated request takes effect once and gets the same response.
 
 A key is claimed before its request runs, and stores the response afterwards. The claim names the server
-process (`boot`), so that another one may take it over if that process died. A prediction that the first
+process (`boot`), so another process can take over the claim if that process dies. A prediction that the first
 attempt had already created is found by its id (`predictions.idempotency_id`) and not created again.
 """
 
@@ -18,8 +18,8 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Row, Transaction, one
 
 LIFE_US = DAY_US
-# In place of the HTTP method of lines of batches: a client that repeats the key of a line must not get its
-# call for free after the line's response was moved to the batch.
+# Used in place of the HTTP method for lines of batches: a client that repeats the key of a line must not get
+# its call for free after the line's response was moved to the batch.
 BATCH_LINE = "BATCH"
 MAX_KEY_CHARS = 255
 NOT_STORED = frozenset({400, 401, 402, 429, 503})
@@ -27,7 +27,10 @@ NOT_STORED = frozenset({400, 401, 402, 429, 503})
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRequest:
-    """The caller has claimed the key, as the first or in place of a server that died: run the request."""
+    """The caller has claimed the key, as the first caller or after a server process died.
+
+    The caller must run the request.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,12 @@ def scope_id(account_id: str, method: str, path: str, key: str) -> str:
 
 
 def part_id(scope: str | None, number: int) -> str | None:
-    """Return the id of one of several predictions of a request; the first has that of the request."""
+    """Return the id of one of a request's predictions; the first has the id of the request."""
     return f"{scope}/{number}" if scope is not None and number else scope
 
 
 def scope_of(part: str) -> str:
-    """Return the id of the request that a prediction's id belongs to, as `part_id` made it."""
+    """Return the id of the request to which a prediction's id belongs, as created by `part_id`."""
     return part.partition("/")[0]
 
 
@@ -84,7 +87,7 @@ def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[ClaimResult]:
 
 
 def finish(scope: str, reply: StoredReply) -> Transaction[None]:
-    """Store the response for 24 hours, or free the key if its status is in `NOT_STORED`."""
+    """Store the response for 24 hours, or release the key if the status is in `NOT_STORED`."""
     if reply.status in NOT_STORED:
         yield Query("idempotency_forget", {"id": scope})
         return
@@ -100,18 +103,18 @@ def finish(scope: str, reply: StoredReply) -> Transaction[None]:
 
 
 def find(scope: str) -> Transaction[StoredReply | None]:
-    """Return the response that is stored for a key; None if there is none or its request has not ended."""
+    """Return the response stored for a key, or None if it does not exist or its request has not ended."""
     row = yield from one("idempotency_get", id=scope)
     return None if row is None or row["status"] is None else _stored_reply(row)
 
 
 def forget(scope: str) -> Transaction[None]:
-    """Free the key of a request that ended without a response."""
+    """Release the key of a request that ended without a response."""
     yield Query("idempotency_forget", {"id": scope})
 
 
 def sweep(now: int) -> Transaction[int]:
-    """Delete responses older than a day and their links to predictions; returns how many."""
+    """Delete responses older than a day and their links to predictions; return the number of responses."""
     deleted = yield Query("idempotency_sweep", {"before": now - LIFE_US})
     for row in deleted:
         yield Query("prediction_forget_key", {"idempotency_id": row["id"]})

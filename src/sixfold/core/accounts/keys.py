@@ -18,14 +18,14 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
 Origin = Literal["key", "oauth"]
-# A credential id that no work has: its holder sees nothing.
+# A credential id that matches no work, so its holder sees none.
 _NO_CREDENTIAL = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
-# The rights that a suspension removes: all but to read, export and close the account.
+# The rights that a suspension removes: all except the rights to read, export and close the account.
 SUSPENDED = "This account is suspended: ask the operator of this server"
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
 MAX_NAME = 60
-# How long after a login its session may use `account.manage`.
+# How many minutes after a login its session may use `account.manage`.
 FRESH_MINUTES = 10
 _NEEDED_ROLES = {
     "admin": "Only the owner and the admins of this organization may do this",
@@ -41,10 +41,10 @@ PROGRAM_RIGHTS = {
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Limits of a key; None or empty means unlimited. Amounts in micro-dollars.
+    """The limits of a key; None or empty means unlimited. Amounts are in micro-dollars.
 
-    `read_only` and `memory` repeat what the rights say in the form that the previous version understands: its
-    servers may still run during an upgrade, and do not know rights.
+    `read_only` and `memory` duplicate the rights in the form that the previous version reads: its servers may
+    still run during an upgrade, and do not support rights.
     """
 
     read_only: bool = False
@@ -58,7 +58,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def max_rights(self) -> Rights:
-        """The rights that a key with these limits may have at most."""
+        """The maximum rights of a key with these limits."""
         if self.read_only:
             return Rights.MEMORY_READ
         if self.is_memory_only:
@@ -68,7 +68,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def default_rights(self) -> Rights:
-        """The rights of a key with these limits if its creator names none."""
+        """The rights of a key with these limits, if its creator does not specify rights."""
         return rights.STANDARD & self.max_rights
 
     @property
@@ -81,7 +81,7 @@ UNLIMITED = Scope()
 
 
 class Budget(NamedTuple):
-    """Limits of what the key, member, team or organization `id` spends; micro-dollars, None is unlimited."""
+    """The spending limits, in micro-dollars or None, of the key, member, team or organization `id`."""
 
     id: str
     day: int | None = None
@@ -93,10 +93,11 @@ class Principal:
     """The caller of a request: the account, and the rights and limits of the credential.
 
     `keyless` is set for the operator on the server's own machine without a key. `signed_in_at` is the time of
-    a session's last login in epoch µs, `is_fresh` whether that was within the last `FRESH_MINUTES`.
+    a session's last login in epoch µs, and `is_fresh` states whether it was within the last `FRESH_MINUTES`.
     `below_zero` is set for a customer with a negative balance, who cannot run anything. `grant_id` is the
-    OAuth grant of a program's key. A member of an organization has a `member_id`, and in a browser the
-    `key_id` of the key that stands for it; `budgets` are those of the member, team and organization.
+    OAuth grant of a client's key. A member of an organization has a `member_id`, and in a browser the
+    `key_id` of the key that represents the member; `budgets` are the budgets of the member, team and
+    organization.
     """
 
     account_id: str
@@ -115,20 +116,20 @@ class Principal:
     member_id: str | None = None
     team_id: str | None = None
     budgets: tuple[Budget, ...] = ()
-    # The operator suspended the account or its person: it may see and manage itself only.
+    # The operator suspended the account or its user, who can only view and manage the account.
     suspended: bool = False
-    # The guardrail of the key or its account as JSON; empty without one.
+    # The guardrail of the key or its account as JSON, or an empty string.
     guardrail: str = ""
-    # For how many days requests and responses are logged; 0 for not at all.
+    # The number of days for which requests and responses are logged; 0 disables the log.
     content_days: int = 0
-    # The shared folder whose memory the request addresses; None for the account's own memory.
+    # The shared folder whose memory the request addresses, or None for the memory of the account.
     memory: MemoryAccess | None = None
-    # The key that this one replaced, if its budgets and rates count for both.
+    # The key that this key replaced, if its budgets and rates count for both.
     first_key_id: str | None = None
 
     @property
     def organization_id(self) -> str:
-        """The organization of the account: an account is an organization, most often of one."""
+        """The organization of the account: an account is an organization, usually with one member."""
         return self.account_id
 
     @property
@@ -138,12 +139,12 @@ class Principal:
 
     @property
     def limit_id(self) -> str | None:
-        """The key whose budgets and rates count its requests: the first of those that replaced each other."""
+        """The key whose budgets and rates count the requests: the first of a chain of replaced keys."""
         return self.first_key_id or self.key_id
 
     @property
     def credential_id(self) -> str:
-        """The OAuth grant or key that work is limited to; empty with `account.read` or without a key."""
+        """The OAuth grant or key whose work is visible; empty with `account.read` or without a key."""
         if self.keyless or self.has(Rights.ACCOUNT_READ):
             return ""
         return self.grant_id or self.key_id or _NO_CREDENTIAL
@@ -157,8 +158,8 @@ class Principal:
     def replays(self) -> str:
         """The owner of stored responses for `Idempotency-Key`.
 
-        A key that is limited to models or collections has responses of its own: one of another key may
-        contain what this key may not access.
+        A key that is limited to models or collections has separate responses, because a response of another
+        key may contain data that this key may not access.
         """
         own = self.credential_id
         if self.scope.services or self.scope.collections:
@@ -176,7 +177,7 @@ class Principal:
     def require(self, access: Access) -> None:
         """Raise `Forbidden` if this credential lacks the right that `access` requires.
 
-        Raises `SignInAgain` if the right needs a recent login and the session's is too old.
+        Raises `SignInAgain` if the right requires a recent login and the session's login is too old.
         """
         needed = access.bits
         if self.suspended and needed & _SUSPENDED_REFUSED:
@@ -189,7 +190,7 @@ class Principal:
             raise errors.SignInAgain
 
     def require_all_models(self) -> None:
-        """Raise `Forbidden` for a key limited to certain models: replacing one would circumvent the limit."""
+        """Raise `Forbidden` for a key limited to certain models, which replacing a model would bypass."""
         if self.scope.services:
             limit = format_limit(self.scope.services)
             raise errors.Forbidden(f"This key may not import or remove models: it is limited to {limit}")
@@ -206,7 +207,7 @@ class Principal:
 
 
 def covers(allowed: Collection[str], names: Collection[str]) -> bool:
-    """Return whether any of the names is in a key's limit."""
+    """Return whether a key's limit includes any of the names."""
     return any(name in allowed for name in names)
 
 
@@ -237,7 +238,7 @@ class NewKey:
 class Holder(NamedTuple):
     """The holder of a key within an organization: a member, a team, or else the account itself.
 
-    `grant_id` is the OAuth grant if the key is an access token; `name` is what the holder calls the key.
+    `grant_id` is the OAuth grant if the key is an access token; `name` is the holder's name for the key.
     """
 
     member_id: str | None = None
@@ -258,10 +259,12 @@ def create(
     origin: Origin = "key",
     holder: Holder = ACCOUNT,
 ) -> Transaction[NewKey]:
-    """Create a key of an account; `expires_at` in epoch µs. Without `granted` it gets the usual rights.
+    """Create a key of an account; `expires_at` is in epoch µs.
+
+    If `granted` is None, the key has the default rights.
 
     `holder` is the member or team to which the key belongs. Raises `BadRequest` if the limits or the account
-    do not allow the rights, or for a name that is too long.
+    do not allow the rights, or if the name is too long.
     """
     limits = scope or UNLIMITED
     key_rights = limits.default_rights if granted is None else granted
@@ -289,11 +292,11 @@ def create(
 
 
 def roll(account_id: str, key_id: str, member_id: str | None = None, keep_us: int = 0) -> Transaction[NewKey]:
-    """Replace the secret of a key: create a key like it, and end the old one after `keep_us` µs.
+    """Replace a key: create one with a new secret, and end the old key after `keep_us` µs.
 
     The new key has the same name, rights, limits, guardrail and cost alerts. Both count against the same
-    budgets and rates. With a `member_id`, it must be a key of that member, otherwise one of no member. Raises
-    `NotFound`.
+    budgets and rates. The old key must belong to the member `member_id`; if that is None, it must not belong
+    to a member. Raises `NotFound`.
     """
     new = NewKey(ids.new("key"), ids.secret("sf"))
     params = {"id": key_id, "account_id": account_id, "new_id": new.id}
@@ -311,7 +314,7 @@ def roll(account_id: str, key_id: str, member_id: str | None = None, keep_us: in
 
 
 def rename(account_id: str, key_id: str, name: str) -> Transaction[None]:
-    """Change the name of a key; raises `NotFound`, or `BadRequest` for a name that is too long."""
+    """Change the name of a key; raises `NotFound`, and `BadRequest` if the name is too long."""
     params = {"id": key_id, "account_id": account_id, "name": _checked_name(name)}
     if not (yield Query("key_rename", params)):
         raise errors.NotFound(f"Key {key_id[:60]} not found, or already revoked")
@@ -363,7 +366,7 @@ def authenticate(api_key: str) -> Transaction[Principal]:
 
 
 def by_id(key_id: str) -> Transaction[Principal | None]:
-    """Return the principal of a key, even a revoked or expired one, for work that it started earlier."""
+    """Return the principal of a key, even if revoked or expired, for work started earlier, or None."""
     row = yield from one("key_by_id", id=key_id)
     return None if row is None else _principal(row)
 
@@ -371,7 +374,7 @@ def by_id(key_id: str) -> Transaction[Principal | None]:
 def _principal(row: Row) -> Principal:
     scope = scope_of(row)
     role = role_of(row)
-    # The rights of a program or a key end with those of the member.
+    # The rights of an OAuth client or a key end with the rights of the member.
     stored = rights_of(row) & rights.OF_ROLE[role]
     return Principal(
         account_id=row["account_id"],
@@ -395,16 +398,17 @@ def _principal(row: Row) -> Principal:
 
 
 def role_of(row: Row) -> Role:
-    """Return the role of a key: that of its member, the lowest for a team, `person` for the account's own."""
+    """Return a key's role: its member's role, the lowest for a team, or `person` for the account's key."""
     if row["member_id"] is None:
         return "person" if row["team_id"] is None else "member"
     return row["role"] or "member"
 
 
 def budgets_of(row: Row, account_id: str) -> tuple[Budget, ...]:
-    """Return the budgets in a key's or session's row: of its member and team, and of the organization if set.
+    """Return the budgets in a key's or session's row: of the member, the team, and the organization.
 
-    Spending of members and teams is counted even without a limit, for their reports.
+    Spending of members and teams is counted even without a limit, for their reports; that of an organization
+    only if it has a budget.
     """
     budgets: list[Budget] = []
     if row["member_id"] is not None:
@@ -424,8 +428,8 @@ def scope_of(row: Row) -> Scope:
 def rights_of(row: Row) -> Rights:
     """Return the rights in a key's row.
 
-    Servers of the previous version store none: then they follow from the limits, and for a program from its
-    OAuth scopes.
+    Servers of the previous version do not store rights; the rights are then derived from the limits, or for
+    an OAuth client from its scopes.
     """
     if row["rights"] is not None:
         return rights.decode(row["rights"])
@@ -437,12 +441,12 @@ def rights_of(row: Row) -> Rights:
     if scope.services and scope.is_memory_only:
         # The previous version rejects every request of such a key.
         return rights.NONE
-    # This also rejects everything but running models for a key that is limited to services.
+    # This also rejects all operations except running models for a key that is limited to services.
     return Rights.RUN if scope.services else scope.default_rights
 
 
 def rights_of_scopes(scopes: Collection[str]) -> Rights:
-    """Return the rights that OAuth scopes grant; an unknown scope grants none."""
+    """Return the rights that OAuth scopes grant; unknown scopes are ignored."""
     union = rights.NONE
     for scope in scopes:
         union |= PROGRAM_RIGHTS.get(scope, rights.NONE)
@@ -450,7 +454,7 @@ def rights_of_scopes(scopes: Collection[str]) -> Rights:
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """Return all keys of an account, newest first, without secrets and those that stand for members."""
+    """Return an account's keys without their secrets, newest first, except keys that represent members."""
     rows = yield Query("keys_of", {"account_id": account_id})
     return tuple(rows)
 
@@ -468,5 +472,5 @@ def revoke(key_id: str) -> Transaction[None]:
 
 
 def hash_of(secret: str) -> bytes:
-    """Return the SHA-256 of a secret; secrets have 256 random bits, so no slow hash is needed."""
+    """Return the SHA-256 of a secret; a secret has 256 random bits, so a slow hash is not needed."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

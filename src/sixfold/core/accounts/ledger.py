@@ -23,7 +23,7 @@ class LedgerError(Exception):
 
 
 class LedgerEntry(NamedTuple):
-    """The reason for a transfer: its kind, a description for people, and the itemized charge as JSON."""
+    """The reason for a transfer: its kind, a description for users, and the itemized charge as JSON."""
 
     kind: str
     description: str
@@ -34,9 +34,9 @@ class LedgerEntry(NamedTuple):
 def hold(
     account_id: str, hold_id: str, amount: int, payer: Payer | None = None, about: str | None = None
 ) -> Transaction[None]:
-    """Reserve `amount` for a request; raises `InsufficientCredits` if less is available.
+    """Reserve `amount` for a request; raises `InsufficientCredits` if the balance is too low.
 
-    `payer` has the budgets that include the amount (raises `BudgetExceeded`). `about` is stored with the
+    `payer` specifies the budgets that count the amount (raises `BudgetExceeded`). `about` is stored with the
     hold for recovery after a crash.
     """
     if amount <= 0:
@@ -52,7 +52,7 @@ def hold(
 
 
 def hold_price(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
-    """Hold a price, which may be 0; raises `InsufficientCredits`, also if the balance is below zero."""
+    """Hold a price, which may be 0; raises `InsufficientCredits`, also for a negative balance."""
     if amount:
         yield from hold(account_id, hold_id, amount, payer)
     else:
@@ -60,7 +60,7 @@ def hold_price(account_id: str, hold_id: str, amount: int, payer: Payer | None =
 
 
 def require_not_below_zero(account_id: str) -> Transaction[None]:
-    """Raise `InsufficientCredits` if the balance is negative, which prevents free runs as well."""
+    """Raise `InsufficientCredits` if the balance is negative, which prevents even free runs."""
     if (yield from one("account_below_zero", id=account_id)) is not None:
         raise errors.InsufficientCredits
 
@@ -91,7 +91,7 @@ def release(hold_id: str) -> Transaction[None]:
 
 
 def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
-    """Refund the captured amount of a hold, once; returns the amount, or 0 if there is none."""
+    """Refund the captured amount of a hold, once; return the amount, or 0 if nothing was captured."""
     captured = yield from one("transfer_of_hold", hold_id=hold_id)
     if captured is None or (yield from one("transfer_by_id", id=f"refund:{hold_id}")) is not None:
         return 0
@@ -106,7 +106,7 @@ def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
 
 
 def _restore_budget(hold_row: Row, amount: int) -> Transaction[None]:
-    """Return the part of a hold that was not charged to the budgets that counted it."""
+    """Add the part of a hold that was not charged back to the budgets that counted it."""
     if hold_row["key_id"] is not None and amount:
         yield from limits.restore(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
@@ -119,9 +119,9 @@ def deposit(
     *,
     below_zero: bool = False,
 ) -> Transaction[None]:
-    """Credit an account; a negative amount is withdrawn.
+    """Credit an account; withdraw a negative amount.
 
-    With `below_zero`, a withdrawal may exceed the available balance.
+    If `below_zero` is set, a withdrawal may exceed the available balance.
     """
     if amount == 0:
         raise LedgerError("the amount of a deposit must not be 0")

@@ -1,9 +1,9 @@
 """Batches of ledger operations: many holds, captures or charges in one transaction.
 
-Each function does for a list what its counterpart in `ledger` does for one item, with one statement of each
-kind, and applies either all items or none. If a batch fails, the caller repeats its items one at a time.
-Batches of several servers run at the same time and lock budgets, then accounts, each in the order of their
-ids, and the revenue last.
+Each function processes a list of items as its counterpart in `ledger` processes one item, with one statement
+of each kind, and applies either all items or none. If a batch fails, the caller repeats its items one at a
+time. Batches of several servers run at the same time and lock budgets, then accounts, each in the order of
+their ids, and the revenue last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sixfold.core.database import ChangeRefused, Query, Transaction, Value, fini
 
 
 class HoldRequest(NamedTuple):
-    """Arguments of one hold, as in `ledger.hold`."""
+    """The arguments of one hold, as in `ledger.hold`."""
 
     account_id: str
     hold_id: str
@@ -30,10 +30,10 @@ class HoldRequest(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """Arguments of one capture; an `amount` of 0 releases the hold.
+    """The arguments of one capture; an `amount` of 0 releases the hold.
 
-    `held` is the amount of the hold, `held_at` its time in epoch µs, and `counted` the ids of the budgets
-    that counted it, separated by spaces.
+    `held` is the amount of the hold, and `held_at` is its time in epoch µs. `counted` contains the ids of the
+    budgets that counted the hold, separated by spaces.
     """
 
     account_id: str
@@ -46,7 +46,7 @@ class Capture(NamedTuple):
 
 
 class DirectCharge(NamedTuple):
-    """A charge without an earlier hold: `amount`, at most `max_amount`."""
+    """A charge of `amount` without an earlier hold; `max_amount` is its maximum."""
 
     account_id: str
     hold_id: str
@@ -57,9 +57,9 @@ class DirectCharge(NamedTuple):
 
 
 def hold_all(requests: Sequence[HoldRequest]) -> Transaction[int]:
-    """Reserve every amount or none, and return the transaction's time in epoch µs.
+    """Reserve all amounts or none; return the transaction's time in epoch µs.
 
-    Raises `InsufficientCredits` or `BudgetExceeded` if the sum of all requests does not fit.
+    Raises `InsufficientCredits` or `BudgetExceeded` if the sum of all requests is too high.
     """
     return (yield from book(holds=requests))
 
@@ -85,10 +85,10 @@ def book(
     charges: Sequence[DirectCharge] = (),
     records: Query | None = None,
 ) -> Transaction[int]:
-    """Hold, capture and charge: all items or none; returns the transaction's time in epoch µs.
+    """Hold, capture and charge all items or none; return the transaction's time in epoch µs.
 
-    Raises what `hold_all`, `capture_all` and `charge_all` raise. Balances must cover all holds and charges
-    before the captures release anything. `records` is a query with `each` that runs before the others.
+    Raises the errors of `hold_all`, `capture_all` and `charge_all`. Balances must cover all holds and charges
+    before the captures release any amount. `records` is a query with `each` that runs before the others.
     """
     _check(holds, captures, charges)
     spent = Counter[Payer]()
@@ -115,7 +115,8 @@ def book(
         error = _ERRORS[str(refused)]
     if error is errors.BudgetExceeded and len(spent) == 1:
         for payer, amount in spent.items():
-            # Nothing has been counted. This raises the error with the name of the exceeded budget.
+            # Nothing has been counted. The following call raises the error with the name of the exceeded
+            # budget.
             yield from limits.spend(payer, amount)
     raise error()
 
@@ -144,7 +145,7 @@ def _check(
 
 
 def _unspent(captures: Iterable[Capture]) -> Counter[tuple[str, int]]:
-    """Return what budgets get back, by budget and by the time of the hold's day."""
+    """Return the amounts to return to budgets, by budget and by the start of the hold's day."""
     unspent = Counter[tuple[str, int]]()
     for capture in captures:
         for budget_id in capture.counted.split():
@@ -155,7 +156,7 @@ def _unspent(captures: Iterable[Capture]) -> Counter[tuple[str, int]]:
 def _balances(
     holds: Iterable[HoldRequest], captures: Iterable[Capture], charges: Iterable[DirectCharge]
 ) -> Query:
-    """Return one change for each account, in the order of their ids, and the revenue last."""
+    """Return one change for each account, ordered by account id, with the revenue last."""
     held, posted, needed = Counter[str](), Counter[str](), Counter[str]()
     for hold in holds:
         held[hold.account_id] += hold.amount

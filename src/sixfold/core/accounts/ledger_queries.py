@@ -21,7 +21,7 @@ _END_OF_TIME = 2**62
 class LedgerPage:
     """A page of an account's entries, newest first; `next_cursor` is None on the last page.
 
-    The last entry is the closing balance of archived charges, if there are any.
+    The last entry is the closing balance of archived charges, if charges were archived.
     """
 
     entries: tuple[Row, ...]
@@ -48,7 +48,7 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[LedgerP
 
 
 class LedgerEntrySchema(TypedDict):
-    """A ledger entry as JSON; amounts as decimal text in USD."""
+    """A ledger entry as JSON; amounts are decimal strings in USD."""
 
     id: str
     created_at: str
@@ -60,7 +60,7 @@ class LedgerEntrySchema(TypedDict):
 
 
 def to_json(entry: Row) -> LedgerEntrySchema:
-    """Return a ledger entry as JSON, with `charge` as in `charges.to_json`."""
+    """Return a ledger entry as JSON, with `charge` formatted as by `charges.to_json`."""
     return {
         "id": entry["id"],
         "created_at": rfc3339(entry["created_at"]),
@@ -83,13 +83,13 @@ def _parse_cursor(cursor: str | None) -> tuple[int, str]:
 
 # -- spending ----------------------------------------------------------------------------------------
 
-# Text that follows the model in an entry's description, by the entry's kind.
+# The string that follows the model in an entry's description, by the entry's kind.
 _SUFFIXES = {"chat": " by ", "session": ": minute ", "refund": ": "}
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Micro-dollars by day (its start in epoch µs, UTC, oldest first) and by model, highest first."""
+    """Spending in micro-dollars by day (start in epoch µs, UTC, oldest first) and by model, highest first."""
 
     days: Mapping[int, Mapping[str, int]]
     models: Mapping[str, int]
@@ -100,7 +100,7 @@ class Spending:
 
 
 def spending(account_id: str, days: int) -> Transaction[Spending]:
-    """Return the spending of the last `days` days including today."""
+    """Return the spending of the last `days` days, including today."""
     today = (yield from now()) // DAY_US
     first = today - days + 1
     rows = yield from many("spending", account_id=account_id, since=first * DAY_US)
@@ -123,7 +123,7 @@ def model_of(kind: str, description: str) -> str:
 
 # -- consistency -------------------------------------------------------------------------------------
 
-# The checks of `verify`: the name of a query that returns violations, and the sentence for each.
+# The checks of `verify`: the name of a query that returns violations, and the sentence for each violation.
 CHECKS: Mapping[str, str] = {
     "ledger_drift_posted": "balance differs from the sum of its entries",
     "ledger_drift_held": "held amount differs from the pending holds",
@@ -138,7 +138,7 @@ CHECKS: Mapping[str, str] = {
 
 
 def verify() -> Transaction[tuple[str, ...]]:
-    """Check the invariants of the ledger; returns one sentence for each violation."""
+    """Check the invariants of the ledger; return one sentence for each violation."""
     violations: list[str] = []
     total = yield from one("ledger_sum_posted")
     if total is not None and total["total"] != 0:

@@ -1,9 +1,9 @@
 """Budgets of keys, members, teams and organizations, and rate limits of keys, for all APIs.
 
-A request carries its principal. If that has budgets, `ledger.hold` counts the amount against all of them in
-the transaction of the hold. The hold names them, so that each gets back what is not charged. Budget days and
-months are in UTC. Rates use the generic cell rate algorithm, which needs one number per key: in this server's
-memory, or in the database if several servers share it.
+If the principal of a request has budgets, `ledger.hold` counts the amount against all of them in the
+transaction of the hold. The hold contains their ids, so that amounts that are not charged are returned to
+each budget. Budget days and months are in UTC. Rates use the generic cell rate algorithm, which stores one
+number per key: in this server's memory, or in the database if servers share it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ _LOG = logging.getLogger("sixfold.limits")
 _LEASE_SECONDS = 0.4
 # A lease is at most this fraction of a minute.
 _LEASE_PARTS = 20
-# The lowest limit, in requests or tokens per minute, that is leased.
+# The lowest limit, in requests or tokens per minute, for which cost is leased.
 _LEASED_FROM = 300
 _MAX_KEYS = 100_000
 _MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62
-# Length of the period's name, from which its kind follows.
+# Length of the period's name, which determines its kind.
 _LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}
-# Keys are prefixes of budget ids.
+# The keys are prefixes of budget ids.
 _OWNERS = {"key": "This key's", "member": "This member's", "team": "The team's", "acct": "This account's"}
 
 
 class Payer(NamedTuple):
-    """A key and its budgets in micro-dollars, and the budgets that it shares with others.
+    """A key and its budgets in micro-dollars, and the budgets that it shares with other keys.
 
-    `key_id` is the `limit_id` of its principal. Without a key it is empty and only the shared budgets apply.
+    `key_id` is the `limit_id` of its principal. It is empty for a principal without a key, to which only the
+    shared budgets apply.
     """
 
     key_id: str
@@ -55,19 +56,19 @@ class Payer(NamedTuple):
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """All budgets that count what it spends, those of the key first."""
+        """All budgets that count the payer's spending, starting with those of the key."""
         if not self.key_id:
             return self.shared
         return (Budget(self.key_id, self.budget_day, self.budget_month), *self.shared)
 
     @property
     def counted(self) -> str:
-        """The ids of its budgets, separated by spaces, as a hold stores them."""
+        """The ids of the payer's budgets, separated by spaces, as stored with a hold."""
         return " ".join((self.key_id, *(budget.id for budget in self.shared))).strip()
 
 
 def payer_of(principal: Principal) -> Payer | None:
-    """Return the payer for a principal whose spending is counted, else None."""
+    """Return the payer for a principal whose spending is counted, otherwise None."""
     scope, key_id = principal.scope, principal.limit_id
     has_budget = key_id is not None and (scope.budget_day is not None or scope.budget_month is not None)
     if not has_budget and not principal.budgets:
@@ -76,7 +77,7 @@ def payer_of(principal: Principal) -> Payer | None:
 
 
 def spend(payer: Payer, amount: int) -> Transaction[None]:
-    """Count `amount` against all budgets of a payer, or against none; raises `BudgetExceeded`."""
+    """Count `amount` against all budgets of a payer or none; raises `BudgetExceeded`."""
     if payer.shared:
         yield from _spend_shared(payer, amount)
         return
@@ -92,7 +93,7 @@ def spend(payer: Payer, amount: int) -> Transaction[None]:
 
 
 def _spend_shared(payer: Payer, amount: int) -> Transaction[None]:
-    """Count in one statement, so that a refused request has written nothing: other requests run with it."""
+    """Count in one statement, so that a refused request does not write; other requests may run with it."""
     budgets = [{"id": budget.id, **_limits(budget)} for budget in sorted(payer.budgets)]
     document = msgspec.json.encode(budgets).decode()
     if (yield Query("budgets_spend", {"budgets": document, "amount": amount})):
@@ -125,7 +126,7 @@ def _owner_of(budget: Budget) -> str:
 def change_spending(spent: Mapping[Payer, int], unspent: Mapping[tuple[str, int], int]) -> Query:
     """Return a query that counts `spent` against budgets and subtracts `unspent`, by budget and time.
 
-    It changes no row of a period whose budget would be exceeded.
+    The query does not change the row of a period whose budget would be exceeded.
     """
     rows: list[dict[str, Value]] = []
     for (budget_id, held_at), amount in sorted(unspent.items()):
@@ -147,7 +148,7 @@ def _limit(budget: int | None) -> int:
 
 
 def unspent(payer: Payer) -> Transaction[int]:
-    """Return the rest of a payer's budgets in micro-dollars: of any day or month, whichever is least."""
+    """Return the remaining amount of a payer's budgets in micro-dollars: the least of all days and months."""
     lowest = _NO_LIMIT
     for budget in payer.budgets:
         rows = yield Query("key_spent_now", {"key_id": budget.id})
@@ -156,7 +157,7 @@ def unspent(payer: Payer) -> Transaction[int]:
 
 
 def unspent_of(budget: Budget, rows: Rows) -> int:
-    """Return the same for one budget and its rows with the `period` and the `amount` spent in it."""
+    """Return the remaining amount of one budget; `rows` contain the `period` and the `amount` spent in it."""
     spent = {len(row["period"]): int(row["amount"]) for row in rows if row["period"] is not None}
     budgets = {"day": budget.day, "month": budget.month}
     return min(
@@ -166,7 +167,7 @@ def unspent_of(budget: Budget, rows: Rows) -> int:
 
 
 def spent_now(budget_ids: Sequence[str]) -> Transaction[dict[str, tuple[int, int]]]:
-    """Return what has been spent in the current day and month, by the ids of budgets."""
+    """Return the spending of the current day and month in micro-dollars, by budget id."""
     day, month = _periods((yield from now()))
     rows = yield from many(
         "budgets_spent", ids=msgspec.json.encode(budget_ids).decode(), day=day, month=month
@@ -180,7 +181,7 @@ def spent_now(budget_ids: Sequence[str]) -> Transaction[dict[str, tuple[int, int
 
 
 def _spent(budget_id: str, unit: str, epoch_us: int) -> Transaction[int]:
-    """Return what a key, member, team or organization has spent in the day or month of `epoch_us`."""
+    """Return the spending of a key, member, team or organization in the day or month of `epoch_us`."""
     period = _periods(epoch_us)[list(_LENGTHS).index(unit)]
     row = yield from one("key_spent", key_id=budget_id, period=period)
     return 0 if row is None else int(row["amount"])
@@ -220,30 +221,30 @@ def _until_next(epoch_us: int, unit: str) -> int:
 
 
 class RateLeft(NamedTuple):
-    """What a key has left of a rate now, and the seconds until it has all of it again."""
+    """The rest of a key's rate now, and the seconds until the full rate is available again."""
 
     amount: int
     reset_seconds: float
 
 
 class RateLimits(Protocol):
-    """Rate limit per key and minute; a key may use its share at once or spread over the minute."""
+    """A rate limit per key and minute; a key may use its share at once or spread over the minute."""
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         """Count `amount`; raises `TooManyRequests` if it exceeds the rate."""
         ...
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
-        """Count an amount that is known only after the request; it delays later requests."""
+        """Count an amount that is known only after the request; this delays later requests."""
         ...
 
     async def left(self, key: str, per_minute: int) -> RateLeft:
-        """Return what is left, without counting anything."""
+        """Return the remaining rate without counting a request."""
         ...
 
 
 def rates(database: Database, kind: str, *, shared: bool) -> RateLimits:
-    """Return rate limits in memory, or `shared` by all servers of a database."""
+    """Return rate limits in memory or, if `shared`, in the database for all of its servers."""
     return SharedRates(database, kind) if shared else OwnRates(time.monotonic, kind)
 
 
@@ -276,19 +277,19 @@ class OwnRates:
         self._due[key] = due
 
     def _evict(self, moment: int) -> None:
-        """Drop keys without a debt, which count as new ones, and the older half if most have one."""
+        """Drop keys without a debt, which count as new, and the older half if most have a debt."""
         owing = [(key, due) for key, due in self._due.items() if due > moment]
         self._due = dict(owing if len(owing) < _MAX_KEYS // 2 else owing[len(owing) // 2 :])
 
 
 class SharedRates:
-    """Rate limits in the database, by its clock, shared by all servers.
+    """Rate limits in the database, which all servers share, measured by the database's clock.
 
     Requests of a key that arrive while earlier ones are being counted share one transaction. For a busy key,
     a server leases cost in advance: as much as the key uses in `_LEASE_SECONDS`, at most `1 / _LEASE_PARTS`
-    of a minute. It returns the unused rest after twice that time. So all servers together never exceed the
-    limit, and refuse at most the leased share too early. Limits below `_LEASED_FROM` per minute are not
-    leased and remain exact.
+    of a minute. The server returns the unused rest after twice that time. Therefore all servers together
+    never exceed the limit, and requests are refused too early by at most the leased share. Limits below
+    `_LEASED_FROM` per minute are not leased and remain exact.
     """
 
     def __init__(self, database: Database, kind: str) -> None:
@@ -373,7 +374,7 @@ class SharedRates:
 
 class _RateWaiter(NamedTuple):
     share: _RateShare
-    # Counted even if the limit is exceeded.
+    # The cost is counted even if the limit is exceeded.
     required: bool
     counted: asyncio.Future[None]
 
@@ -388,7 +389,7 @@ class _RateWaiter(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _RateLease:
-    """Cost in µs that one server has counted in advance for a key."""
+    """The cost in µs that one server has counted in advance for a key."""
 
     balance: int = 0
     used: int = 0
@@ -397,7 +398,7 @@ class _RateLease:
     waiters: list[_RateWaiter] = field(default_factory=list[_RateWaiter])
 
     def take(self, cost: int) -> bool:
-        """Use `cost` of the balance; returns False if it is too low or others are waiting for it."""
+        """Use `cost` of the balance; return False if it is too low or other requests are waiting for it."""
         if self.waiters or cost > self.balance:
             return False
         self.balance -= cost
@@ -405,7 +406,7 @@ class _RateLease:
         return True
 
     def demand(self, waiters: Sequence[_RateWaiter]) -> int:
-        """Return the cost to count in advance: recent use of the key projected over the life of a lease."""
+        """Return the cost to count in advance: recent use of the key, projected over the life of a lease."""
         moment = time.monotonic()
         elapsed, used = moment - self.renewed_at, self.used
         self.renewed_at, self.used = moment, sum(waiter.share.cost for waiter in waiters)
@@ -416,7 +417,7 @@ class _RateLease:
 
 
 class _RateCount(NamedTuple):
-    """Result of counting: the leased cost, and an error or None for each waiter."""
+    """The result of counting: the leased cost, and an error or None for each waiter."""
 
     leased: int
     refusals: list[errors.TooManyRequests | None]
@@ -429,7 +430,7 @@ def sweep() -> Transaction[None]:
 
 @dataclass(frozen=True, slots=True)
 class _RateShare:
-    """Cost of a request and how far ahead of its rate a key may get, both in µs."""
+    """The cost of a request, and the time by which a key may get ahead of its rate, both in µs."""
 
     per_minute: int
     cost: int
@@ -462,7 +463,7 @@ def _left(per_minute: int, ahead: int) -> RateLeft:
 
 
 def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> Transaction[_RateCount]:
-    """Count all waiters and `ahead` more; if that exceeds the limit, only the first waiters that fit."""
+    """Count all waiters and `ahead`; if that exceeds the limit, count only the first waiters that fit."""
     params = {"key_id": key, "kind": kind}
     added = sum(waiter.share.cost for waiter in waiters if waiter.required)
     if added:
@@ -474,7 +475,7 @@ def _count(key: str, kind: str, waiters: Sequence[_RateWaiter], ahead: int) -> T
     for leased in (ahead, 0) if ahead else (0,):
         if (yield Query("key_rate_spend", {**params, "cost": cost + leased, "most": most})):
             return _RateCount(leased, [None] * len(waiters))
-    # Repeat until no other server counts between the read and the write.
+    # Repeat until no other server has counted between the read and the write.
     while True:
         row = yield from one("key_rate_ahead", **params)
         fits, refusals = _fitting(waiters, 0 if row is None else int(row["ahead"]))

@@ -1,7 +1,7 @@
 """Payments and subscriptions as reported by a payment processor, in any order and possibly repeated.
 
-A record stores totals, and the difference to what was applied before is applied. So an event that is
-repeated, late, or earlier than its payment does not change the result.
+A record stores totals, and only the difference from the amounts applied earlier is applied. Therefore the
+result does not depend on whether events are repeated, late, or earlier than their payment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RANKS: dict[State, int] = {"unknown": 0, "live": 1, "paused": 2, "over": 3}
 
 @dataclass(frozen=True, slots=True)
 class Refunded:
-    """The total that was refunded of a payment by `reported_at` (epoch seconds), in micro-dollars."""
+    """The total amount of a payment, in micro-dollars, refunded by `reported_at` (epoch seconds)."""
 
     payment: str
     total: int
@@ -29,7 +29,7 @@ class Refunded:
 
 @dataclass(frozen=True, slots=True)
 class RefundFailed:
-    """A refund that failed after it was reported, so that its amount was not paid out."""
+    """A refund that failed after it was reported, so its amount was not paid out."""
 
     payment: str
     refund: str
@@ -48,7 +48,7 @@ class InvoicePaid:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """A step of a dispute: whether it withdrew the amount of the payment, or reinstated it."""
+    """A step of a dispute, which withdrew or reinstated the amount of the payment."""
 
     payment: str
     dispute: str
@@ -60,7 +60,7 @@ class Disputed:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """State of a subscription and its latest invoice at `reported_at` (epoch seconds).
+    """The state of a subscription and of its latest invoice at `reported_at` (epoch seconds).
 
     `account_id`, `plan` and `invoice` may be missing.
     """
@@ -101,7 +101,7 @@ def record_refund(refund: Refunded) -> Transaction[None]:
 
 
 def record_failed_refund(refund: RefundFailed) -> Transaction[None]:
-    """Credit the amount of a refund that failed again."""
+    """Credit the amount of a refund that failed."""
     yield Query("payment_seen", {"id": refund.payment})
     row = {"id": refund.refund, "payment_id": refund.payment, "amount": refund.micros}
     yield Query("payment_refund_failed", {**row, "failed_at": refund.reported_at})
@@ -126,9 +126,9 @@ def record_dispute(dispute: Disputed) -> Transaction[None]:
 
 
 def _apply_totals(payment: str) -> Transaction[None]:
-    """Post the difference between what the totals require and what was withdrawn so far.
+    """Post the difference between the amount that the totals require and the amount withdrawn so far.
 
-    A payment of an invoice bought a plan and no credit: the plan depends on the amount that was withdrawn.
+    A payment of an invoice pays for a plan instead of credit: the plan depends on the withdrawn amount.
     """
     row = yield from one("payment_standing", id=payment)
     if row is None or (row["account_id"] or row["invoice"]) is None:
@@ -177,7 +177,7 @@ def record_subscription(update: Subscription) -> Transaction[None]:
 
 
 def end_plan(account_id: str) -> Transaction[None]:
-    """End all subscriptions of an account, which puts it on the free plan."""
+    """End all subscriptions of an account, which changes to the free plan."""
     yield Query("subscriptions_end", {"account_id": account_id})
     yield from _set_plan(account_id, FREE_PLAN, None)
 

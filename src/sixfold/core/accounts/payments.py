@@ -29,15 +29,18 @@ class Checkout(Protocol):
         ...
 
     async def end(self, subscription: str, account_id: str) -> None:
-        """Cancel a subscription; ignores one that has already ended."""
+        """Cancel a subscription; a subscription that has already ended is ignored."""
         ...
 
     def read(self, body: bytes, signature: str, now_seconds: float) -> PaymentEvent | None:
-        """Parse a signed webhook; None if it is irrelevant. Raises `BadRequest` for an invalid signature."""
+        """Parse a signed webhook; return None if it is irrelevant.
+
+        Raises `BadRequest` for an invalid signature.
+        """
         ...
 
     async def origin(self, payment: str) -> tuple[PaymentEvent, ...]:
-        """Return the events that show a payment to be of this server; raises `EngineFailed`."""
+        """Return the events that prove that a payment was made to this server; raises `EngineFailed`."""
         ...
 
 
@@ -59,7 +62,7 @@ PaymentEvent = PaymentReceived | InvoicePaid | Refunded | RefundFailed | Dispute
 
 
 def parse_amount(value: object) -> int:
-    """Parse a payment amount, a text or number in USD, to micro-dollars; raises `InvalidInput`."""
+    """Parse a payment amount in USD, a string or number, to micro-dollars; raises `InvalidInput`."""
     try:
         text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
         micros = money.parse_usd(text)
@@ -85,10 +88,10 @@ def _invalid_amount(predicate: str) -> errors.InvalidInput:
 
 
 async def receive(event: PaymentEvent, checkout: Checkout, database: Database) -> None:
-    """Apply an event; requests the origin of an unknown reversed payment from the processor.
+    """Apply an event, and query the processor for the origin of an unknown reversed payment.
 
-    Unknown are payments of plans, and those that a version before reversals credited. Raises `EngineFailed`
-    if the processor cannot be reached; it then repeats the event.
+    Payments for plans, and payments credited by a version that did not handle reversals, are unknown. Raises
+    `EngineFailed` if the processor cannot be reached; the processor then repeats the event.
     """
     origin: tuple[PaymentEvent, ...] = ()
     if isinstance(event, Refunded | RefundFailed | Disputed) and not await database.read(
@@ -104,7 +107,7 @@ def _apply_all(events: tuple[PaymentEvent, ...]) -> Transaction[None]:
 
 
 def apply_event(event: PaymentEvent) -> Transaction[bool]:
-    """Apply an event; returns False if it was applied before or its account is unknown."""
+    """Apply an event; return False if it was applied earlier or its account is unknown."""
     match event:
         case PaymentReceived():
             return (yield from _credit(event))
@@ -124,7 +127,7 @@ def apply_event(event: PaymentEvent) -> Transaction[bool]:
 
 
 def end_plan(account_id: str) -> Transaction[None]:
-    """End an account's subscriptions, which puts it on the free plan."""
+    """End an account's subscriptions, which changes it to the free plan."""
     yield from payment_records.end_plan(account_id)
 
 
@@ -137,7 +140,7 @@ def _credit(payment: PaymentReceived) -> Transaction[bool]:
         entry = ledger.LedgerEntry("top_up", f"Card payment of {money.format_usd(payment.micros)} USD")
         yield from ledger.deposit(payment.account_id, payment.micros, entry, f"payment:{payment.payment}")
         yield from audit_log.note(payment.account_id, "account.top_up", money.format_usd(payment.micros))
-    # A version before reversals credited payments without a record of the intent.
+    # A version that did not handle reversals credited payments without a record of the intent.
     if payment.intent is not None and (is_new or not (yield from payment_records.is_known(payment.intent))):
         yield from payment_records.record_payment(payment.intent, payment.account_id, payment.micros)
     return is_new

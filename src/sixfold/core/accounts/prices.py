@@ -1,4 +1,4 @@
-"""The price table in exact micro-dollars, and the operator's `[prices]` setting that overrides it."""
+"""The price table in exact micro-dollars, and the operator's setting `[prices]` that overrides it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _REQUEST = "request"
 class PriceRow:
     """The maximum price of a request: micro-dollars, the credits displayed for it, and a description.
 
-    `meter` is how the captured amount follows: `fixed`, by the run's `time` or `units` (`rate` micro-dollars
-    per hour or unit), or by what its `children` cost. `lines` add up to `micros` if the price is from a
-    table. `list_micros` is the list price if less is charged, else None.
+    `meter` determines the captured amount: `fixed`, by the run's `time` or `units` (`rate` micro-dollars per
+    hour or unit), or by the cost of its `children`. The `lines` add up to `micros` if the price is from a
+    table. `list_micros` is the list price if less is charged, otherwise None.
     """
 
     micros: int
@@ -37,16 +37,16 @@ class PriceRow:
 
     @property
     def charge(self) -> str | None:
-        """The itemized charge as stored; None if it depends on the run."""
+        """The itemized charge as stored, or None if it depends on the run."""
         return charges.encode(charges.calculate(self.lines)) if self.lines or not self.micros else None
 
     @property
     def cost(self) -> str:
-        """The price as decimal text in USD."""
+        """The price in USD as a decimal string."""
         return money.format_usd(self.micros)
 
     def waive(self) -> PriceRow:
-        """Return this price reduced to 0, with the original one as the list price."""
+        """Return this price reduced to 0, with the original price as the list price."""
         if not self.micros:
             return self
         lines = charges.waive(self.lines)
@@ -93,11 +93,11 @@ class Rate:
 
     @property
     def most_expensive(self) -> str | None:
-        """The most expensive variant, or None."""
+        """The most expensive variant, or None if there are no variants."""
         return max(self.variants, key=self.variants.__getitem__, default=None)
 
     def metered(self, quantity: int | float, variant: str | None = None) -> PriceRow:
-        """Return the price to hold for `quantity` units, of which the run's actual number is captured."""
+        """Return the price to hold for `quantity` units; the run's actual number of units is captured."""
         if self.request:
             raise ValueError("a rate with a price per request cannot be metered")
         price = self.price(quantity, variant)
@@ -105,7 +105,7 @@ class Rate:
 
     @property
     def text(self) -> str:
-        """The rate in words; of several variants, the range."""
+        """The rate in words, or a range if the variants have different rates."""
         units = sorted(set(self.variants.values())) or [self.unit]
         if len(units) == 1:
             return self._in_words(units[0])
@@ -119,7 +119,7 @@ class Rate:
 class PriceTable:
     """All rates by name, from `data/prices.toml` and the operator's `[prices]`.
 
-    With `own_hardware_free`, models that this installation's own engines run cost nothing.
+    If `own_hardware_free` is set, models that run on engines of this installation are free.
     """
 
     def __init__(self, rows: Mapping[str, Mapping[str, Any]], *, own_hardware_free: bool = False) -> None:
@@ -153,13 +153,13 @@ _FIELDS = frozenset({"usd", "request_usd"})
 
 
 class InvalidPrice(ValueError):
-    """An invalid row of `[prices]`; the message names the row, the field and what would be valid."""
+    """An invalid row of `[prices]`; the message contains the row, the field and the valid values."""
 
 
 def apply_overrides(
     rows: Mapping[str, Mapping[str, Any]], own: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the bundled rows with the operator's own merged in by variant; raises `InvalidPrice`."""
+    """Return the bundled rows with the operator's rows merged in by variant; raises `InvalidPrice`."""
     merged = {name: dict(row) for name, row in rows.items()}
     for name, row in own.items():
         if name not in merged:

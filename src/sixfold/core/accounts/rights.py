@@ -1,7 +1,7 @@
 """Rights of credentials, which routes, tools and actions require.
 
-Rights are granted, never implied: a credential has those that are stored with it and no others. Limits of a
-key (models, collections, budgets, rates) restrict them further, see `keys.Scope`.
+Rights are granted, never implied: a credential has only the rights that are stored with it. Limits of a key
+(models, collections, budgets, rates) restrict them further, see `keys.Scope`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, Literal
 
 from sixfold import errors
 
-# What a principal is within its organization, in ascending order; `person` is the account's own sign-in or
-# key, which no member has.
+# The role of a principal within its organization, in ascending order; `person` is the account's own sign-in
+# or key, which does not belong to a member.
 Role = Literal["member", "admin", "owner", "person"]
 ROLES: Final[tuple[Role, ...]] = ("member", "admin", "owner", "person")
 
 
 class Rights(enum.IntFlag):
-    """A set of rights, one bit each."""
+    """A set of rights, one bit per right."""
 
     RUN = 1
     MEMORY_READ = 2
@@ -35,11 +35,11 @@ class Rights(enum.IntFlag):
 NONE: Final = Rights(0)
 MEMORY: Final = Rights.MEMORY_READ | Rights.MEMORY_WRITE
 ALL: Final = Rights.RUN | MEMORY | Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE | Rights.OPERATE
-# The rights of a key whose creator names none.
+# The rights of a key whose creator does not specify rights.
 STANDARD: Final = ALL & ~Rights.OPERATE
-# The rights that a key with a limit on models or a budget may have at most.
+# The maximum rights of a key with a limit on models or a budget.
 LIMITED: Final = STANDARD & ~Rights.ACCOUNT_MANAGE
-# The rights that a principal in each role may have at most.
+# The maximum rights of a principal in each role.
 OF_ROLE: Final[Mapping[str, Rights]] = {
     "member": Rights.RUN | MEMORY | Rights.ACCOUNT_READ,
     "admin": STANDARD,
@@ -68,12 +68,12 @@ def encode(rights: Rights) -> str:
 
 @functools.lru_cache(maxsize=128)
 def decode(text: str) -> Rights:
-    """Parse the stored form; a name that this version does not know grants nothing."""
+    """Parse the stored form; unknown names are ignored."""
     return _union(BY_NAME.get(name, NONE) for name in text.split())
 
 
 def of_names(names: Iterable[str]) -> Rights:
-    """Return the set of these names; raises `BadRequest` for an unknown one."""
+    """Return the set of the named rights; raises `BadRequest` for an unknown name."""
     requested = tuple(names)
     unknown = [name for name in requested if name not in BY_NAME]
     if unknown:
@@ -87,9 +87,9 @@ def _union(rights: Iterable[Rights]) -> Rights:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Requirement of a route, websocket or tool: a right, any credential, or nothing (`public`).
+    """The requirement of a route, websocket or tool: a right, any credential, or none (`public`).
 
-    `role` is the lowest role in the organization that may do it.
+    `role` is the lowest role in the organization that has access.
     """
 
     right: Rights = NONE
@@ -115,16 +115,16 @@ MEMORY_WRITE: Final = Access(Rights.MEMORY_WRITE)
 # Reading or writing the memory with a model, which costs the account money.
 RUN_MEMORY_READ: Final = Access(Rights.RUN | Rights.MEMORY_READ)
 RUN_MEMORY_WRITE: Final = Access(Rights.RUN | Rights.MEMORY_WRITE)
-# Changing objects of the whole account, which a key without `account.read` does not see.
+# Changing objects of the whole account, which are not visible to a key without `account.read`.
 RUN_ACCOUNT_READ: Final = Access(Rights.RUN | Rights.ACCOUNT_READ)
 ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
 ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
 OPERATE: Final = Access(Rights.OPERATE)
-# What the operator may see of accounts, and change; a key for metrics has `operate` alone.
+# Data of accounts that the operator may view and change; a key for metrics has only `operate`.
 OPERATE_READ: Final = Access(Rights.OPERATE | Rights.ACCOUNT_READ)
 OPERATE_CHANGES: Final = Access(Rights.OPERATE | Rights.ACCOUNT_MANAGE)
-# What an organization's owner and admins may do, what only its owner may do, and what concerns the sign-in of
-# the account itself.
+# Access for an organization's owner and admins, access for its owner only, and access to the sign-in of the
+# account itself.
 ADMIN_READ: Final = Access(Rights.ACCOUNT_READ, role="admin")
 ADMIN: Final = Access(Rights.ACCOUNT_MANAGE, role="admin")
 OWNER_READ: Final = Access(Rights.ACCOUNT_READ, role="owner")

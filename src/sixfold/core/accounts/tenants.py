@@ -10,14 +10,14 @@ from sixfold.core.database import Value
 
 
 class Owned(Protocol):
-    """A principal, or an object that one has created."""
+    """A principal, or an object that a principal has created."""
 
     @property
     def account_id(self) -> str: ...
 
     @property
     def keyless(self) -> bool:
-        """Whether it was created without a key."""
+        """Whether the object was created without a key."""
         ...
 
     @property
@@ -29,7 +29,8 @@ class Owned(Protocol):
 class MemoryAccess(NamedTuple):
     """Access to a shared folder of another account's memory.
 
-    Its pages are in `collection`; they may also be in those of the account's other shared folders (`beside`).
+    The pages of the folder are in `collection`, and may also be in the collections of the account's other
+    shared folders (`beside`).
     """
 
     id: str
@@ -41,10 +42,10 @@ class MemoryAccess(NamedTuple):
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """An account with its keys, or its work without a key; neither sees the work of the other.
+    """An account with its keys, or the account without a key; neither sees the work of the other.
 
-    With a `credential_id`, one key without `account.read` or one OAuth grant, which sees only its own work;
-    without one, the tenant sees the work of all keys.
+    If `credential_id` is set, the tenant is one key without `account.read` or one OAuth grant, which sees
+    only its own work; otherwise the tenant sees the work of all keys.
     """
 
     account_id: str
@@ -58,24 +59,24 @@ class Tenant(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """A text that is unique to this tenant."""
+        """A string that is unique to this tenant."""
         if self.credential_id:
             return f"{self.account_id}/{self.credential_id}"
         return f"{self.account_id}/keyless" if self.keyless else self.account_id
 
     @property
     def model_owner(self) -> str:
-        """The account whose custom models it may run; empty without a key."""
+        """The account whose custom models the tenant may run; empty without a key."""
         return "" if self.keyless else self.account_id
 
     @property
     def whole(self) -> Tenant:
-        """The tenant that sees all of the account's work, including this tenant's."""
+        """The tenant that sees all work of the account, including the work of this tenant."""
         return Tenant(self.account_id, self.keyless)
 
     @property
     def row(self) -> dict[str, Value]:
-        """Query parameters that select the work it sees."""
+        """The query parameters that select the work that the tenant sees."""
         return {"account_id": self.account_id, "credential_id": self.credential_id}
 
     def sees(self, account_id: str, credential_id: str) -> bool:

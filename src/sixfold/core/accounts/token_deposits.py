@@ -15,7 +15,7 @@ _MAX_ATTEMPTS = 10
 
 
 class TokenDeposits(Protocol):
-    """The configured chains. Raises `NotConfigured` if there are none."""
+    """The configured chains. Methods raise `NotConfigured` if no chain is configured."""
 
     async def address(self, account_id: str) -> Mapping[str, Any]:
         """Return an account's address, and the tokens accepted on each chain."""
@@ -55,13 +55,13 @@ def addresses() -> Transaction[Mapping[str, str]]:
 
 
 def last_block(chain: str) -> Transaction[int | None]:
-    """Return the last block of a chain that was read, or None before the first."""
+    """Return the last block of a chain that was read, or None before the first read."""
     row = yield from one("deposit_scan", chain=chain)
     return int(row["block"]) if row is not None else None
 
 
 def credit_transfers(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction[int]:
-    """Credit transfers and store `block` as read; returns how many transfers were new."""
+    """Credit transfers and store `block` as read; return the number of new transfers."""
     owners = yield from addresses()
     new = 0
     for transfer in transfers:

@@ -1,4 +1,4 @@
-"""Upload folders: unguessable names (128 random bits) in URLs, which only the folder's tenant knows."""
+"""Upload folders: unguessable names (128 random bits) in URLs, which are known only to the tenant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UploadFolder:
 
 
 def name_of(tenant: Tenant) -> Transaction[str | None]:
-    """Return the name of a tenant's folder, or None before it has one."""
+    """Return the name of a tenant's folder, or None if it does not exist yet."""
     row = yield from one(
         "credential_folder_of" if tenant.credential_id else "upload_folder_of", **_row(tenant)
     )

@@ -1,8 +1,8 @@
 """The usage of an account by day, kind, model, key, member, team and tag: requests, tokens and amounts.
 
-Free requests are included. What is paid for belongs to the member and team that its hold names; what is free,
-to those of its key. Amounts come from the ledger. The tokens of a chat and free chats are known while its
-call is in the log.
+Free requests are included. A paid request is attributed to the member and team of its hold, and a free
+request to those of its key. Amounts come from the ledger. Free chats, and the tokens of chats, are known only
+while the call is in the log.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ MAX_GROUPS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Rows with the requested dimensions in their order, then the counts and the amount in USD."""
+    """Rows with the requested dimensions in order, followed by the counts and the amount in USD."""
 
     columns: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
 
     def csv(self) -> str:
-        """Return the rows as CSV (RFC 4180) with a header; cells that a spreadsheet would run are quoted."""
+        """Return the rows as CSV (RFC 4180) with a header.
+
+        Cells that a spreadsheet would evaluate as formulas are quoted.
+        """
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow(self.columns)
@@ -48,7 +51,7 @@ class UsageReport:
 
 
 class _Holders(NamedTuple):
-    """Member and team by the id of a key, and their e-mail address or name by their id."""
+    """The member and team of each key by its id, and their e-mail address or name by their id."""
 
     by_key: Mapping[str, tuple[str, str]]
     names: Mapping[str, str]
@@ -64,10 +67,10 @@ def report(
 ) -> Transaction[UsageReport]:
     """Return the usage of the last `days` days including today (UTC), sorted by the dimensions.
 
-    `member` and `team` are an e-mail address and a name, or an id after they were removed. With a
-    `holder_id`, only the usage of this member or team is included; `with_costs` adds what providers charged,
-    which only operators may see. Raises `BadRequest` if there are more than
-    `MAX_GROUPS` combinations of day, kind, model, key and tag.
+    `member` and `team` are an e-mail address and a name, or an id after their removal. If `holder_id` is set,
+    only the usage of this member or team is included; `with_costs` adds the costs charged by providers, which
+    only operators may see. Raises `BadRequest` if there are more than `MAX_GROUPS` combinations of day, kind,
+    model, key and tag.
     """
     today = (yield from now()) // DAY_US
     since = (today - days + 1) * DAY_US
@@ -138,5 +141,6 @@ def _values(row: Row, holders: _Holders) -> tuple[dict[str, str], tuple[str, str
 
 
 def _cell(value: Any) -> Any:
-    # A spreadsheet takes text that begins with one of these for a formula; models are named by callers.
+    # A spreadsheet interprets strings that begin with one of these as formulas, and callers choose model
+    # names.
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "@", "\t", "\r") else value

@@ -1,8 +1,8 @@
 """Secrets that sign webhooks, one per account, encrypted in the database.
 
-They are encrypted by ChaCha20-Poly1305 with a key derived (HKDF-SHA256) from the server's key, and bound to
-the account: a copied row cannot be decrypted for another account, nor a copied database without the server's
-key. A secret is created when first needed.
+Secrets are encrypted with ChaCha20-Poly1305 with a key derived (HKDF-SHA256) from the server's key, and bound
+to the account: a copied row cannot be decrypted for another account, and a copied database cannot be
+decrypted without the server's key. A secret is created when first needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WebhookSecrets:
     async def of(self, account_id: str) -> str:
         """Return an account's secret, `whsec_` and base64; empty if the account is deleted.
 
-        Raises `NotConfigured` if it was encrypted with another server's key.
+        Raises `NotConfigured` if the secret was encrypted with another server's key.
         """
         row = await self.database.read(one("webhook_secret", id=account_id), snapshot=False)
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
@@ -46,7 +46,7 @@ class WebhookSecrets:
         return self._decrypt(account_id, row["webhook_sealed"])
 
     async def encrypt_all(self) -> int:
-        """Encrypt the plaintext secrets that the previous version stored; returns how many."""
+        """Encrypt the plaintext secrets that the previous version stored; return their number."""
         count = 0
         while rows := await self.database.read(many("webhook_secrets_open", limit=_BATCH)):
             for row in rows:
@@ -67,12 +67,12 @@ class WebhookSecrets:
 
 
 def new_secret() -> str:
-    """Return a secret in the format of Standard Webhooks: `whsec_` and base64 of 24 random bytes."""
+    """Return a new secret in the format of Standard Webhooks: `whsec_` and base64 of 24 random bytes."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """Return the `webhook-signature` header; `secret` is `whsec_` and base64."""
+    """Return the value of the `webhook-signature` header; `secret` is `whsec_` and base64."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()

@@ -1,1 +1,1 @@
-"""Sign-in of users and programs: login sessions, passkeys, OpenID Connect, and OAuth for programs."""
+"""Sign-in of users and clients: login sessions, passkeys, OpenID Connect, and OAuth."""

@@ -1,7 +1,7 @@
-"""Challenges of login flows that take two requests of one browser, such as WebAuthn and OpenID Connect.
+"""Challenges of login flows that consist of two requests, such as WebAuthn and OpenID Connect.
 
-The browser holds a token in a cookie, or has a session. The data that the second request needs is stored here
-under a hash of that token, and can be used once.
+The browser has a token in a cookie, or a session. The data for the second request is stored here under a hash
+of that token, and can be used once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The times at which keys were last used, stored once a minute so that requests write nothing."""
+"""The times at which keys were last used, stored once a minute so that requests do not write them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sixfold import errors
 from sixfold.core.database import Database, Query, Transaction
 
 STORE_SECONDS = 60
-# Keys of one statement.
+# Keys per statement.
 _BATCH = 1000
 
 
 class KeyUse:
-    """Keys that were used since they were last stored."""
+    """The keys that were used since the last write."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -26,13 +26,13 @@ class KeyUse:
         self._used.add(key_id)
 
     async def run(self) -> None:
-        """Store the use every minute, until canceled."""
+        """Store the use of keys every minute, until canceled."""
         while True:
             await asyncio.sleep(STORE_SECONDS)
             await self.store()
 
     async def store(self) -> None:
-        """Store the use of all keys that were noted; if that fails, the next call repeats it."""
+        """Store the use of all recorded keys; if that fails, the next call repeats it."""
         used, self._used = self._used, set()
         if not used:
             return

@@ -1,4 +1,4 @@
-"""Login sessions of the web pages, and sign-in links. The session token is in a cookie."""
+"""Login sessions of the web pages, whose token is in a cookie, and sign-in links."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 class LoginSession:
     """The method of a login (link, password, passkey or identity), and the user agent.
 
-    `authenticated_at` (epoch µs) is when the user proved the identity, if that was before the login.
+    `authenticated_at` is the time (epoch µs) at which the user was authenticated, if before the login.
     """
 
     way: str
@@ -31,7 +31,7 @@ class LoginSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """The account of a login session, its principal with the login time, and the person's own account.
+    """The account of a login session, its principal with the login time, and the user's personal account.
 
     `login_id` stays the same when the session switches to another account.
     """
@@ -47,7 +47,7 @@ PASSKEY, SINGLE_SIGN_ON = "passkey", "single sign-on"
 
 
 def new_link(account_id: str, now: int, life_us: int = LINK_LIFE_US) -> Transaction[str]:
-    """Create a token that signs in to an account once, within `life_us` (an hour) of `now` (epoch µs)."""
+    """Create a token that signs in to an account once, within `life_us` µs of `now` (epoch µs)."""
     token = ids.secret("link")
     yield _insert(token, account_id, "link", now + life_us, _BY_LINK)
     return token
@@ -69,7 +69,7 @@ def new_session(account_id: str, now: int, login: LoginSession) -> Transaction[s
 
 
 def session(token: str) -> Transaction[SignedIn | None]:
-    """Return the account and principal of a session token, or None if it is unknown or expired."""
+    """Return the account and principal of a session token, or None if the token is unknown or expired."""
     row = yield from one("login_session_session", token_hash=keys.hash_of(token), fresh_us=FRESH_US)
     if row is None:
         return None
@@ -97,9 +97,9 @@ def session(token: str) -> Transaction[SignedIn | None]:
 
 
 def act_for(token: str, account_id: str) -> Transaction[str]:
-    """Switch a session to an organization or to the user's own account; return its new token.
+    """Switch a session to an organization or to the user's personal account; return the new token.
 
-    Connections that were opened with the old token end. Raises `NotFound` if the person is no member.
+    Connections that were opened with the old token end. Raises `NotFound` if the user is not a member.
     """
     rows = yield Query(
         "login_session_act_for", {"token_hash": keys.hash_of(token), "organization_id": account_id}
@@ -132,16 +132,16 @@ def end_one(account_id: str, session_id: str) -> Transaction[None]:
 
 
 def end_others(account_id: str, token: str = "") -> Transaction[int]:
-    """End all sessions and links of an account except the session of `token`; returns how many."""
+    """End all sessions and links of an account except the session of `token`; return their number."""
     rows = yield Query("login_sessions_end", {"account_id": account_id, "but": keys.hash_of(token)})
     yield from audit_log.note(account_id, "session.end_all", str(len(rows)))
     return len(rows)
 
 
 def end_by_way(account_id: str, way: str, token: str = "") -> Transaction[int]:
-    """End an account's sessions that were opened in one way, except that of `token`; returns how many.
+    """End the sessions opened by one method, except the session of `token`; return their number.
 
-    For the end of a passkey or an identity: a session does not record which one opened it.
+    This is used when a passkey or identity is removed, because a session does not record which one opened it.
     """
     params = {"account_id": account_id, "way": way, "but": keys.hash_of(token)}
     rows = yield Query("login_sessions_end_by_way", params)
@@ -151,7 +151,7 @@ def end_by_way(account_id: str, way: str, token: str = "") -> Transaction[int]:
 
 
 def sweep() -> Transaction[int]:
-    """Delete expired sessions, links and challenges; returns how many sessions and links."""
+    """Delete expired sessions, links and challenges; return the number of sessions and links."""
     yield Query("auth_challenge_sweep", {})
     return len((yield Query("login_session_sweep", {})))
 

@@ -126,7 +126,7 @@ def allows_redirect(client: OAuthClient, uri: str) -> bool:
 def parse_authorization_request(
     client: OAuthClient, redirect_uri: str, params: Mapping[str, str], resources: Sequence[str]
 ) -> AuthorizationRequest:
-    """Validate an authorization request whose redirect URI was checked; raises `OAuthError`.
+    """Validate an authorization request whose redirect URI has been checked; raises `OAuthError`.
 
     `resources` are the resource identifiers of this server (RFC 8707).
     """
@@ -147,7 +147,10 @@ def parse_authorization_request(
 
 
 def grant(account_id: str, request: AuthorizationRequest, member_id: str | None = None) -> Transaction[str]:
-    """Record the user's consent and return the authorization code; `member_id` if a member gave it."""
+    """Record the user's consent and return the authorization code.
+
+    `member_id` is the member who consented, if the account is an organization.
+    """
     code = ids.secret("code")
     yield Query(
         "oauth_grant_insert",
@@ -176,7 +179,10 @@ def grant(account_id: str, request: AuthorizationRequest, member_id: str | None 
 
 
 def exchange(code: str, client_id: str, redirect_uri: str, verifier: str) -> Transaction[Tokens | None]:
-    """Return tokens for an authorization code, or None if it is invalid. A second use ends its grant."""
+    """Return tokens for an authorization code, or None if it is invalid.
+
+    A second use of the code ends its grant.
+    """
     row = yield from one("oauth_grant_by_code", code_hash=keys.hash_of(code))
     if row is None or row["ended_at"] is not None:
         return None
@@ -194,7 +200,10 @@ def exchange(code: str, client_id: str, redirect_uri: str, verifier: str) -> Tra
 
 
 def refresh(token: str, client_id: str) -> Transaction[Tokens | None]:
-    """Return new tokens for a refresh token, or None if it is invalid. A second use ends its grant."""
+    """Return new tokens for a refresh token, or None if it is invalid.
+
+    A second use of the token ends its grant.
+    """
     token_hash = keys.hash_of(token)
     row = yield from one("oauth_grant_by_refresh", refresh_hash=token_hash)
     if row is None:
@@ -231,7 +240,7 @@ def _rotate(row: Row) -> Transaction[Tokens]:
     )
     if not updated:
         raise errors.Conflict("Another request is using this grant: try again")
-    # An older version stored one used token in the grant's own row.
+    # An older version stored one used token in the row of the grant.
     for spent in (row["refresh_hash"], row["spent_hash"]):
         if spent is not None:
             yield Query("oauth_spent_insert", {"hash": spent, "grant_id": row["id"]})
@@ -277,7 +286,7 @@ def end_one(account_id: str, grant_id: str) -> Transaction[None]:
 
 
 def end_all(account_id: str) -> Transaction[int]:
-    """Revoke all grants of an account except those of its members; returns their number."""
+    """Revoke all grants of an account except those of its members; return their number."""
     count = yield from _end_of(account_id, "")
     if count:
         yield from audit_log.note(account_id, "oauth.end_all", str(count))

@@ -22,8 +22,8 @@ from sixfold.core.database import Query, Row, Transaction, one
 class Identity:
     """A user at a provider; `verified` is whether the provider has verified the e-mail address.
 
-    `authenticated_at` is when the user signed in at the provider (epoch seconds), and `groups` are the user's
-    groups, if it says so.
+    `authenticated_at` is the time of the user's login at the provider (epoch seconds). `groups` are the
+    user's groups, or None if the provider does not send them.
     """
 
     issuer: str
@@ -47,7 +47,7 @@ class OidcProvider(Protocol):
 
     @property
     def name(self) -> str:
-        """The display name; empty if no provider is configured."""
+        """The display name; empty if a provider is not configured."""
         ...
 
     @property
@@ -57,11 +57,11 @@ class OidcProvider(Protocol):
 
     @property
     def group_rules(self) -> GroupRules:
-        """The memberships of the provider's groups."""
+        """The memberships that the provider's groups grant."""
         ...
 
     async def begin(self, callback_url: str, *, again: bool = False) -> OidcLoginAttempt:
-        """Start a login that redirects back to `callback_url`; `again` does not accept an earlier one."""
+        """Start a login that redirects to `callback_url`; `again` requires the user to sign in again."""
         ...
 
     async def end(self, callback_url: str, params: Mapping[str, str], content: Content) -> Identity:
@@ -72,7 +72,7 @@ class OidcProvider(Protocol):
 def account_of(identity: Identity, *, signup: bool) -> Transaction[str]:
     """Return the id of the account that an identity signs in to; raises `Forbidden`.
 
-    With `signup`, an identity with an unknown e-mail address gets a new account.
+    If `signup` is set, a new account is created for an identity with an unknown e-mail address.
     """
     row = yield from one("identity_account", issuer=identity.issuer, subject=identity.subject)
     if row is not None:

@@ -10,14 +10,14 @@ from sixfold.core.accounts import audit_log
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.database import Query, Row, Transaction, one
 
-# Passkeys of one account.
+# Maximum number of passkeys per account.
 MAX_PER_ACCOUNT = 20
 _NAME_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class RelyingParty:
-    """The WebAuthn relying party: the host name that passkeys are bound to, and the allowed origin."""
+    """The WebAuthn relying party: the host name to which passkeys are bound, and the allowed origin."""
 
     name: str
     origin: str
@@ -34,7 +34,10 @@ class StoredCredential:
 
 
 def add(account_id: str, credential: bytes, public_key: bytes, uses: int, name: str) -> Transaction[str]:
-    """Store a new passkey and return its id; raises `Conflict` if it is known or the account has too many."""
+    """Store a new passkey and return its id.
+
+    Raises `Conflict` if the passkey is already stored or the account has too many passkeys.
+    """
     if len((yield from of_account(account_id))) >= MAX_PER_ACCOUNT:
         raise errors.Conflict(f"An account can have at most {MAX_PER_ACCOUNT} passkeys")
     passkey_id, label = ids.new("pk"), " ".join(name.split())[:_NAME_CHARS] or "Passkey"
@@ -69,7 +72,7 @@ def get(credential: bytes) -> Transaction[StoredCredential | None]:
 def record_use(passkey: StoredCredential, uses: int) -> Transaction[None]:
     """Store the signature counter.
 
-    Raises `Unauthenticated` if it did not increase, which indicates a cloned passkey.
+    Raises `Unauthenticated` if the counter did not increase, which indicates a cloned passkey.
     """
     if not (yield Query("passkey_used", {"id": passkey.id, "uses": uses})):
         raise errors.Unauthenticated(
@@ -78,7 +81,7 @@ def record_use(passkey: StoredCredential, uses: int) -> Transaction[None]:
 
 
 def remove(account_id: str, passkey_id: str, token: str = "") -> Transaction[None]:
-    """Delete a passkey of an account and end the sessions opened by passkeys, except that of `token`.
+    """Delete a passkey and end the sessions opened by passkeys, except the session of `token`.
 
     Raises `NotFound`.
     """

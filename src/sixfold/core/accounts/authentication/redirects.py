@@ -31,7 +31,7 @@ class Redirect:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it leads to the machine on which the browser runs."""
+        """Whether the URI points to the machine on which the browser runs."""
         return self.scheme == "http"
 
     @property
@@ -44,7 +44,7 @@ class Redirect:
 
 
 def parse(uri: object) -> Redirect:
-    """Parse a redirect URI; raises `ValueError` with a sentence for an invalid one."""
+    """Parse a redirect URI; raises `ValueError` with a one-sentence message."""
     if not isinstance(uri, str) or not 0 < len(uri) <= MAX_CHARS or _URI.fullmatch(uri) is None:
         raise ValueError(
             f"A redirect URI must have 1 to {MAX_CHARS} URI characters, without fragment, spaces, ; ' * \\"

@@ -1,4 +1,4 @@
-"""Records of operators' actions: the person, time, action, and values before and after, without secrets."""
+"""Records of operators' actions: the user, time, action, and values before and after, without secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.core import ids, pagination
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Query, Transaction
 
-# The longest record of a value; a longer one is cut.
+# Maximum length of the record of a value; longer records are truncated.
 _MAX_TEXT = 4000
 
 
@@ -53,15 +53,15 @@ def note(actor: Principal, action: str, target: str, before: Any = None, after: 
 
 
 def record(actor: Principal, action: str, target: str) -> Transaction[None]:
-    """Record an action that changes nothing in the database by itself."""
+    """Record an action that does not itself change the database."""
     yield note(actor, action, target)
 
 
 def page(limit: int, cursor: str | None, target: str = "") -> Transaction[ActionPage]:
-    """Return at most `limit` actions, to one `target` if it is given.
+    """Return at most `limit` actions, optionally only those on `target`.
 
-    A target that ends in `.` or `_` selects all that begin with it. `cursor` is the `next_cursor` of the
-    previous page. Raises `BadRequest` for an invalid cursor.
+    A target that ends in `.` or `_` selects all targets that begin with it. `cursor` is the `next_cursor` of
+    the previous page. Raises `BadRequest` for an invalid cursor.
     """
     params = {"before_id": pagination.id_before(cursor), "target": target, "limit": limit + 1}
     rows = yield Query("operator_actions", params)

@@ -32,7 +32,7 @@ class AccountsPage:
 
 @dataclass(frozen=True, slots=True)
 class InvitedAccount:
-    """An account, and the token of the link that signs in to it once within `INVITATION_DAYS`."""
+    """An account, and a token that signs in to it once within `INVITATION_DAYS`."""
 
     account: Account
     token: str
@@ -57,7 +57,7 @@ def invite(actor: Principal, email: str, credit: int = 0) -> Transaction[Invited
 
 
 def sign_in_link(actor: Principal, account_id: str) -> Transaction[InvitedAccount]:
-    """Create another sign-in link for an account; raises `NotFound`, and `BadRequest` for an organization."""
+    """Create a new sign-in link for an account; raises `NotFound`, and `BadRequest` for an organization."""
     account = yield from find(account_id)
     if not account.has_sign_in:
         raise errors.BadRequest("An organization cannot sign in: invite its members to accounts of their own")
@@ -84,9 +84,10 @@ def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Trans
 
 
 def suspend(actor: Principal, account_id: str, *, suspended: bool, reason: str = "") -> Transaction[Account]:
-    """Suspend an account: refuse all requests of its keys, and end its sessions.
+    """Suspend an account, which refuses all requests of its keys and ends its sessions, or restore it.
 
-    Runs that were accepted before end as usual. Raises `NotFound`, `BadRequest` for the operator's account.
+    Runs that were accepted earlier are completed. Raises `NotFound`, and `BadRequest` for the operator's
+    account.
     """
     account = yield from find(account_id)
     if account.is_operator:
@@ -115,7 +116,7 @@ def _budgets(account: Account) -> dict[str, Any]:
 
 
 def create_key(actor: Principal, account_id: str, name: str, scope: Scope) -> Transaction[NewKey]:
-    """Create a key of an account, without `operate`; raises `BadRequest`, `NotFound`."""
+    """Create a key of an account, without the right `operate`; raises `BadRequest` and `NotFound`."""
     yield from find(account_id)
     key = yield from keys.create(account_id, scope, holder=Holder(name=name))
     yield actions.note(actor, "key.create", account_id, after={"key": key.id, "name": name})
@@ -132,7 +133,7 @@ def revoke_key(actor: Principal, account_id: str, key_id: str) -> Transaction[No
 
 
 def find(account_id: str) -> Transaction[Account]:
-    """Return an account that a person or organization has; raises `NotFound`."""
+    """Return the account of a user or an organization; raises `NotFound`."""
     account = yield from accounts.by_id(account_id)
     if account.kind == "system" or not account.email:
         raise errors.NotFound("Account not found")

@@ -1,1 +1,1 @@
-"""Organizations: accounts that several persons act for."""
+"""Organizations: accounts whose members act on their behalf."""

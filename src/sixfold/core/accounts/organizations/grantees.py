@@ -15,7 +15,7 @@ _MAX_TEXT = 200
 
 
 class Grantee(NamedTuple):
-    """An account, by its e-mail address or name, or a team; both are empty if there is no grantee."""
+    """A recipient: an account, by e-mail address or name, or a team; both are empty without a recipient."""
 
     name: str = ""
     team_id: str = ""
@@ -40,7 +40,7 @@ NOBODY = Grantee()
 
 
 def teams_of_person(person_id: str) -> Transaction[tuple[tuple[str, str], ...]]:
-    """Return the id and the name of each team that a person may share with."""
+    """Return the id and name of each team with which a user may share objects."""
     rows: list[tuple[str, str]] = []
     for each in (yield from many("organizations_of", person_id=person_id)):
         team_rows = yield from teams.of_account(each["account_id"])
@@ -51,8 +51,8 @@ def teams_of_person(person_id: str) -> Transaction[tuple[tuple[str, str], ...]]:
 def check(account_id: str, grantee: Grantee) -> Transaction[None]:
     """Check that an account may share with a grantee.
 
-    Raises `NotFound` for an unknown account and a team of an organization that the account is not in, and
-    `Conflict` for the account itself and its own teams.
+    Raises `NotFound` for an unknown account and for a team of an organization to which the account does not
+    belong, and `Conflict` for the account itself and its own teams.
     """
     if not grantee.team_id:
         if (yield from accounts.by_email(grantee.name)).id == account_id:

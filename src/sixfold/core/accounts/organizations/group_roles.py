@@ -1,7 +1,8 @@
 """Groups of an OpenID provider mapped to memberships, applied at each sign-in.
 
-A membership that a group has created follows the groups: its role and team change with them, and it ends when
-no group is left. A membership from an invitation, and the owner, are never changed.
+A membership that was created for a group follows the user's groups: its role and team change with the groups,
+and it ends when the user leaves the last group. A membership from an invitation, and that of the owner, are
+never changed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MAX_RULES = 1000
 
 
 class GroupRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The membership of a group: `organization` by its name, and the name of a team, which is created."""
+    """The membership that a group grants: the organization's name, and a team's name, created if missing."""
 
     organization: str
     role: Literal["member", "admin"] = "member"
@@ -30,9 +31,9 @@ class GroupRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table `[sign_in]`: the claim of the ID token with the groups, and the roles of groups.
+    """The table `[sign_in]`: the claim of the ID token that contains the groups, and the groups' roles.
 
-    `claim` may be a path such as `realm_access.roles`; `scope` is requested besides `openid email`.
+    `claim` may be a path such as `realm_access.roles`; `scope` is requested in addition to `openid email`.
     """
 
     claim: str = "groups"
@@ -40,7 +41,7 @@ class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: Mapping[str, GroupRole] = msgspec.field(default_factory=dict[str, GroupRole])
 
     def roles_for(self, groups: Sequence[str]) -> dict[str, GroupRole]:
-        """Return the role for each organization: the highest one, the first of equal ones."""
+        """Return the role for each organization: the highest one, and the first of equal roles."""
         roles: dict[str, GroupRole] = {}
         for name, rule in self.groups.items():
             if name not in groups:
@@ -68,7 +69,7 @@ def parse(table: object) -> GroupRules:
 
 
 def groups_of(claims: Mapping[str, object], claim: str) -> tuple[str, ...] | None:
-    """Return the groups in a claim, a list or a single text; None if the provider did not state it."""
+    """Return the groups in a claim, which is a list or a string; None if the provider did not send it."""
     value: object = claims
     for name in claim.split("."):
         if not isinstance(value, Mapping):
@@ -84,9 +85,9 @@ def groups_of(claims: Mapping[str, object], claim: str) -> tuple[str, ...] | Non
 
 
 def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules) -> Transaction[str]:
-    """Apply the rules to a person; return the id of the first organization that a group names, or "".
+    """Apply the rules to a user; return the id of the first organization that a group names, or "".
 
-    Nothing changes if the provider omitted the groups, as some do for users with very many.
+    Nothing changes if the provider omitted the groups, as some providers do for users with many groups.
     """
     if groups is None:
         return ""
@@ -104,7 +105,7 @@ def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules)
             try:
                 yield from _join(account_id, person_id, member, rule)
             except (errors.Conflict, errors.Forbidden) as error:
-                # The person can still sign in to the own account and to other organizations.
+                # The user can still sign in to the personal account and to other organizations.
                 _LOG.warning("a group of [sign_in.groups] cannot join %s: %s", name, error.message)
                 continue
             first = first or account_id
@@ -133,5 +134,5 @@ def _team(account_id: str, name: str) -> Transaction[str | None]:
 
 
 def may_create(groups: Sequence[str] | None, rules: GroupRules) -> bool:
-    """Whether a user without an account gets one because a group makes it a member."""
+    """Return whether an account is created for a new user because a group makes the user a member."""
     return bool(groups) and bool(rules.roles_for(groups or ()))

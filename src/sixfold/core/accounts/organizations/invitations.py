@@ -1,4 +1,4 @@
-"""Invitations to an organization: a link with a token that one person can accept once."""
+"""Invitations to an organization: links with a token that one user can accept once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _UNKNOWN = "This invitation has been used, was withdrawn or has expired: ask for
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """An invitation; an empty `email` allows any account to accept it. `organization` is its name."""
+    """An invitation; an empty `email` allows any account to accept it.
+
+    `organization` is the name of the organization.
+    """
 
     id: str
     account_id: str
@@ -41,7 +44,7 @@ class Invitation:
 
 
 class Inviter(NamedTuple):
-    """Who invites: the name that the person sees, and the member, whose invitations end with its role."""
+    """The sender of an invitation: a display name, and the member whose role the invitation depends on."""
 
     name: str
     member_id: str | None = None
@@ -49,7 +52,7 @@ class Inviter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewInvitation:
-    """An invitation with its token, which is returned only here."""
+    """An invitation with its token, which is not returned anywhere else."""
 
     invitation: Invitation
     token: str
@@ -63,7 +66,7 @@ def create(
     team_id: str | None = None,
     days: int = DAYS,
 ) -> Transaction[NewInvitation]:
-    """Invite a person; raises `BadRequest`, `NotFound` and `Conflict`."""
+    """Invite a user; raises `BadRequest`, `NotFound` and `Conflict`."""
     account = yield from accounts.by_id(account_id)
     if account.is_operator:
         raise errors.Forbidden("The operator's account cannot have members: create an organization for them")
@@ -102,7 +105,7 @@ def of_account(account_id: str) -> Transaction[tuple[Invitation, ...]]:
 
 
 def find(token: str) -> Transaction[Invitation]:
-    """Return the open invitation of a token; raises `NotFound`."""
+    """Return the open invitation with a token; raises `NotFound`."""
     row = yield from one("invitation_by_token", token_hash=keys.hash_of(token))
     if row is None:
         raise errors.NotFound(_UNKNOWN)
@@ -110,9 +113,10 @@ def find(token: str) -> Transaction[Invitation]:
 
 
 def accept(token: str, person_id: str) -> Transaction[Member]:
-    """Make a person a member by an invitation, which ends.
+    """Accept an invitation: make the user a member, and end the invitation.
 
-    Raises `NotFound`, `Forbidden` if it is for another e-mail address, and `Conflict` for a member.
+    Raises `NotFound`, `Forbidden` if the invitation is for another e-mail address, and `Conflict` if the user
+    is already a member.
     """
     invitation = yield from find(token)
     person = yield from accounts.by_id(person_id)
@@ -134,5 +138,5 @@ def withdraw(account_id: str, invitation_id: str) -> Transaction[None]:
 
 
 def sweep() -> Transaction[int]:
-    """Delete expired invitations; returns how many."""
+    """Delete expired invitations; return their number."""
     return len((yield Query("invitation_sweep", {"before": (yield from now())})))

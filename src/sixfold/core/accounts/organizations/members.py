@@ -1,7 +1,7 @@
-"""Members of an organization: persons with a role, a team and budgets.
+"""Members of an organization: users with a role, a team and budgets.
 
-Each member has a key without a secret: every run of the person in a browser is attributed to it, as to any
-other key. The end of a membership ends the sessions, programs and keys of the member in this organization.
+Each member has a key without a secret: all runs that the user starts in a browser are attributed to that key.
+When a membership ends, the member's sessions, OAuth grants and keys in this organization end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _ENDS_OF_ADMIN = (
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member; amounts in micro-dollars. `person_id` is the account with which the person signs in."""
+    """A member; amounts are in micro-dollars.
+
+    `person_id` is the account with which the user signs in.
+    """
 
     id: str
     account_id: str
@@ -49,7 +52,7 @@ class Member:
 
 
 def of_account(account_id: str) -> Transaction[tuple[Member, ...]]:
-    """Return the members of an organization, oldest first; a sign-in of the account itself is not one."""
+    """Return the members of an organization, oldest first, without the sign-in of the account itself."""
     return tuple(Member.of(row) for row in (yield from many("members_of", account_id=account_id)))
 
 
@@ -62,7 +65,7 @@ def find(account_id: str, member_id: str) -> Transaction[Member]:
 
 
 def of_person(account_id: str, person_id: str) -> Transaction[Member | None]:
-    """Return the membership of a person in an organization, or None."""
+    """Return the membership of a user in an organization, or None."""
     row = yield from one("member_of_person", account_id=account_id, person_id=person_id)
     return None if row is None else Member.of(row)
 
@@ -70,9 +73,9 @@ def of_person(account_id: str, person_id: str) -> Transaction[Member | None]:
 def add(
     account_id: str, person_id: str, role: Role, source: Source, team_id: str | None = None
 ) -> Transaction[Member]:
-    """Make a person a member; raises `Conflict` if it is one, or if there are `MAX_MEMBERS`.
+    """Make a user a member; raises `Conflict` for a member, or above `MAX_MEMBERS`.
 
-    A former member keeps its id and budgets, so that leaving does not reset what it has spent.
+    A former member keeps their id and budgets, so that leaving does not reset their spending.
     """
     account, person = (yield from accounts.by_id(account_id)), (yield from accounts.by_id(person_id))
     if account.is_operator:
@@ -125,10 +128,10 @@ def add(
 
 
 def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Member]:
-    """Change the `role`, `team_id`, `budget_day` or `budget_month` of a member; others stay.
+    """Change the `role`, `team_id`, `budget_day` or `budget_month` of a member; other fields do not change.
 
-    The keys of the member follow it to another team. What an admin has set up ends with its role. Raises
-    `NotFound`, and `Forbidden` if the role is that of the owner.
+    The member's keys move with the member to another team. Objects that require the admin role end when the
+    member loses the role. Raises `NotFound`, and `Forbidden` for the owner's role.
     """
     before = yield from find(account_id, member_id)
     role = changes.get("role", before.role)
@@ -148,13 +151,13 @@ def change(account_id: str, member_id: str, **changes: Value) -> Transaction[Mem
 
 
 def _end_admin(account_id: str, member_id: str) -> Transaction[None]:
-    """End what only an admin may set up: invitations, shared folders, cost alerts and hooks."""
+    """End the objects that only an admin may create: invitations, shared folders, cost alerts and hooks."""
     for query in _ENDS_OF_ADMIN:
         yield Query(query, {"account_id": account_id, "member_id": member_id})
 
 
 def remove(account_id: str, member_id: str) -> Transaction[None]:
-    """End a membership with its sessions, programs, keys, shares, and what it has set up as an admin.
+    """End a membership with its sessions, OAuth grants, keys, shares, and objects created as an admin.
 
     Raises `NotFound`, and `Forbidden` for the owner.
     """

@@ -1,8 +1,8 @@
 """Organizations: creation, budgets and transfer of ownership.
 
 An organization is an account: it owns the balance, ledger, memory, files and runs. Its members are other
-accounts, with which persons sign in. An account whose e-mail address is that of a person is an organization,
-too; its own sign-in acts as the owner until the organization is transferred.
+accounts, with which users sign in. The personal account of a user is an organization, too; its sign-in acts
+as the owner until the organization is transferred.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sixfold.core.database import Query, Row, Transaction, many, now, one
 
 MAX_OWNED = 20
 MAX_BUDGET = 10**15
-# What the account's own sign-in has made, which ends with the membership of the person.
+# Objects that the account's sign-in has created, which end with the membership of the user.
 _TAKEN = (
     "keys_take",
     "grants_take",
@@ -34,9 +34,9 @@ _HANDLE = re.compile(r"[a-z0-9][a-z0-9-]{0,37}[a-z0-9]")
 
 
 def create(person_id: str, handle: str) -> Transaction[Account]:
-    """Create an organization without credit, owned by a person, and return its account.
+    """Create an organization without credit, owned by a user, and return its account.
 
-    Raises `BadRequest` for an invalid handle, `Conflict` for one that is taken or if the person owns
+    Raises `BadRequest` for an invalid handle, and `Conflict` if the handle is taken or the user owns
     `MAX_OWNED` organizations.
     """
     check_handle(handle)
@@ -66,17 +66,17 @@ def _insert(name: str) -> Transaction[str]:
 
 
 def of_person(person_id: str) -> Transaction[tuple[Row, ...]]:
-    """Return a person's accounts: `account_id`, `name`, `role`, `member_id`; their own account first."""
+    """Return a user's accounts, the personal account first: `account_id`, `name`, `role`, `member_id`."""
     person = yield from accounts.by_id(person_id)
     first: Row = {"account_id": person.id, "name": person.email, "role": "owner", "member_id": None}
     return (first, *(yield from many("organizations_of", person_id=person_id)))
 
 
 def set_budgets(account_id: str, day: int | None, month: int | None) -> Transaction[Account]:
-    """Set the budgets of the whole organization in micro-dollars; None removes one.
+    """Set the budgets of the whole organization in micro-dollars; None removes a budget.
 
-    What the account has paid in this day and month counts. Runs that are not settled yet do not, unless a
-    budget was set when they started.
+    Amounts that the account has paid in this day and month are counted. Runs that are not settled yet are
+    counted only if a budget was set when they started.
     """
     account = yield from accounts.by_id(account_id)
     if not account.budgets and (day, month) != (None, None):
@@ -93,11 +93,11 @@ def set_budgets(account_id: str, day: int | None, month: int | None) -> Transact
 
 
 def transfer(account_id: str, member_id: str, handle: str = "") -> Transaction[Member]:
-    """Make a member the owner, and the owner an admin; return the new owner.
+    """Make a member the owner, and the previous owner an admin; return the new owner.
 
-    If the account has a sign-in of its own, that becomes a new account without credit, whose person is an
-    admin from now on. The account then has a `handle` instead of an e-mail address. Keys, invitations, shares
-    and so on of the account become those of that admin, and end with the membership. Raises `NotFound`,
+    If users can sign in to the account, the sign-in becomes a new account without credit, which becomes an
+    admin. The account then has a `handle` instead of an e-mail address. The account's keys, invitations,
+    shares and similar objects then belong to that admin, and end with the membership. Raises `NotFound`,
     `BadRequest` for the handle, `Conflict` if it is taken, and `Forbidden` for the operator's account.
     """
     account = yield from accounts.by_id(account_id)
@@ -128,7 +128,7 @@ def _separate_sign_in(account: Account, handle: str) -> Transaction[None]:
     person_id = yield from _insert(account.email)
     yield Query("account_set_password", {"id": person_id, "password_hash": account.password_hash})
     params = {"account_id": account.id, "person_id": person_id}
-    # A passkey holds the id of its account, so that it cannot be moved.
+    # A passkey contains the id of its account, so it cannot be moved.
     yield Query("passkeys_remove", {"account_id": account.id})
     yield Query("identities_move", params)
     yield Query("memberships_move", params)
@@ -139,14 +139,14 @@ def _separate_sign_in(account: Account, handle: str) -> Transaction[None]:
 
 
 def require_none_owned(person_id: str) -> Transaction[None]:
-    """Raise `Conflict` if a person owns an organization, which would be left without an owner."""
+    """Raise `Conflict` if a user owns an organization, which would be left without an owner."""
     for row in (yield from many("organizations_of", person_id=person_id)):
         if row["role"] == "owner":
             raise errors.Conflict(f"You own the organization {row['name']}: transfer or close it first")
 
 
 def leave_all(person_id: str) -> Transaction[None]:
-    """End all memberships of a person; raises `Conflict` if the person owns an organization."""
+    """End all memberships of a user; raises `Conflict` if the user owns an organization."""
     yield from require_none_owned(person_id)
     for row in (yield from many("organizations_of", person_id=person_id)):
         yield from members.remove(row["account_id"], row["member_id"])

@@ -15,7 +15,7 @@ _MAX_NAME = 60
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A team; budgets in micro-dollars, None is unlimited. `members` is how many belong to it."""
+    """A team; budgets are in micro-dollars, or None if unlimited. `members` is the number of members."""
 
     id: str
     name: str
@@ -43,7 +43,7 @@ def find(account_id: str, team_id: str) -> Transaction[Team]:
 
 
 def create(account_id: str, name: str, day: int | None = None, month: int | None = None) -> Transaction[Team]:
-    """Create a team; raises `Conflict` if the name is taken or there are `MAX_TEAMS`."""
+    """Create a team; raises `Conflict` if the name is taken or the limit `MAX_TEAMS` is reached."""
     if len((yield from of_account(account_id))) >= MAX_TEAMS:
         raise errors.Conflict(f"An organization may have at most {MAX_TEAMS} teams")
     team_id, text = ids.new("team"), _name(name)
@@ -55,7 +55,7 @@ def create(account_id: str, name: str, day: int | None = None, month: int | None
 
 
 def change(account_id: str, team_id: str, **changes: Value) -> Transaction[Team]:
-    """Change the `name`, `budget_day` or `budget_month` of a team; others stay.
+    """Change the `name`, `budget_day` or `budget_month` of a team; other fields do not change.
 
     Raises `NotFound`, and `Conflict` if the name is taken.
     """
@@ -69,7 +69,7 @@ def change(account_id: str, team_id: str, **changes: Value) -> Transaction[Team]
 
 
 def remove(account_id: str, team_id: str) -> Transaction[None]:
-    """Remove a team and revoke its own keys; its members and their keys stay. Raises `NotFound`."""
+    """Remove a team and revoke its keys; members and their keys remain. Raises `NotFound`."""
     team = yield from find(account_id, team_id)
     removed: dict[str, Value] = {"account_id": account_id, "team_id": team_id}
     yield Query("team_keys_revoke", removed)
