@@ -4,8 +4,8 @@ Erasure deletes the e-mail address, password, keys, passkeys, sessions, predicti
 characters, models, gateway calls with their contents, guardrails and audit log. The ledger keeps the id of
 the account without a name, and its entries, holds and payments without descriptions. Records in the archive
 are erased by the next sweep of the archive. A file cannot be found from the moment of erasure on; its bytes
-are deleted by the next sweep, or a day later if they were stored within the last day. A plan paid by card is
-ended when the account is closed, so that nothing is charged for the remaining days.
+are deleted by the next sweep, or a day later if they were stored within the last day. A plan paid by card
+ends when the account is closed, so that nothing is charged for the remaining days.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ EndPlan = Callable[[str, str], Awaitable[object]]
 def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     """Close an account for `days` and return the time of its erasure (epoch µs).
 
-    API keys are disabled, programs lose their access, and all shares end, as do all sessions but that of
-    `token`, also those of members. The person leaves its organizations. Raises `Forbidden` for the operator's
-    account, and `Conflict` for a person who owns an organization.
+    API keys are disabled, OAuth clients lose their access, and all shares and sessions end, including those
+    of members; only the session of `token` continues. The user leaves their organizations. Raises `Forbidden`
+    for the operator's account, and `Conflict` for a user who owns an organization.
     """
     if account.kind != "customer":
         raise errors.Forbidden("The operator's account cannot be deleted")
@@ -130,13 +130,13 @@ def reopen(account_id: str) -> Transaction[None]:
 
 
 def confirm(account: Account, text: object) -> None:
-    """Raise `InvalidInput` unless `text` is the account's e-mail address or handle, to prevent accidents."""
+    """Raise `InvalidInput` unless `text` is the account's e-mail address or handle, as a confirmation."""
     if not isinstance(text, str) or text.strip().lower() != account.email:
         raise errors.InvalidInput.of("confirm", "confirm must be the account's own e-mail address")
 
 
 def erase(account_id: str) -> Transaction[bool]:
-    """Erase an account that is due; returns False if it is not.
+    """Erase an account that is due; return False if it is not due.
 
     An account is not due while it has pending holds or unfinished predictions, or after it was reopened.
     """
@@ -155,7 +155,7 @@ class AccountDeletion:
     """Erases accounts that are due.
 
     `cancel` and `hang_up` end predictions and sessions by their ids; `end_plan` ends a subscription and
-    raises `EngineFailed` or `NotConfigured` if it cannot.
+    raises `EngineFailed` or `NotConfigured` if that fails.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class AccountDeletion:
         self._stops = {"account_deletion_predictions": cancel, "account_deletion_sessions": hang_up}
 
     async def sweep(self) -> int:
-        """Erase accounts that are due and return how many; those with unfinished work remain."""
+        """Erase accounts that are due and return their number; accounts with unfinished work remain."""
         for row in await self._database.read(many("account_deletion_plans", limit=_BATCH)):
             await self._unsubscribe(str(row["id"]), str(row["subscription"]))
         due = await self._database.read(many("account_deletion_due", limit=_BATCH))

@@ -38,11 +38,11 @@ from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archive_stream import ArchiveSink
 from sixfold.core.memory.models import Caller
 
-# Ledger entries of one read.
+# Ledger entries per read.
 _ROWS = 200
-# Rows of other tables in one read, which is reduced if rows are large.
+# Rows of other tables per read, which is reduced if rows are large.
 _MAX_ROWS, _FIRST_ROWS = 32, 8
-# Target size of one read.
+# Target size of one read, in bytes.
 _READ_BYTES = 2**20
 _TABLES = {
     "predictions": "export_predictions",
@@ -68,7 +68,7 @@ _TABLES = {
     "audit": "export_audit",
     "media": "export_media",
 }
-# Columns of archived records that are exported; others are the operator's, or secrets.
+# Columns of archived records that are exported; the other columns belong to the operator or are secret.
 _ARCHIVED = {
     "prediction": "id parent_id face model engine engine_version quality state inputs output error cost "
     "charge created_at started_at completed_at",
@@ -109,11 +109,11 @@ class AccountExport:
         self._zip = zipfile.ZipFile(cast("IO[bytes]", self._sink), "w", zipfile.ZIP_DEFLATED)
 
     def read_written(self) -> bytes:
-        """Return the bytes written since the last call."""
+        """Return the bytes written since the previous call."""
         return self._sink.drain()
 
     def open_file(self, path: str, *, compressed: bool = True) -> IO[bytes]:
-        """Open a file in the zip for writing; images and videos need no compression."""
+        """Open a file in the zip for writing; images and videos are not compressed."""
         info = zipfile.ZipInfo(path, self._date)
         info.compress_type = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
         info.external_attr = _FILE_MODE
@@ -131,7 +131,10 @@ class AccountExport:
 async def export_account(
     database: Database, blobs: BlobStore, account_id: str, contents: ContentLog | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield the zip in pieces, after recording the export in the audit log; `contents` opens logged calls."""
+    """Yield the zip in chunks, after recording the export in the audit log.
+
+    `contents` decrypts logged requests and responses.
+    """
     await database.write(audit_log.note(account_id, "account.export"))
     archive = AccountExport(await database.read(now()))
     account = await database.read(_account(account_id))

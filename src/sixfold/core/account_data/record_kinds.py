@@ -17,9 +17,10 @@ Delete = Callable[[Sequence[str]], Transaction[None]]
 
 @dataclass(frozen=True, slots=True)
 class RecordKind:
-    """A kind of records: the prefixes of its ids, the query that lists them, and their deletion.
+    """A kind of record: its id prefixes, the query that lists its records, and their deletion.
 
-    `contents` are the queries that return the rows to archive, by table; a kind without any is not archived.
+    `contents` are the queries that return the rows to archive, by table; a kind without such queries is not
+    archived.
     """
 
     prefixes: tuple[str, ...]
@@ -35,7 +36,7 @@ class RecordKind:
         return lines
 
     def delete_unchanged(self, record_ids: Sequence[str], lines: Sequence[SegmentLine]) -> Transaction[bool]:
-        """Delete records; returns False if they differ from the lines that were read before."""
+        """Delete records; return False if they differ from the lines that were read earlier."""
         if (yield from self.lines(record_ids)) != list(lines):
             return False
         yield from self.delete(record_ids)
@@ -43,7 +44,7 @@ class RecordKind:
 
 
 def _by_ids(*queries: str) -> Delete:
-    """Return a deletion by queries that take the ids as a JSON array."""
+    """Return a deletion that passes the ids to the queries as a JSON array."""
 
     def delete(record_ids: Sequence[str]) -> Transaction[None]:
         for query in queries:
@@ -53,7 +54,7 @@ def _by_ids(*queries: str) -> Delete:
 
 
 def _each(*queries: str) -> Delete:
-    """Return a deletion by queries that take one id."""
+    """Return a deletion that runs the queries once for each id."""
 
     def delete(record_ids: Sequence[str]) -> Transaction[None]:
         rows: list[dict[str, Any]] = [{"id": record_id} for record_id in record_ids]
@@ -92,5 +93,5 @@ KINDS: Mapping[str, RecordKind] = {
         {"operator_action": "archive_operators"},
     ),
 }
-# Released holds: no money was moved, so they are deleted without an archive.
+# Released holds did not move money, so they are deleted without an archive.
 HOLDS = RecordKind(("pred", "req", "sess"), "retention_holds", _each("retention_holds_delete"))

@@ -1,9 +1,9 @@
 """Retention: records are deleted some days after they were created, by one server at a time and in batches.
 
-The `[retention]` table of the configuration has the days, and those of single accounts. Unfinished runs are
-kept until they end, a training is kept with its model, and a shared run is kept until the share ends. With
-`archive`, records are archived in the transaction that deletes them. Charges stay in the ledger, unless
-`ledger_days` archives them.
+The `[retention]` table of the configuration sets the number of days, also for single accounts. Unfinished
+runs are kept until they end, a training is kept as long as its model, and a shared run is kept until the
+share ends. If `archive` is set, records are archived in the transaction that deletes them. Charges stay in
+the ledger, unless `ledger_days` archives them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Row, Transaction, many, now, one
 
 MAX_DAYS = 36_500
-# Reports of usage show a year, so the ledger has to keep more than that.
+# Reports of usage cover a year, so the ledger must keep more than a year.
 MIN_LEDGER_DAYS = 400
 _PASS_SECONDS, _WAIT_SECONDS = 3600, 60
-# A pass continues where the last one ended, except that every 24th checks all records again.
+# A pass continues where the previous one ended, but every 24th pass checks all records again.
 _FULL_PASS = 24
-# Rows that are read at once, and the pause after them, in which other transactions run.
+# Rows that are read together, and the pause after each read, in which other transactions run.
 _BATCH, _PAUSE_SECONDS = 200, 0.02
-# Records that are read at once for a segment, and the bytes after which it ends.
+# Records that are read together for a segment, and the bytes after which the segment ends.
 _READ, _SEGMENT_BYTES = 20, 4 << 20
 _LEASE, _LEASE_US = "retention", 300 * SECOND_US
 _LOG = logging.getLogger("sixfold.retention")
@@ -49,7 +49,10 @@ class SweepLeaseLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """The days by kind of record, and those of single accounts by e-mail address; 0 keeps the records."""
+    """The number of days to keep each kind of record; 0 keeps records forever.
+
+    `accounts` overrides it for single accounts, by e-mail address.
+    """
 
     days: _Days = field(default_factory=dict[str, int])
     accounts: Mapping[str, _Days] = field(default_factory=dict[str, "_Days"])
@@ -110,13 +113,13 @@ class Retention:
         self.writer = writer
         self._ledger = LedgerArchive(writer)
         self._holder = boot
-        # By kind: the time before which everything that may be deleted is deleted.
+        # By kind: the time before which all records that may be deleted are deleted.
         self._done: dict[str, int] = {}
         self._passes = 0
         self.removed: Counter[str] = Counter(dict.fromkeys((*record_kinds.KINDS, "ledger", "holds"), 0))
 
     async def run(self) -> None:
-        """Delete once an hour and erase every minute; failures are retried."""
+        """Delete expired records once an hour and erase accounts every minute; failures are retried."""
         waited = _PASS_SECONDS
         while True:
             try:
@@ -147,7 +150,7 @@ class Retention:
 
     @asynccontextmanager
     async def _lease(self) -> AsyncGenerator[None]:
-        """Hold the lease of the sweep; raises `SweepLeaseLost` if another server has it."""
+        """Hold the lease of the sweep; raises `SweepLeaseLost` if another server holds it."""
         await self.keep_lease()
         try:
             yield
@@ -155,19 +158,22 @@ class Retention:
             await self._database.write(many("sweep_lease_end", name=_LEASE, holder=self._holder))
 
     async def keep_lease(self) -> None:
-        """Take or renew the lease; raises `SweepLeaseLost`."""
+        """Acquire or renew the lease; raises `SweepLeaseLost`."""
         lease = many("sweep_lease_take", name=_LEASE, holder=self._holder, length=_LEASE_US)
         if not await self._database.write(lease, durable=False):
             raise SweepLeaseLost
 
     async def erase(self) -> int:
-        """Erase the records of erased accounts from the archive, and delete files that it replaced."""
+        """Erase the records of erased accounts from the archive, and delete replaced files.
+
+        Return the number of erased records.
+        """
         async with self._lease():
             await self.writer.discard_staged()
             return await self.writer.erase()
 
     async def sweep(self, time_us: int) -> Mapping[str, int]:
-        """Delete all records that have expired at a time (epoch µs), and return their number by kind."""
+        """Delete all records that have expired at a time (epoch µs); return their number by kind."""
         async with self._lease():
             await self.writer.discard_staged()
             return await self._sweep(time_us)
@@ -204,7 +210,7 @@ class Retention:
         limits = [days for days in (general, *by_account.values()) if days]
         if not limits:
             return 0
-        # Times before which records have expired, by the days of their account.
+        # Times before which records have expired, by the account's number of days.
         bounds = {days: time_us - days * DAY_US for days in limits}
         total = 0
         for prefix in records.prefixes:
@@ -250,7 +256,7 @@ class Retention:
         return self._policy.archive and bool(records.contents)
 
     async def remove(self, kind: str, records: RecordKind, record_ids: Sequence[str]) -> int:
-        """Delete records of a kind, to the archive if there is one; returns how many."""
+        """Delete records of a kind, and archive them if an archive is configured; return their number."""
         if not self.archives(records):
             await self._database.write(records.delete(record_ids))
             self.removed[kind] += len(record_ids)
@@ -272,7 +278,7 @@ class Retention:
     async def _read_lines(
         self, records: RecordKind, record_ids: Sequence[str]
     ) -> tuple[list[SegmentLine], int]:
-        """Return the lines of the first records, of a limited size, and the number of these records."""
+        """Return the lines of the first records up to a size limit, and the number of these records."""
         # Lines in the order in which `delete_unchanged` reads them again.
         count, size = 0, 0
         while count < len(record_ids) and size < _SEGMENT_BYTES:
@@ -283,7 +289,7 @@ class Retention:
 
 
 class _Batch:
-    """Records that are removed together; those to archive wait until they are many, or one is overdue."""
+    """Records that are removed together; those to archive wait until the batch is full or one is overdue."""
 
     def __init__(self, retention: Retention, kind: str, records: RecordKind) -> None:
         self._retention = retention
@@ -294,14 +300,14 @@ class _Batch:
         self._removed = 0
 
     async def add(self, record_id: str, *, overdue: bool = False) -> None:
-        """Add a record, and remove all when the batch is full."""
+        """Add a record, and remove all records when the batch is full."""
         self._ids.append(record_id)
         self._waits = self._waits and not overdue
         if len(self._ids) >= _BATCH:
             await self._remove()
 
     async def end(self) -> int:
-        """Remove the rest, unless it waits; returns the number of all removed records."""
+        """Remove the remaining records unless they wait; return the total number of removed records."""
         if self._ids and not self._waits:
             await self._remove()
         return self._removed
@@ -312,7 +318,7 @@ class _Batch:
 
 
 def _work() -> Transaction[bool]:
-    """Return whether files of the archive have to be deleted, or accounts to be erased from it."""
+    """Return whether archive files must be deleted, or accounts erased from the archive."""
     for query in ("archive_staged", "archive_erasing"):
         if (yield from many(query, limit=1)):
             return True

@@ -1,7 +1,7 @@
-"""Archives the charges of closed periods; `ledger verify` continues from the accounts' closing balances.
+"""Archiving of the charges of closed periods; `ledger verify` starts from the closing balances.
 
-A charge is archived with its hold when the prediction or session that it paid for is gone. Deposits, payments
-and refunds stay in the database.
+A charge is archived with its hold when the prediction or session that it paid for has been deleted. Deposits,
+payments and refunds stay in the database.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Balances = Mapping[str, tuple[int, int]]
 
 
 class LedgerArchive:
-    """Archives charges in the order of their time; each sweep continues where the last one stopped."""
+    """Archives charges in chronological order; each sweep continues where the previous one stopped."""
 
     def __init__(self, writer: ArchiveWriter) -> None:
         self._writer = writer
@@ -34,11 +34,11 @@ class LedgerArchive:
         self._place: Place = (-1, "")
 
     def restart(self) -> None:
-        """Start over with the oldest charge: predictions that kept charges in the database may be gone."""
+        """Start over with the oldest charge, as predictions that kept charges may have been deleted."""
         self._place = (-1, "")
 
     async def sweep_batch(self, before: int) -> int | None:
-        """Archive charges before a time; returns how many, or None at the end.
+        """Archive charges before a time; return their number, or None at the end.
 
         A batch that is not full waits until its first charge has been due for a day.
         """

@@ -1,4 +1,4 @@
-"""Reads the archive: checks its hash chain and the closing balances, and finds records."""
+"""Reading of the archive: verification of its hash chain and closing balances, and search for records."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sixfold.core.media import blob_keys
 from sixfold.core.media.ports import BlobStore
 
 _PAGE = 200
-# Files that are read at once: an object store answers slowly, but many requests at a time.
+# Files that are read concurrently: an object store is slow, but serves many requests at the same time.
 _AT_ONCE = 8
 
 
 @dataclass
 class ArchiveCheck:
-    """The result of a check: the counts, the hash of the last segment, and one sentence for each fault."""
+    """The result of a check: the counts, the hash of the last segment, and one sentence for each error."""
 
     segments: int = 0
     records: int = 0
@@ -54,9 +54,9 @@ class ArchiveReader:
         return await asyncio.to_thread(_checked, data, row)
 
     async def verify(self, kind: str = "") -> ArchiveCheck:
-        """Check the chain of all segments, and the files of those of a kind (default: all).
+        """Check the chain of all segments, and the files of the segments of a kind (default: all).
 
-        The closing balances must follow from the archived charges and equal those of the database.
+        The closing balances must be the sums of the archived charges and equal the balances in the database.
         """
         check, closed = ArchiveCheck(), dict[str, tuple[int, int]]()
         batch: list[Row] = []
@@ -106,7 +106,7 @@ class ArchiveReader:
             check.faults.append(f"the sum of all closing balances is {total} micro-dollars instead of 0")
 
     async def of_account(self, account_id: str) -> AsyncIterator[list[SegmentLine]]:
-        """Yield the lines of an account in each segment; one line names a segment that cannot be read."""
+        """Yield an account's lines in each segment, or one line with the name of an unreadable segment."""
         after = 0
         params = {"account_id": account_id, "limit": _PAGE}
         while page := await self._database.read(many("archive_of_account", after=after, **params)):
@@ -146,7 +146,10 @@ def _checked(data: bytes, row: Row) -> Segment:
 
 
 def _add(segment: Segment, closed: dict[str, tuple[int, int]], name: str, faults: list[str]) -> int:
-    """Add the charges of a segment to the balances, and compare these with its closing lines."""
+    """Add the charges of a segment to the balances, and compare them with the closing lines.
+
+    Return the number of charges, and append a sentence to `faults` for each difference.
+    """
     charges = [line.row for line in segment.lines if line.table == "transfer"]
     closed |= ledger.closed_by(charges, closed)
     for line in segment.lines:

@@ -1,9 +1,9 @@
 """The file of an archive segment: JSON lines, compressed with gzip.
 
 The first line is a `SegmentHeader`; each following line is a `SegmentLine`, one record. The hash of a segment
-is the BLAKE3 hash of the header and of the hashes of all other lines, and the header has the hash of the
+is the BLAKE3 hash of the header and of the hashes of all other lines, and the header contains the hash of the
 previous segment. When an account is erased, each of its lines is replaced by the hash of that line, so the
-hash of the segment stays.
+hash of the segment does not change.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import blake3
 import msgspec
 
 FORMAT = "sixfold-archive/1"
-# Lines without personal data, which the books need: erasure leaves them.
+# Lines without personal data, which the ledger needs: they are not erased.
 PERMANENT = frozenset({"transfer", "closing"})
-# The largest unpacked segment that is read; a segment is written with a few MiB and one record.
+# The largest decompressed segment that is read; a segment is written with a few MiB and one record.
 _MAX_BYTES = 512 << 20
 _LEVEL = 6
 _encode = msgspec.json.Encoder().encode
 
 
 class SegmentDamaged(Exception):
-    """A file is not a segment; the message says why."""
+    """A file is not a segment; the message states the reason."""
 
 
 class SegmentHeader(msgspec.Struct, frozen=True):
-    """The first line of a segment; `previous` is the hash of the segment before, empty for the first one."""
+    """The first line of a segment; `previous` is the hash of the previous segment, or empty."""
 
     format: str
     number: int
@@ -69,7 +69,7 @@ def build(header: SegmentHeader, lines: Sequence[SegmentLine]) -> Segment:
 
 
 def parse(data: bytes) -> Segment:
-    """Return the segment of a file; raises `SegmentDamaged`."""
+    """Parse the file of a segment; raises `SegmentDamaged`."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             text = file.read(_MAX_BYTES + 1)
@@ -89,7 +89,7 @@ def parse(data: bytes) -> Segment:
 
 
 def erase(segment: Segment, account_ids: AbstractSet[str]) -> tuple[Segment, int]:
-    """Return a segment without the records of some accounts, and how many were erased."""
+    """Return a segment without the records of some accounts, and the number of erased records."""
     texts = [_encode(line) for line in segment.lines]
     erased = 0
     lines = list(segment.lines)

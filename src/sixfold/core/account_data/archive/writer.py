@@ -1,8 +1,8 @@
-"""Writes segments of the archive, and erases accounts from them.
+"""Writing of archive segments, and erasure of accounts from them.
 
-A segment is noted before its file is stored, and sealed in the transaction that deletes its records, so a
-record is either in the database or in the archive. The file of a segment that was not sealed, or was
-replaced, is `staged`, and the next sweep deletes it.
+A segment is recorded before its file is stored, and sealed in the transaction that deletes its records, so
+each record is either in the database or in the archive. A file that was replaced, or whose segment was not
+sealed, is `staged`, and the next sweep deletes it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ArchiveTotals:
 
 @dataclass
 class ArchiveWriter:
-    """Writes segments to a blob store; only the server with the lease of the sweep may do so."""
+    """Writes segments to a blob store; only the server with the lease of the sweep may use it."""
 
     database: Database
     blobs: BlobStore
@@ -53,7 +53,7 @@ class ArchiveWriter:
     totals: ArchiveTotals = field(default_factory=ArchiveTotals)
 
     async def write(self, plan: SegmentPlan) -> bool:
-        """Archive the records of a plan and delete them; returns False if they have changed meanwhile."""
+        """Archive the records of a plan and delete them; return False if they have changed meanwhile."""
         head = await self.database.read(one("archive_head"))
         number, previous = (int(head["number"]) + 1, str(head["hash"])) if head else (1, "")
         header = SegmentHeader(FORMAT, number, plan.kind, previous)
@@ -80,7 +80,7 @@ class ArchiveWriter:
         return True
 
     async def discard_staged(self) -> None:
-        """Delete the files of segments that were not sealed, and replaced files."""
+        """Delete the files of segments that were not sealed, and files that were replaced."""
         while rows := await self.database.read(many("archive_staged", limit=_BATCH)):
             for row in rows:
                 await self.blobs.delete(str(row["staged"]))
@@ -88,7 +88,7 @@ class ArchiveWriter:
                 await self.database.write(many(query, number=int(row["number"]), staged=str(row["staged"])))
 
     async def erase(self) -> int:
-        """Erase the records of erased accounts from all segments; returns the number of records."""
+        """Erase the records of erased accounts from all segments; return the number of records."""
         total = 0
         while rows := await self.database.read(many("archive_erasing", limit=_BATCH)):
             total += await self._erase(
@@ -154,7 +154,7 @@ def _seal(plan: SegmentPlan, segment: Segment, key: str) -> Transaction[bool]:
 def _replace(
     number: int, keys: tuple[str, str], sizes: tuple[int, int], account_ids: Sequence[str]
 ) -> Transaction[None]:
-    """Replace the first key by the second; `sizes` are the bytes of the new file and the erased records."""
+    """Replace the first key with the second; `sizes` are the bytes of the new file and the erased records."""
     params: dict[str, Any] = {"number": number, "blob": keys[0], "staged": keys[1]}
     if sizes[1]:
         replaced = yield Query("archive_replace", {**params, "size": sizes[0], "erased": sizes[1]})
