@@ -18,7 +18,7 @@ _FIELDS = frozenset({"key", "period", "threshold_usd", "url"})
 
 
 class CostAlert:
-    """The fields of an alert that is created; raises `InvalidInput` for an invalid one."""
+    """The fields of a new alert; raises `InvalidInput` for an invalid field."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         unknown = sorted(set(fields) - _FIELDS)
@@ -57,7 +57,7 @@ def _amount(value: Any) -> int:
 
 
 def create(account_id: str, alert: CostAlert, member_id: str | None = None) -> Transaction[Row]:
-    """Insert an alert, of a member if one created it, and return its row.
+    """Insert an alert, with the member who created it, if any, and return its row.
 
     Raises `NotFound` for another account's key, and `Conflict`.
     """
@@ -100,7 +100,7 @@ def delete(account_id: str, alert_id: str) -> Transaction[None]:
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Return an alert as the API shows it; the amount is as of the last sweep."""
+    """Return an alert as in the API; its amount is as of the last sweep."""
     return {
         "id": row["id"],
         "key": row["key_id"] or None,

@@ -1,9 +1,8 @@
-"""Adds up the spending of accounts with alerts, and sends the alerts whose threshold is reached.
+"""Addition of the spending of accounts with alerts, and sending of alerts that reach their threshold.
 
-A sweep reads only the ledger's entries since the last one, and no call is looked at when it is made. An alert
-is sent once for each day or month; its message is signed and retried as webhooks of predictions are. A task
-for each account sends its messages, and no sweep waits for it, so a slow receiver delays its own account
-only.
+A sweep reads only the ledger entries since the previous sweep, so calls themselves are not slowed down. An
+alert is sent once for each day or month; its message is signed and retried like webhooks of predictions. Each
+account's messages are sent by a separate task, so a slow receiver delays only its own account.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LOG = logging.getLogger("sixfold.alerts")
 # Entries younger than this are counted by the next sweep: a transaction may commit later than its time.
 LAG_US = 10 * SECOND_US
 _BATCH = 200
-# Accounts whose messages are sent at once, and the messages of each.
+# Accounts whose messages are sent concurrently, and the concurrent messages of each.
 _ACCOUNTS, _ACCOUNT_SHARE = 32, 4
 MAX_SENDING = _ACCOUNTS * _ACCOUNT_SHARE
 _LEASE_US = 60 * SECOND_US
@@ -39,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CostAlerts:
-    """Counts spending and sends alerts; several servers may do so at once."""
+    """Counts spending and sends alerts; servers may run it concurrently."""
 
     def __init__(
         self,
@@ -52,11 +51,14 @@ class CostAlerts:
         self._secrets = secrets
         self.sender = sender
         self.schedule = schedule or RetrySchedule()
-        # The task that sends the messages of an account.
+        # The tasks that send messages, by account.
         self._sending: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, interval_seconds: float) -> None:
-        """Sweep until canceled; messages in progress are then sent by the next server, after their lease."""
+        """Sweep until canceled.
+
+        Messages in progress are sent later by another server, when their lease has expired.
+        """
         try:
             while True:
                 await asyncio.sleep(interval_seconds)
@@ -68,9 +70,9 @@ class CostAlerts:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def sweep(self, lag_us: int = LAG_US) -> None:
-        """Count the spending of all alerts, and begin to send those that are due; `sent` waits for them."""
+        """Count the spending of all alerts, and begin to send due alerts; `sent` waits for the sending."""
         after = ""
-        # Without any alert, a sweep is one read.
+        # If there are no alerts, a sweep is one read.
         while rows := await self._database.read(many("alerts_page", after=after, limit=_BATCH)):
             for row in rows:
                 await self._database.write(_count(row, lag_us), durable=False)
@@ -83,12 +85,12 @@ class CostAlerts:
         """Wait until no message is being sent."""
         while self._sending:
             await asyncio.wait(tuple(self._sending.values()))
-            # The callbacks of ended tasks run in the next turn.
+            # The callbacks of ended tasks run in the next iteration of the event loop.
             await asyncio.sleep(0)
 
     async def _send_due(self) -> None:
-        """Start a task for each account with due alerts and none, as far as there are free places."""
-        # An account whose messages are being sent can have others that are due.
+        """Start a task for each account with due alerts that has no task yet, up to the limit."""
+        # An account whose messages are being sent can have other due alerts.
         limit = _ACCOUNTS + len(self._sending)
         rows = await self._database.read(many("alerts_due_accounts", limit=limit))
         for row in rows:
@@ -106,7 +108,7 @@ class CostAlerts:
             _LOG.error("cost alerts were not recorded as sent; they are sent again", exc_info=error)
 
     async def _send_all(self, account_id: str, moment: int) -> None:
-        """Send the alerts of an account that were due at `moment`, some at once."""
+        """Send the alerts of an account that were due at `moment`, with limited concurrency."""
         params = {"account_id": account_id, "before": moment, "lease": _LEASE_US, "limit": _ACCOUNT_SHARE}
         claim = partial(many, "alerts_claim", **params)
         while due := await self._database.write(claim()):
@@ -121,7 +123,7 @@ class CostAlerts:
         await self._database.write(one("alert_sent", id=row["id"], due_at=due_at, error=error))
 
     async def _send(self, row: Row) -> tuple[str | None, bool]:
-        """Send one message; returns the error, if any, and whether this result is final."""
+        """Send one message; return the error, if any, and whether this result is final."""
         body, timestamp = _encode(message(row)), int(row["now"]) // SECOND_US
         try:
             secret = await self._secrets.of(row["account_id"])
@@ -169,7 +171,7 @@ def _count(alert: Row, lag_us: int) -> Transaction[None]:
     name, start = period_of(alert["period"], until)
     last = period_of(alert["period"], int(alert["counted_until"]))
     if alert["counted_for"] not in ("", name) and alert["counted_for"] == last[0]:
-        # The rest of the last period comes first; the next sweep begins the new one.
+        # The rest of the previous period is counted first; the next sweep begins the new period.
         name, start = last
         until = _end_of(alert["period"], start)
     is_same = alert["counted_for"] == name
@@ -193,12 +195,12 @@ def _count(alert: Row, lag_us: int) -> Transaction[None]:
 
 
 def _end_of(period: str, start: int) -> int:
-    # No month has more than 31 days, and none begins less than 28 days after another.
+    # A month has at most 31 days and begins at least 28 days after the previous one.
     return period_of(period, start + (DAY_US if period == "day" else 32 * DAY_US))[1]
 
 
 def period_of(period: str, moment: int) -> tuple[str, int]:
-    """Return the name of the day or month (UTC) of a time in epoch µs, and its beginning."""
+    """Return the name of the day or month (UTC) of a time in epoch µs, and its start in epoch µs."""
     date = datetime.fromtimestamp(moment / SECOND_US, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "month":
         date = date.replace(day=1)

@@ -1,1 +1,1 @@
-"""Batches of calls: validated, run in the background by leases, and answered in files."""
+"""Batches of calls: validated, run in the background with leases, and answered in files."""

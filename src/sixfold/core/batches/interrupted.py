@@ -14,9 +14,9 @@ _PAGE_LINES = 100
 
 
 class RestoredPage(NamedTuple):
-    """The last line that was read, or 0 if none was left, and lines whose request has not ended.
+    """The number of the last line read, or 0 at the end, and the lines whose request has not ended.
 
-    Each has the id under which its response would be stored.
+    Each line is paired with the id under which its response would be stored.
     """
 
     last: int
@@ -26,8 +26,8 @@ class RestoredPage(NamedTuple):
 def restore(batch: Batch, after: int) -> Transaction[RestoredPage]:
     """Restore the stored responses of the next unanswered lines, starting after line number `after`.
 
-    A line whose request has begun but has no stored response is sent again. If the first request was charged,
-    the second one is free; if there is none, the first one is refunded.
+    A line whose request has started but has no stored response is sent again. If the first request was
+    charged, the second request is free; if there is no second request, the first one is refunded.
     """
     rows = yield Query("batch_lines_unanswered", {"batch_id": batch.id, "after": after, "limit": _PAGE_LINES})
     unfinished: list[tuple[ClaimedLine, str]] = []

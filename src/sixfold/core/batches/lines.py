@@ -1,4 +1,4 @@
-"""Transactions of lines, and what to do with the reply to one."""
+"""Transactions of lines, and the decision about the reply to a line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sixfold.core.database import Query, Transaction, one
 from sixfold.errors import BudgetExceeded
 
 MAX_TRIES = 3
-# A wait for credit or a budget is cut to this, so that a payment or a raised budget takes effect.
+# A wait for credit or a budget is limited to this time, so that a payment or a higher budget takes effect.
 _MAX_WAIT_SECONDS, _CREDIT_SECONDS = 60, 15
-# The wait while other calls of the account hold money that most of them give back.
+# The wait while other calls of the account hold money, most of which is released.
 HELD_SECONDS = 0.25
-# How soon lines run after a suspension has ended.
+# The time after which lines run once a suspension has ended.
 _SUSPENDED_SECONDS = 15
 _SUSPENDED_REASON = "The account is suspended"
 _RETRY_SECONDS = (2, 10, 30)
@@ -28,10 +28,10 @@ _Answer = Literal["keep", "retry", "wait", "release"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Decision about a line: keep its reply, try it again, let the whole batch wait, or give it back.
+    """The decision about a line: store its reply, retry it, delay the whole batch, or release the line.
 
-    A `new_attempt` has another `Idempotency-Key`, since the reply is stored for the last one. With
-    `for_money`, the wait is short while other calls hold money.
+    If `new_attempt` is set, the retry uses a new `Idempotency-Key`, because the reply is stored for the last
+    one. If `for_money` is set, the wait is short while other calls hold money.
     """
 
     answer: _Answer
@@ -43,14 +43,15 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(reply: LineReply, tries: int) -> Verdict:
     """Decide on a reply to a line that was tried `tries` times before.
 
-    Limits of the account and key are waited for. Nothing was charged for a failure, and what was charged
-    under an `Idempotency-Key` is not charged again, so a repeated line is charged once.
+    A line that exceeded a limit of the account or key is retried later. Failures are not charged, and a
+    charge under an `Idempotency-Key` is not repeated, so a repeated line is charged once.
     """
     status = reply.status
     if status == 402:
         return Verdict("wait", _CREDIT_SECONDS, for_money=True)
     if status == 403 and error_of(reply).message == keys.SUSPENDED:
-        # It runs after the suspension, or expires with its batch; the suspension may have ended meanwhile.
+        # The line runs after the suspension, or expires with its batch; the suspension may have ended
+        # meanwhile.
         return Verdict("wait", _SUSPENDED_SECONDS)
     if status == 429:
         seconds = min(max(reply.retry_after, 1), _MAX_WAIT_SECONDS)
@@ -75,7 +76,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 def error_of(reply: LineReply) -> ErrorText:
-    """Return the error in a reply; empty for one that has none."""
+    """Return the error in a reply, empty if the reply does not contain an error."""
     try:
         return msgspec.json.decode(reply.body, type=_ErrorBody).error
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -93,8 +94,8 @@ def claim(
 ) -> Transaction[tuple[ClaimedLine, ...] | None]:
     """Lease the next lines of a batch, or return None if that has decided how the batch ends.
 
-    If its key is not valid any more, the batch ends as failed. If no line is left, it ends as completed. It
-    waits while its account is suspended.
+    If its key is no longer valid, the batch ends as failed. If no lines remain, it ends as completed. The
+    batch waits while its account is suspended.
     """
     credential = yield from credential_of(batch)
     if credential is None:
@@ -117,7 +118,7 @@ def claim(
 
 
 def idempotency_key(batch: Batch, line: ClaimedLine) -> str:
-    """Return the `Idempotency-Key` of the present attempt at a line."""
+    """Return the `Idempotency-Key` of the current attempt at a line."""
     return f"{batch.id}/{line.number}/{line.attempt}"
 
 
@@ -127,7 +128,10 @@ def scope_id(owner: str, endpoint: str, key: str) -> str:
 
 
 def credential_of(batch: Batch) -> Transaction[str | None]:
-    """Return the key that the lines of a batch run with, "" for the account's owner, None if it has ended."""
+    """Return the key with which the lines of a batch run.
+
+    The key is an empty string for the account's owner, and None if the key has ended.
+    """
     if batch.key_id is None:
         return ""
     row = yield from one("batch_credential", key_id=batch.key_id, grant_id=batch.grant_id or "")
@@ -135,19 +139,19 @@ def credential_of(batch: Batch) -> Transaction[str | None]:
 
 
 def is_suspended(batch: Batch) -> Transaction[bool]:
-    """Return whether the account of a batch, or the person of its key, is suspended."""
+    """Return whether the account of a batch, or the user of its key, is suspended."""
     params = {"account_id": batch.account_id, "key_id": batch.key_id or ""}
     return (yield from one("batch_suspended", **params)) is not None
 
 
 def decide(batch_id: str, outcome: BatchOutcome, code: str = "", message: str = "") -> Transaction[None]:
-    """Decide how a batch ends, with an error if there is a reason."""
+    """Set the outcome of a batch, with an error if there is a reason."""
     errors = [{"code": code, "line": None, "message": message, "param": None}] if code else []
     yield Query("batch_decide", {"id": batch_id, "outcome": outcome, "errors": _encode(errors).decode()})
 
 
 def finish(batch_id: str, number: int, reply: LineReply) -> Transaction[None]:
-    """Store the answer to a line, and delete its copy that is stored for the `Idempotency-Key`."""
+    """Store the answer to a line, and delete the copy stored for its `Idempotency-Key`."""
     yield Query(
         "batch_line_finish",
         {
@@ -185,13 +189,13 @@ def requeue(batch: Batch, number: int, holder: str, verdict: Verdict, reason: st
 
 
 def renew(holder: str, lease_us: int) -> Transaction[None]:
-    """Renew the leases of a server's lines, and take back those of servers that are gone."""
+    """Renew the leases of a server's lines, and release those of servers that have ended."""
     yield Query("batch_lines_renew", {"holder": holder, "lease": lease_us})
     yield Query("batch_lines_reclaim", {"holder": holder})
 
 
 def start_end(batch: Batch, holder: str, lease_us: int) -> Transaction[bool]:
-    """Lease a batch whose end is decided, if no line of it is running."""
+    """Lease a batch whose outcome is decided, if its lines are not running; return whether it was leased."""
     values = {"id": batch.id, "holder": holder, "lease": lease_us, "state": ""}
     if not (yield Query("batch_lease", values)):
         return False

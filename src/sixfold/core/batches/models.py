@@ -31,7 +31,7 @@ class BatchLimits(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """A batch; times are in epoch µs, and `errors`, `metadata` and `headers` are JSON.
 
-    `outcome` is the final state, once it is decided. Lines run with the rights of the key `key_id`, or of the
+    `outcome` is the final state, once decided. Lines run with the rights of the key `key_id`, or of the
     current key of the OAuth grant `grant_id`.
     """
 
@@ -63,27 +63,27 @@ class Batch(msgspec.Struct, frozen=True):
     finalizing_at: int | None
     cancelling_at: int | None
     ended_at: int | None
-    # The blob with the requests, if it is read for running them.
+    # The blob with the requests, if it is read to run them.
     input_blob: str = ""
 
     @property
     def error_list(self) -> list[dict[str, Any]]:
-        """The errors that ended the batch: `code`, `line`, `message` and `param` of each."""
+        """The errors that ended the batch, each with `code`, `line`, `message` and `param`."""
         return _decode_errors(self.errors)
 
     @property
     def metadata_map(self) -> Mapping[str, str]:
-        """The client's own texts."""
+        """The metadata that the client has set."""
         return _decode_texts(self.metadata)
 
     @property
     def header_map(self) -> Mapping[str, str]:
-        """Headers that each line is sent with."""
+        """The headers with which each line is sent."""
         return _decode_texts(self.headers)
 
 
 def from_row(row: Row) -> Batch:
-    """Build a batch from a row; the counts of a batch that has not ended are those of its lines."""
+    """Build a batch from a row; the counts of an unfinished batch are computed from its lines."""
     values = dict(row)
     fields: dict[str, Any] = {name: values[name] for name in Batch.__struct_fields__ if name in values}
     fields |= {name: values.get(name) or "" for name in ("credential_id", "input_blob")}
@@ -93,7 +93,7 @@ def from_row(row: Row) -> Batch:
 
 
 class LineProblem(msgspec.Struct, frozen=True):
-    """Error of an invalid line of an input."""
+    """An error in an invalid line of an input."""
 
     line: int
     code: str
@@ -103,10 +103,10 @@ class LineProblem(msgspec.Struct, frozen=True):
 
 
 class ClaimedLine(msgspec.Struct, frozen=True):
-    """A line that this server runs: the position of its request in the batch's input.
+    """A line that this server runs, with the position of its request in the batch's input.
 
-    `tries` is how often it was run without an answer to keep; `attempt` distinguishes the tries whose answers
-    are stored for their `Idempotency-Key`.
+    `tries` is the number of earlier runs without a final answer; `attempt` distinguishes the runs whose
+    answers are stored for their `Idempotency-Key`.
     """
 
     number: int
@@ -122,7 +122,7 @@ def claimed(row: Row) -> ClaimedLine:
 
 
 class LineCall(msgspec.Struct, frozen=True):
-    """A request to run as the key `key_id`; empty for the operator, who needs none on the local socket."""
+    """A request that runs with the key `key_id`, which is empty for the operator on the local socket."""
 
     key_id: str
     endpoint: str
@@ -134,8 +134,8 @@ class LineCall(msgspec.Struct, frozen=True):
 class LineReply(msgspec.Struct, frozen=True):
     """The response to a line.
 
-    `scope` is the id under which its `Idempotency-Key` stores it, or empty; a `permanent` error recurs
-    until the server's configuration changes.
+    `scope` is the id under which the response is stored for its `Idempotency-Key`, or empty. A `permanent`
+    error recurs until the server's configuration changes.
     """
 
     status: int
@@ -147,7 +147,7 @@ class LineReply(msgspec.Struct, frozen=True):
 
 
 class LineRunner(Protocol):
-    """Runs lines as the routes of the API run requests: the same checks, limits and charges."""
+    """Runs lines in the same way as the routes of the API: with the same checks, limits and charges."""
 
     @property
     def endpoints(self) -> frozenset[str]:
@@ -155,7 +155,7 @@ class LineRunner(Protocol):
         ...
 
     async def run(self, call: LineCall) -> LineReply:
-        """Return the response to a request, which never raises but for a cancelation."""
+        """Return the response to a request; raises no exception except on cancelation."""
         ...
 
     async def refund(self, scope: str, body: bytes) -> None:

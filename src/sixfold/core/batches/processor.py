@@ -1,8 +1,8 @@
-"""Runs batches: validates inputs, runs lines by leases, and writes the results.
+"""Processing of batches: validation of inputs, execution of lines with leases, and writing of results.
 
-The database is the truth: a server that dies loses only its leases, which other servers or its next
-start take over. Each line is a request to the API with an `Idempotency-Key` of its own, so that a line that
-was interrupted after its charge is answered for free.
+All state is in the database: a server that dies loses only its leases, which other servers take over, or the
+same server after a restart. Each line is a request to the API with a separate `Idempotency-Key`, so a line
+that was interrupted after its charge is answered for free.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _LOG = logging.getLogger("sixfold.batches")
 # How often a server looks for batches that other servers have accepted.
 POLL_SECONDS = 1.0
 _STORE_SECONDS = 1.0
-# Validations and ends of batches at a time.
+# The number of concurrent validations and completions of batches.
 _MAX_JOBS = 2
-# Leases of these jobs are longer than those of lines by this factor, since they are not renewed.
+# The leases of these jobs are longer than those of lines by this factor, because they are not renewed.
 _JOB_LEASES = 20
 _MAX_PROBLEMS = 10_000
 _MAX_REASON_CHARS = 300
 
 
 class BatchProcessor:
-    """The batches that this server process runs; it waits for `attach` before it runs any."""
+    """The batches that this server process runs, after `attach` was called."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class BatchProcessor:
         self._attached = asyncio.Event()
         self._changed = asyncio.Event()
         self._claimed: deque[tuple[Batch, ClaimedLine]] = deque()
-        # The tasks of lines with their batches, and those of batches by their ids.
+        # The tasks of lines with their batches, and the tasks of batches by batch id.
         self._running: dict[asyncio.Task[None], str] = {}
         self._paces: dict[str, Pace] = {}
         self._jobs: dict[str, asyncio.Task[bool]] = {}
@@ -90,7 +90,7 @@ class BatchProcessor:
         self._changed.set()
 
     async def run(self) -> None:
-        """Run batches until canceled; unfinished lines are then left to the next server."""
+        """Run batches until canceled; unfinished lines are then left to another server."""
         await self._attached.wait()
         try:
             while True:
@@ -134,7 +134,7 @@ class BatchProcessor:
         await self._claim(claimable)
 
     async def _renew(self) -> None:
-        """Renew leases three times in their duration, and take over those of other servers."""
+        """Renew leases three times during their term, and take over the leases of other servers."""
         moment = asyncio.get_running_loop().time()
         if self._renewed_at and moment - self._renewed_at < self._limits.lease_us / SECOND_US / 3:
             return
@@ -144,7 +144,7 @@ class BatchProcessor:
     # -- lines -----------------------------------------------------------------------------------
 
     async def _claim(self, batches: Sequence[Batch]) -> None:
-        """Claim lines for the free places, of one batch of each account, in turn."""
+        """Claim lines for the free capacity, taking one batch of each account in turn."""
         free = 2 * self._limits.concurrency - len(self._running) - len(self._claimed)
         first_of_accounts: dict[str, Batch] = {}
         for batch in batches:
@@ -155,13 +155,13 @@ class BatchProcessor:
                 claim = lines.claim(batch, self._boot, self._limits.lease_us, share)
                 claimed = await self._database.write(claim, durable=False)
                 if claimed is None:
-                    # The final status of the batch is decided now.
+                    # The final status of the batch is now decided.
                     self.wake()
                 self._claimed.extend((batch, line) for line in claimed or ())
         self._start_lines()
 
     def _start_lines(self) -> None:
-        """Start claimed lines in free places, as many of each batch as its pace allows."""
+        """Start claimed lines within the free capacity, as many of each batch as its pace allows."""
         waiting: deque[tuple[Batch, ClaimedLine]] = deque()
         running = Counter(self._running.values())
         while self._claimed and len(self._running) < self._limits.concurrency:
@@ -192,7 +192,7 @@ class BatchProcessor:
             self.wake()
 
     async def _release(self, batch: Batch) -> None:
-        """Release the claimed lines of a batch that is about to end, or to wait for long."""
+        """Release the claimed lines of a batch that is about to end, or that waits for a long time."""
         released = [line for each, line in self._claimed if each.id == batch.id]
         self._claimed = deque(pair for pair in self._claimed if pair[0].id != batch.id)
         for line in released:
@@ -206,7 +206,7 @@ class BatchProcessor:
             await self._requeue(batch, line, lines.judge(LineReply(503, "", b""), line.tries))
             return
         if key_id is None:
-            # The key is gone, so the batch ends at its next claim.
+            # The key has ended, so the batch ends when it is claimed next.
             await self._requeue(batch, line, Verdict("retry"))
             return
         reply = await self._call(batch, line, key_id, body)
@@ -220,14 +220,14 @@ class BatchProcessor:
         reason = lines.error_of(reply).message[:_MAX_REASON_CHARS]
         pace = self._pace(batch)
         if verdict.for_money and pace.may_recover:
-            # The money may have been held by the other lines, so fewer at a time may be possible.
+            # Other lines may have held the money, so running fewer lines at a time may succeed.
             verdict = msgspec.structs.replace(verdict, seconds=lines.HELD_SECONDS)
         seconds = await self._requeue(batch, line, verdict, reason or f"Status {reply.status}")
         if verdict.answer == "wait":
             pace.refused(self._time(), self._time() + seconds)
             asyncio.get_running_loop().call_later(seconds, self._resume)
             if seconds > lines.HELD_SECONDS:
-                # Other batches need the places of its lines.
+                # Other batches need the capacity of its lines.
                 await self._release(batch)
 
     def _resume(self) -> None:
@@ -248,7 +248,7 @@ class BatchProcessor:
         return await self._write(lambda: lines.requeue(batch, line.number, self._boot, verdict, reason))
 
     async def _write(self, transaction: Callable[[], Transaction[T]]) -> T:
-        """Write a transaction, again and again while the database fails: the line is leased meanwhile."""
+        """Run a write transaction, repeating it while the database fails; the line stays leased meanwhile."""
         while True:
             try:
                 return await self._database.write(transaction())
@@ -340,9 +340,9 @@ class BatchProcessor:
         return True
 
     async def _repeat(self, batch: Batch, line: ClaimedLine, scope: str) -> None:
-        """Run a line of a batch that ends again, since it may have been charged, or refund it.
+        """Repeat a line of an ending batch, because it may have been charged, or refund it.
 
-        It is refunded if its key has ended, or if the response is an error.
+        The line is refunded if its key has ended, or if the response is an error.
         """
         assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
         key_id = await self._database.read(lines.credential_of(batch), snapshot=False)
@@ -353,7 +353,8 @@ class BatchProcessor:
             return
         reply = None if key_id is None else await self._call(batch, line, key_id, body)
         if reply is None or reply.status >= 300:
-            # Before the line is finished, since a server that dies in between finds only unfinished lines.
+            # This runs before the line is finished, because a server that dies in between finds only
+            # unfinished lines.
             await self._runner.refund(scope, body)
         if reply is not None and lines.judge(reply, lines.MAX_TRIES).answer == "keep":
             await self._write(lambda: lines.finish(batch.id, line.number, reply))

@@ -19,7 +19,7 @@ from sixfold.core.files.files import AccountFiles, FileDetails
 from sixfold.core.media.media import MediaSource
 
 MAX_ERRORS = 100
-# Answers can have megabytes, as images do.
+# An answer can have several megabytes if it contains images.
 _PAGE_LINES = 16
 _JSONL = "application/jsonl"
 _Target = Literal["output", "error"]
@@ -41,11 +41,11 @@ _ANTHROPIC_RESULTS: Mapping[BatchOutcome, str] = {
 
 
 class BatchLost(Exception):
-    """Another server has taken the batch over."""
+    """Another server has taken over the batch."""
 
 
 class BatchResults(NamedTuple):
-    """Result files that are stored but have no name yet, and the numbers of lines."""
+    """Result files that are stored but do not have a name yet, and the numbers of lines."""
 
     sources: Mapping[_Target, MediaSource]
     total: int
@@ -88,12 +88,12 @@ _RENDERERS: Mapping[BatchDialect, Callable[[Batch, BatchOutcome, Row], tuple[_Ta
 
 
 def _raw(text: str) -> Any:
-    """Return stored JSON without parsing it twice, or a text that is no JSON as a text."""
+    """Return stored JSON without parsing it twice, or a string that is not JSON as a JSON string."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except msgspec.MsgspecError:
         return text
-    # A line of the file must not contain another line.
+    # A line of the file must not contain a line break.
     return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
 
 

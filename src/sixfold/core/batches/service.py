@@ -29,14 +29,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NewBatch(msgspec.Struct, frozen=True):
-    """A batch to create; `output_seconds` is the life of its result files, None without an end."""
+    """A batch to create.
+
+    `output_seconds` is the lifetime of its result files, or None if they do not expire.
+    """
 
     dialect: BatchDialect
     endpoint: str
     metadata: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     output_seconds: int | None = None
-    # The number of lines if it is known already.
+    # The number of lines, if already known.
     total: int = 0
 
 
@@ -48,7 +51,7 @@ def _find(tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Transaction[B
 
 
 class BatchService:
-    """The batches of all accounts; `on_change` is called when one was created or canceled."""
+    """The batches of all accounts; `on_change` is called when a batch was created or canceled."""
 
     def __init__(self, database: Database, account_files: AccountFiles, limits: BatchLimits) -> None:
         self.limits = limits
@@ -57,7 +60,7 @@ class BatchService:
         self._files = account_files
 
     async def create_from_file(self, principal: Principal, new: NewBatch, file_id: str) -> Batch:
-        """Create a batch whose requests are a file; raises `FileNotFound` and `BadRequest`."""
+        """Create a batch from a file of requests; raises `FileNotFound` and `BadRequest`."""
 
         def create() -> Transaction[Batch]:
             file = yield from files.find(principal.tenant, file_id)
@@ -75,7 +78,7 @@ class BatchService:
         return await self._created(create())
 
     async def create_from_path(self, principal: Principal, new: NewBatch, path: Path) -> Batch:
-        """Create a batch of the requests in the file at `path`, which is moved away; raises `TooLarge`."""
+        """Create a batch from the file of requests at `path`, which is moved away; raises `TooLarge`."""
         source = await self._files.store(path, principal.account_id)
 
         def create() -> Transaction[Batch]:
@@ -98,7 +101,7 @@ class BatchService:
                 f"An account may have at most {self.limits.unfinished} unfinished batches: retry later",
                 retry_after=60,
             )
-        # A name of its own, so that the input outlives the deletion of its file.
+        # A separate name, so that the input remains after its file is deleted.
         name = yield from files.name_content(principal.account_id, source, None)
         batch_id = ids.new(_PREFIXES[new.dialect])
         tenant = principal.tenant
