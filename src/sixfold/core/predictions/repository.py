@@ -254,10 +254,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class SuccessRecord:
-    """The result of a run whose files are stored.
-
-    `charge` is None if the price or the children's costs apply.
-    """
+    """The result of a stored run; `charge` is None if the price or the children's costs apply."""
 
     output: Output
     quality: str
