@@ -362,7 +362,7 @@ async def running(application: Application) -> AsyncIterator[Application]:
     fair_threads.use_for_loop()
     if application.processes is not None:
         application.processes.channel.open(application.scheduler.boot)
-        # Process 0 starts before the others.
+        # Process 0 starts before the other processes.
         if application.settings.process == 0:
             application.processes.metrics_folder.clear()
     await application.predictions.custom_models.load()

@@ -143,7 +143,7 @@ class ConfigReloader:
     async def reload(self, *, quiet: bool = False, by_entries: bool = False) -> bool:
         """Read, check and apply the configuration; return False if the file is invalid.
 
-        With `quiet`, an unchanged file is not logged.
+        If `quiet` is set, an unchanged file is not logged.
         """
         async with self._applying:
             return await self._reload(quiet=quiet, by_entries=by_entries)

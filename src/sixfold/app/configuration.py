@@ -121,7 +121,7 @@ class OperatorConfiguration:
             raise errors.InvalidInput.of("value", _sentence(error)) from None
 
     def _check_targets(self, new: ConfigEntry, added: Collection[str]) -> None:
-        """Raise `InvalidInput` if the server of a target is unknown, or if no server lists its model."""
+        """Raise `InvalidInput` if a target's server is unknown, or if servers do not list its model."""
         server_names = {server.name.partition("@")[0] for server in self._gateway.model_servers()}
         servers = server_names.union(added)
         models = {name for name, _owner in self._gateway.gateway.router.models()}
@@ -254,7 +254,7 @@ def _usd(table: PriceTable, name: str) -> Mapping[str, str]:
 
 
 def _rates_shown(rates: TokenRates | None) -> tuple[Mapping[str, str], Source, str]:
-    """Return the fields of bundled rates, or a note if there are none."""
+    """Return the fields of bundled rates, or a note if the rates are missing."""
     if rates is None:
         return {}, "bundled", "no price: calls are refused"
     amounts = {field: getattr(rates, name) for field, name in _RATE_FIELDS.items()}

@@ -85,7 +85,7 @@ class _Program:
 
 
 class GpuSharing:
-    """The GPUs that several programs share, as configured or found.
+    """The GPUs that are shared by programs, as configured or detected.
 
     `has_weights` returns whether weights are installed on this server, and `list_cards` returns the GPUs of
     this machine.

@@ -1,8 +1,8 @@
 """Cooperation of the processes of one server (`serve --processes N`).
 
-Process 0 runs the predictions. It forwards their progress, log lines and node states to the others, whose
-clients may be waiting for them. The process that receives a request for metrics adds up the metrics of all
-processes.
+Process 0 runs the predictions. It forwards their progress, log lines and node states to the other processes,
+whose clients may be waiting for them. The process that receives a request for metrics adds up the metrics of
+all processes.
 """
 
 from __future__ import annotations

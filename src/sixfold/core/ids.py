@@ -22,7 +22,7 @@ _MIDDLE = tuple(
 # Random digits of an id, and the number of ids for which they are drawn together.
 _RANDOM, _AHEAD = 26, 64
 _drawn: list[str] = []
-# Windows, where only clients run, has no forks.
+# Windows, where only clients run, does not support forks.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drawn.clear)
 # A steady clock, so that setting the clock back does not create ids that sort before older ids.

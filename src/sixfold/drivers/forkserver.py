@@ -180,7 +180,7 @@ class ForkServer:
         self._control.close()
         if not self._booted.done():
             self._booted.set_exception(ForkServerGone("the zygote ended during its start"))
-            # Mark the exception as retrieved, because possibly no caller waits for it.
+            # Mark the exception as retrieved, because there may be no waiting caller.
             self._booted.exception()
         for pid in self._pids.values():
             # Child processes of the workers would survive otherwise.

@@ -1,7 +1,7 @@
 """Workers as threads of the server's process: for tests, `replay` and small jobs.
 
-A thread cannot be killed: `kill` abandons the run at once, and the thread ends at the engine's next progress
-report. There is no memory limit, and printed output is not captured.
+A thread cannot be killed: `kill` abandons the run immediately, and the thread ends at the engine's next
+progress report. There is no memory limit, and printed output is not captured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Node workers: processes that run the nodes of one workflow run each, under the workers' memory limit."""
+"""Node workers: processes that each run the nodes of one workflow run, under the workers' memory limit."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class _NodeWorker(asyncio.Protocol):
         self._exited.add_done_callback(lambda exited: self._lost(exited.result()))
 
     async def kill(self) -> None:
-        """Kill the process at once. Idempotent."""
+        """Kill the process immediately. Idempotent."""
         self._end("was stopped")
         if self._exited is not None and not self._exited.done():
             self._starter.kill(self.id)

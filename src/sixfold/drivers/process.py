@@ -182,7 +182,7 @@ class ProcessWorker(asyncio.Protocol):
         await self.kill()
 
     async def kill(self) -> None:
-        """Kill the worker at once; a run in progress returns `WorkerLost`. Idempotent."""
+        """Kill the worker immediately; a run in progress returns `WorkerLost`. Idempotent."""
         self.kill_now("was killed")
         await asyncio.shield(self._ended)
 
@@ -340,7 +340,7 @@ class ProcessWorker(asyncio.Protocol):
                 file.path.unlink(missing_ok=True)
 
     def drain(self) -> None:
-        """Read everything that the worker has printed so far."""
+        """Read all output that the worker has printed so far."""
         while self._output is not None:
             try:
                 data = os.read(self._output, _PIPE_BYTES)
@@ -469,7 +469,7 @@ class ProcessDriver:
                 await asyncio.get_running_loop().create_unix_connection(lambda: worker, sock=ours)
                 exited = await server.spawn(self._order(worker.id, spec, name), theirs.fileno(), writing)
             except BaseException:
-                # Without a process, nothing would report the end.
+                # Without a process, the end of the worker would not be reported.
                 worker.clean_up()
                 raise
             # While these are open in this process, the worker's end cannot be detected.

@@ -114,7 +114,7 @@ class RaySlot:
             self._worker.cancel(task_id)
 
     async def here(self) -> None:
-        """Return at once, which shows that the actor is alive."""
+        """Return immediately, which shows that the actor is alive."""
 
     async def leave(self) -> None:
         """Stop gracefully and remove all files from this machine."""
@@ -291,7 +291,7 @@ class RayWorker:
         await self.kill()
 
     async def kill(self) -> None:
-        """Kill the actor at once; a run in progress returns `WorkerLost`. Idempotent."""
+        """Kill the actor immediately; a run in progress returns `WorkerLost`. Idempotent."""
         self.kill_now("was killed")
 
     async def stop(self) -> None:

@@ -208,11 +208,11 @@ class RemoteWorker:
             run.work.cancel()
 
     async def give_up(self, task_id: str) -> None:
-        """Abort one run; the others continue."""
+        """Abort one run; other runs continue."""
         self.cancel(task_id)
 
     async def kill(self) -> None:
-        """Abort every run at once. Idempotent."""
+        """Abort all runs immediately. Idempotent."""
         await self.end("was killed")
 
     async def end(self, why: str) -> None:
@@ -292,7 +292,7 @@ def _build(spec: WorkerSpec, outside: HostServices) -> RemoteEngine:
 class DriverSet:
     """Combines the drivers for local engines, remote engines, and `others`.
 
-    Each of the others receives the specs whose factory is the driver's name, such as `container`.
+    Each driver in `others` receives the specs whose factory is the driver's name, such as `container`.
     """
 
     def __init__(self, local: Driver, remote: Driver, *others: Driver) -> None:

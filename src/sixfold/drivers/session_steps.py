@@ -27,7 +27,7 @@ class SessionStepper:
     ) -> Sequence[StepAnswer]:
         """Send steps together and return their answers.
 
-        A step that cannot be encoded does not affect the others.
+        A step that cannot be encoded does not affect the other steps.
         """
 
         def send_some(some: Sequence[StepRequest]) -> None:

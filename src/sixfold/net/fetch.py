@@ -3,8 +3,8 @@
 The fetcher uses httpcore directly. A higher-level client would add unwanted features (proxies and passwords
 from the environment, cookies, decompression), and its import would take several times as long.
 
-Each exchange has its own connection, so that a slow server of one account does not delay others, and a
-webhook never uses a connection that the other side has just closed.
+Each exchange has a separate connection, so that a slow server of one account does not delay other accounts,
+and a webhook never uses a connection that the other side has just closed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FetchLimits:
     # After this much time waiting for chunks, the minimum rate applies.
     grace_seconds: float = 10.0
     floor_bytes_per_second: int = 1024
-    # Concurrent exchanges; others wait within their time limit.
+    # Concurrent exchanges; other exchanges wait within their time limit.
     concurrent: int = 64
 
 
@@ -196,7 +196,7 @@ class Fetcher:
     ) -> FetchResponse:
         """Send one request and return the response, with any status; redirects are not followed.
 
-        With `max_bytes=0` the body is not read.
+        If `max_bytes` is 0, the body is not read.
         """
         exchange = self.stream(method, url, headers=headers, content=content, timeout_seconds=timeout_seconds)
         async with _deadline(timeout_seconds), self._slots, exchange as response:
@@ -316,7 +316,7 @@ class Fetcher:
 
 
 def _default_tls() -> ssl.SSLContext:
-    """Return the system's certificate authorities, and certifi's for slim containers that have none."""
+    """Return the certificate authorities of the system and of certifi, as slim containers lack the former."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context
@@ -338,7 +338,7 @@ async def _deadline(seconds: float) -> AsyncGenerator[None, None]:
 
 @contextmanager
 def _fetch_errors() -> Generator[None, None, None]:
-    """Convert network errors to `FetchFailed`, with messages that reveal nothing about the host."""
+    """Convert network errors to `FetchFailed`, with messages that do not reveal the host's network."""
     try:
         yield
     except httpcore.TimeoutException as error:
@@ -437,7 +437,7 @@ async def _save(chunks: AsyncIterator[bytes], path: Path) -> int:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open the file without a thread, because nothing would close it if the fetch were canceled."""
+    """Open the file without a thread, because a canceled fetch would leave the file open."""
     return path.open("wb")
 
 

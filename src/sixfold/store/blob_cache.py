@@ -50,7 +50,7 @@ class BlobCache:
         return size <= self._bounds.bytes // 4
 
     def find(self, name: str) -> Path | None:
-        """Return the path of a cached file, to be opened at once, or None if it is not cached."""
+        """Return the path of a cached file, which must be opened immediately, or None if it is not cached."""
         path = self._root / name
         try:
             os.utime(path)

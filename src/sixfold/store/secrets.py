@@ -5,8 +5,8 @@ encrypted with ChaCha20-Poly1305 with a key derived by HKDF-SHA256 from `DATA/se
 name: a copied file cannot be decrypted under another name or in another data folder. Backups contain neither
 these files nor `server.key`.
 
-Servers that share a database must use the same `server.key`, so an encrypted key from one is valid on the
-others (`adopt`).
+Servers that share a database must use the same `server.key`, so an encrypted key from one server is valid on
+all of them (`adopt`).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def adopt_orphans() -> None:
 
 
 def limit_memory(more_bytes: int) -> None:
-    """Allow this process `more_bytes` of address space in addition to its current use; 0 sets no limit."""
+    """Allow this process `more_bytes` of address space beyond its current use; 0 disables the limit."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if more_bytes:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -110,7 +110,7 @@ def limit_memory(more_bytes: int) -> None:
 
 
 def allow_cpu(seconds: int) -> None:
-    """Allow this process `seconds` of CPU time from now on; 0 sets no limit."""
+    """Allow this process `seconds` of CPU time from now on; 0 disables the limit."""
     if seconds:
         spent = math.ceil(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]))
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
@@ -137,7 +137,7 @@ class _ReportWriter:
         self.worker.send(protocol.PreviewMessage(self.number, image))
 
     def log(self, line: str) -> None:
-        """Write a line to the output pipe, or send a message if the worker runs several tasks."""
+        """Write a line to the output pipe, or send a message if the worker runs more than one task."""
         if self.worker.max_tasks > 1:
             self.worker.send(protocol.LogMessage(self.number, line))
             return

@@ -8,7 +8,7 @@
 
 A worker with one task writes its log to its output pipe, together with the output of libraries: in order, and
 without loss if the worker crashes. A worker with several tasks sends `LogMessage`, so that each line is
-assigned to its run; output of libraries is then assigned to none. A frame on a worker's socket is a
+assigned to its run; output of libraries is then not assigned to a run. A frame on a worker's socket is a
 little-endian length of four bytes, then msgpack; on the zygote's socket, each record is one message.
 """
 
@@ -110,7 +110,7 @@ class PreviewMessage(WorkerMessage, frozen=True, array_like=True, tag="preview")
 
 
 class LogMessage(WorkerMessage, frozen=True, array_like=True, tag="log"):
-    """A log line of a run that shares its worker with others."""
+    """A log line of a run that shares its worker with other runs."""
 
     number: int
     line: str

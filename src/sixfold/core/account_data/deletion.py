@@ -5,7 +5,7 @@ characters, models, gateway calls with their contents, guardrails and audit log.
 the account without a name, and its entries, holds and payments without descriptions. Records in the archive
 are erased by the next sweep of the archive. A file cannot be found from the moment of erasure on; its bytes
 are deleted by the next sweep, or a day later if they were stored within the last day. A plan paid by card
-ends when the account is closed, so that nothing is charged for the remaining days.
+ends when the account is closed, and the remaining days are not charged.
 """
 
 from __future__ import annotations

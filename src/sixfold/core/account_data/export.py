@@ -1,4 +1,4 @@
-"""Export of everything that belongs to an account as a zip file, streamed in batches.
+"""Export of all data of an account as a zip file, streamed in batches.
 
 README.txt                describes the contents
 account.json              the account; its keys, passkeys, sessions, identities and guardrails; no secrets

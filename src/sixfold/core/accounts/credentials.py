@@ -1,4 +1,4 @@
-"""Revocation of credentials together with everything that was derived from them, in one transaction.
+"""Revocation of credentials and of all credentials derived from them, in one transaction.
 
 A login session may have granted access to OAuth clients; each grant has refresh tokens and one key at a time.
 Open connections are closed by `connections`, on every server.

@@ -92,12 +92,11 @@ class Budget(NamedTuple):
 class Principal:
     """The caller of a request: the account, and the rights and limits of the credential.
 
-    `keyless` is set for the operator on the server's own machine without a key. `signed_in_at` is the time of
-    a session's last login in epoch µs, and `is_fresh` states whether it was within the last `FRESH_MINUTES`.
-    `below_zero` is set for a customer with a negative balance, who cannot run anything. `grant_id` is the
-    OAuth grant of a client's key. A member of an organization has a `member_id`, and in a browser the
-    `key_id` of the key that represents the member; `budgets` are the budgets of the member, team and
-    organization.
+    `keyless` is set for the operator on the server's machine without a key. `signed_in_at` is the time of a
+    session's last login in epoch µs, and `is_fresh` states whether it was within the last `FRESH_MINUTES`.
+    `below_zero` is set for a customer with a negative balance, who cannot run models. `grant_id` is the OAuth
+    grant of a client's key. A member of an organization has a `member_id`, and in a browser the `key_id` of
+    the key that represents the member; `budgets` are the budgets of the member, team and organization.
     """
 
     account_id: str
@@ -202,7 +201,7 @@ class Principal:
             raise errors.Forbidden(f"This key may not use {model[:100]}: it is limited to {limit}")
 
     def allows(self, *names: str) -> bool:
-        """Return whether the key's limit on models includes any of the names, or there is no limit."""
+        """Return whether the key's limit on models includes any of the names; True without a limit."""
         return not self.scope.services or covers(self.scope.services, names)
 
 

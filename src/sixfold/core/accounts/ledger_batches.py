@@ -72,8 +72,8 @@ def capture_all(captures: Sequence[Capture]) -> Transaction[None]:
 def charge_all(charges: Sequence[DirectCharge]) -> Transaction[None]:
     """Charge all amounts or none; raises `InsufficientCredits` or `BudgetExceeded`.
 
-    Each charge is stored as a hold that is captured at once. The balance must cover the actual amounts, not
-    their maximums.
+    Each charge is stored as a hold that is captured immediately. The balance must cover the actual amounts,
+    not their maximums.
     """
     yield from book(charges=charges)
 

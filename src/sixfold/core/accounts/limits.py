@@ -157,7 +157,7 @@ def unspent(payer: Payer) -> Transaction[int]:
 
 
 def unspent_of(budget: Budget, rows: Rows) -> int:
-    """Return the remaining amount of one budget; `rows` contain the `period` and the `amount` spent in it."""
+    """Return a budget's remaining micro-dollars; `rows` contain each `period` and the spent `amount`."""
     spent = {len(row["period"]): int(row["amount"]) for row in rows if row["period"] is not None}
     budgets = {"day": budget.day, "month": budget.month}
     return min(

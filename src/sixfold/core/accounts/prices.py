@@ -63,7 +63,7 @@ class ListPriceSchema(TypedDict, total=False):
 
 
 def list_price_field(micros: int | None) -> ListPriceSchema:
-    """Return the response field `list_price`, or no field for None."""
+    """Return the response field `list_price`, or an empty mapping for None."""
     return {} if micros is None else {"list_price": money.format_usd(micros)}
 
 

@@ -82,7 +82,7 @@ class CostAlerts:
         await self._send_due()
 
     async def sent(self) -> None:
-        """Wait until no message is being sent."""
+        """Wait until all messages in progress have been sent."""
         while self._sending:
             await asyncio.wait(tuple(self._sending.values()))
             # The callbacks of ended tasks run in the next iteration of the event loop.

@@ -155,7 +155,7 @@ class LineRunner(Protocol):
         ...
 
     async def run(self, call: LineCall) -> LineReply:
-        """Return the response to a request; raises no exception except on cancelation."""
+        """Return the response to a request; raises only if it is canceled."""
         ...
 
     async def refund(self, scope: str, body: bytes) -> None:

@@ -321,7 +321,7 @@ class BatchProcessor:
         await self._database.write(results.end(batch, self._boot, "failed", stored, errors))
 
     async def _may_end(self, batch: Batch) -> bool:
-        """Return whether no line of a batch is running, and this server has leased its end."""
+        """Return whether the lines of a batch have stopped running and this server has leased its end."""
         if len(self._jobs) >= _MAX_JOBS:
             return False
         lease_us = _JOB_LEASES * self._limits.lease_us

@@ -154,6 +154,6 @@ class BatchEngine(Engine, Protocol):
     def run_many(self, jobs: Sequence[BatchJob]) -> Sequence[Result | Exception | Canceled]:
         """Return each job's result, exception or `Canceled`, in order.
 
-        Canceling one job does not affect the others.
+        Canceling one job does not affect the other jobs.
         """
         ...

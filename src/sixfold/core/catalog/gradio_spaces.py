@@ -92,7 +92,7 @@ class LocalSpaces(Protocol):
         `run` is one of `WAYS`, or empty for the best available one.
 
         `folder` names a folder of the operator, and is empty for a space from the hub. Raises
-        `EngineUnavailable` if no sandbox is available, and `BadRequest` if the space does not start or its
+        `EngineUnavailable` if sandboxes are unavailable, and `BadRequest` if the space does not start or its
         kind is unknown.
         """
         ...

@@ -56,7 +56,7 @@ class EngineSpec:
     `full_for` maps inputs to the strings for which the engine is `full` instead of `quality`. `only` maps
     inputs to the values that it supports; an omitted input is always supported. `runs` maps the models that
     the engine itself runs to the conditions. If `free_runs` is not 0, an account may have at most that many
-    unpriced runs at a time; others wait in the queue.
+    unpriced runs at a time; other runs wait in the queue.
     """
 
     name: str
@@ -85,7 +85,7 @@ class EngineSpec:
 
     @property
     def remote(self) -> bool:
-        """Whether the engine calls another machine and therefore uses no worker slot of this machine."""
+        """Whether the engine calls another machine and therefore does not use a local worker slot."""
         return self.kind in REMOTE_KINDS
 
     @property

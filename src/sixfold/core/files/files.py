@@ -40,7 +40,7 @@ class FileLimits(msgspec.Struct, frozen=True):
 
 
 class FileDetails(msgspec.Struct, frozen=True):
-    """The fields of a file that a client sets; `seconds` is its lifetime from now, or None for no expiry."""
+    """The fields of a file that a client sets; `seconds` is its lifetime, or None if it does not expire."""
 
     filename: str
     purpose: str

@@ -95,7 +95,7 @@ class ActiveCall(msgspec.Struct):
         return TokenUsage(self.plan.input_tokens, output, reported=False, units=units)
 
     def billable(self, usage: TokenUsage, target: RouteTarget) -> TokenUsage:
-        """Return the usage to charge, with tool uses counted for the request's prices."""
+        """Return the usage to charge, including tool uses at the prices of the request."""
         usage = limit_parts(usage)
         tools = self.plan.tools
         if tools is None or not target.accepts(self.request.wire):
@@ -125,7 +125,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
 class CallFailure:
     """A failed attempt.
 
-    `error` is raised if no further attempt is made; `terminal` prevents attempts at other servers.
+    `error` is raised if this attempt was the last; `terminal` prevents attempts at other servers.
     """
 
     error: errors.SixfoldError

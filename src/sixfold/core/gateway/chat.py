@@ -230,7 +230,7 @@ def as_json(text: str) -> msgspec.Raw | None:
 
 
 def approximate_bytes(chat: ChatRequest) -> int:
-    """Return the bytes of the objects and instructions of a request, without those of its messages."""
+    """Return the approximate bytes of a request's objects and instructions, without its message texts."""
     return len(chat.system) + _PART_BYTES * sum(1 + len(message.parts) for message in chat.messages)
 
 

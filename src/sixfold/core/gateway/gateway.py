@@ -185,7 +185,7 @@ class Gateway:
 
         In the reply, `answer.text` is the text, `answer.calls` are the tool calls, `cost` is in micro-dollars
         and `target` is the `NAME/model` that served the request. Raises the errors of `complete`, and
-        `EngineUnavailable` with instructions if no model server is known.
+        `EngineUnavailable` with instructions if model servers are not configured.
         """
         request = replace(self._chat_request(principal, request_id, chat, model, endpoint), services=services)
         return await self.complete(request, limits.payer_of(principal))
@@ -381,7 +381,7 @@ class Gateway:
         return rated_targets
 
     def rates(self, target: RouteTarget) -> TokenRates | None:
-        """Return the rates of a target, or None if it has no price."""
+        """Return the rates of a target, or None if its price is unknown."""
         rates = self._prices.rates_of(target.upstream, target.model, target.model_info().rates)
         return FREE if rates is None and self.policy.allow_unpriced else rates
 

@@ -235,7 +235,7 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     below_zero: bool = False
     # Input tokens that `body` omits because the server stores them.
     stored_tokens: int = 0
-    # The hold of the prediction that pays for this call, for which nothing else is held or charged.
+    # The hold of the prediction that pays for this call, which is not held or charged separately.
     prepaid_hold: int | None = None
     tpm: int | None = None
     # The key whose tokens per minute count this request.

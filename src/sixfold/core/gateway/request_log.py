@@ -103,7 +103,7 @@ class TokenCounts:
 def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:
     """Hold the amount of a call.
 
-    Raises `InsufficientCredits` or `BudgetExceeded`, and then writes nothing.
+    Raises `InsufficientCredits` or `BudgetExceeded` without writing.
     """
     yield from ledger.hold(call.account_id, call.id, call.held, payer, _hold_details(call, holder))
     call.held_at = yield from now()
@@ -189,7 +189,7 @@ def delete_before(before: int, limit: int = 200) -> Transaction[int]:
 
 
 async def delete_all_before(database: Database, before: int) -> None:
-    """Delete all calls that began before `before` (epoch µs), in batches between which others can write."""
+    """Delete all calls that began before `before` (epoch µs), in batches that do not block other writes."""
     deleted = 1
     while deleted:
         deleted = await database.write(delete_before(before), durable=False)

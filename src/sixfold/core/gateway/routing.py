@@ -255,7 +255,7 @@ class ModelRouter:
         prefix, slash, model = name.partition("/")
         if slash and (upstream := self._find_server(prefix, model)) is not None:
             return self._sharing(upstream, prefix, model)
-        # Local servers are free, so providers are used only if no local server responds.
+        # Local servers are free, so providers are used only if the local servers do not respond.
         return self._by_speed([upstream for upstream in self.servers() if _lists(upstream, name)], name)
 
     def _sharing(self, upstream: Upstream, kind: str, model: str) -> tuple[RouteTarget, ...]:

@@ -77,7 +77,7 @@ def parse_totals(input_tokens: Any, output_tokens: Any) -> tuple[int, int] | Non
 
 
 def uncounted(units: Units | None) -> TokenUsage | None:
-    """Return the usage of a server that reports units but no valid tokens; None if it reports neither."""
+    """Return the usage of a server that reports units instead of tokens, or None if it reports neither."""
     return None if units is None else TokenUsage(reported=False, units=units)
 
 
@@ -335,7 +335,7 @@ class PriceBook:
         self._cache: dict[tuple[str, str], TokenRates | None] = {}
 
     def rates_of(self, server: PricedServer, model: str, stated: TokenRates | None) -> TokenRates | None:
-        """Return the rates of a server's model, or None if it has no price.
+        """Return the rates of a server's model, or None if its price is unknown.
 
         The operator's rates come first, then zero for a local server, then the rates that the provider states
         in its list of models, then the bundled rates.

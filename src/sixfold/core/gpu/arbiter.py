@@ -20,9 +20,9 @@ from sixfold.core.gpu.state import GpuState, ModelKey, Residency, Ticket
 from sixfold.core.humanize import seconds_text
 
 _LOG = logging.getLogger("sixfold.gpu")
-# How often a process checks for changes by others while it waits, and for requests to unload its models.
+# How often a process checks for changes by other processes while it waits, and for unload requests.
 POLL_SECONDS = 0.05
-# A server that does not respond must not delay the others.
+# A server that does not respond must not delay the other servers.
 _MEASURE_SECONDS, _UNLOAD_SECONDS = 3.0, 30.0
 
 
@@ -67,7 +67,7 @@ class GpuLease:
             use.switch_seconds = time.monotonic() - use.began
 
     async def take_all(self, seconds: float) -> None:
-        """Wait until no other model is in the GPU's memory; raises the errors of `acquire`.
+        """Wait until the GPU's memory contains only this model; raises the errors of `acquire`.
 
         This is used for a server that ran out of memory. The lease is released meanwhile, so that two such
         leases do not wait for each other.

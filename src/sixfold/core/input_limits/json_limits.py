@@ -2,8 +2,8 @@
 
 A document of 32 MiB can contain 10 million empty objects, which take seconds and gigabytes to build. Each
 slice of the bytes is counted without decoding. The first count includes the punctuation inside strings; it is
-never too low and quickly accepts nearly every document. Only if it exceeds a limit, a second count excludes
-strings.
+never too low and quickly accepts nearly every document. If the first count exceeds a limit, a second count
+excludes strings.
 """
 
 from __future__ import annotations

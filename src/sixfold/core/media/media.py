@@ -326,7 +326,7 @@ class MediaService:
         return time.monotonic() - self._recent.pop(key, -_RECENT_SECONDS) < _RECENT_SECONDS
 
     async def upload(self, tenant: Tenant, path: Path, content_type: str, name: str = "") -> Upload:
-        """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota.
+        """Store the file at `path` (which is moved away) as an upload; raises `TooLarge` above the quota.
 
         `name` is an unused name from `new_name`; if it is empty, a new name is created.
         """

@@ -17,7 +17,7 @@ _MAX_UNDECODABLE = 1000
 
 
 class ThumbnailStore:
-    """Creates and stores the copies.
+    """Creates and stores small copies of images and videos.
 
     `shrink` returns a copy of an image with a given width, and `shrink_video` a copy of a video's first
     frame. Both raise `BadRequest` for files that cannot be decoded; if they are not set, copies are not

@@ -1,7 +1,7 @@
 """Changes of pages, each in one transaction: write, edit, rename, delete, restore and link.
 
-Each checks the key, the version that the caller has seen, and the cost. A change without effect creates no
-version.
+Each checks the key, the version that the caller has seen, and the cost. A change without effect does not
+create a version.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class TagChange:
 
 
 def tag(writer: PageWriter, slug: str, changes: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Add tags to a page, and remove others."""
+    """Add and remove tags of a page."""
     existing = yield from _open(writer, slug, terms)
     removed = page_edits.texts("tags", list(changes.remove))
     remaining = [name for name in existing.page.tags if name not in removed]

@@ -69,7 +69,7 @@ def targets(
 
 
 def _near(text: str, folder: str) -> list[str]:
-    """Return the slugs to which a link in a folder may lead if no page has its slug, most likely first."""
+    """Return the slugs to which a link in a folder may lead if its exact slug is free, likeliest first."""
     around = slugs.parent_prefixes(folder) if "/" in text else [f"{folder}/"]
     return [f"{before}{text}" for before in around]
 

@@ -31,7 +31,7 @@ _HEADING = re.compile(
     re.MULTILINE,
 )
 _CLOSING = re.compile(r"(?:^|[ \t]+)#+$")
-# Code is skipped, because marks in it have no meaning.
+# Code is skipped, because marks in code do not have a meaning.
 _MARKED = re.compile(
     r"`++[^`]++`++"
     r"|(?P<mark>\*{1,3}+|~~)(?=\S)(?P<strong>(?:`[^`]*`|[^*~`])+)(?<=\S)(?P=mark)"

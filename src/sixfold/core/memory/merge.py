@@ -1,7 +1,7 @@
 """Three-way merge of two edits of a text, which are combined unless they change the same lines.
 
-If both changed the same lines differently, the result contains both versions between marks, so that no line
-is lost.
+If both changed the same lines differently, the result contains both versions between marks, so that all lines
+are kept.
 """
 
 from __future__ import annotations

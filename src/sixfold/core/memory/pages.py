@@ -23,7 +23,7 @@ from sixfold.core.memory.relation_extraction import service as inference
 
 # The name of a collection never contains this character.
 SEPARATOR = "\n"
-# This character sorts after all others.
+# This character sorts after all other characters.
 _LAST = "\U0010ffff"
 # Pages per query that are compared with a filter, in about 4 ms.
 _SLICE_PAGES = 4_000
@@ -293,7 +293,7 @@ def _dated(plan: PageWritePlan, page: MemoryPage, moment: int) -> MemoryPage:
 
 
 def _arrives(plan: PageWritePlan, page: MemoryPage) -> bool:
-    """Return whether the slug of a page had no page before."""
+    """Return whether a page now has a slug that was free before."""
     return plan.current is None or plan.deleted or plan.current.slug != page.slug
 
 

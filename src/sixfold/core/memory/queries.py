@@ -13,7 +13,7 @@ from sixfold.core.memory.links import Backlink, GraphWalk, LinkPath
 from sixfold.core.memory.models import Caller, Link, MemoryPage, TimelineEntry
 
 MAX_FOLDERS = 500
-# This character sorts after all others.
+# This character sorts after all other characters.
 _LAST = "\U0010ffff"
 
 

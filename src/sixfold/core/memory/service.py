@@ -196,7 +196,7 @@ class MemoryService:
     async def tag(
         self, caller: Caller, slug: str, change: commands.TagChange, terms: WriteTerms
     ) -> SavedPage:
-        """Add tags to a page, and remove others."""
+        """Add and remove tags of a page."""
         return await self.database.write(
             commands.tag(self._writer(caller), slugs.normalize(slug), change, terms)
         )

@@ -72,7 +72,7 @@ def _describe(char: str) -> str:
 
 
 def loosely(text: str) -> str | None:
-    """Return the slug nearest to a file path or link text, or None if no valid character remains.
+    """Return the slug nearest to a file path or link text, or None if all characters are invalid.
 
     A valid segment is unchanged, and an outliner's day (`Nov 20th, 2026`) becomes its date. In other
     segments, a run of invalid characters becomes one `-`, so that a link resolves to the page of the file

@@ -15,8 +15,8 @@ def claim(
     """Claim the oldest queued predictions of an engine; `warm` is True if workers are ready.
 
     `hardware` selects predictions that request this hardware (empty: no particular hardware). `free_runs`
-    limits how many free predictions each account runs at the same time (0: unlimited); the others stay
-    queued.
+    limits how many free predictions each account runs at the same time (0: unlimited); other free predictions
+    stay queued.
     """
     params = {
         "state": follow(

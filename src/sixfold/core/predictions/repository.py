@@ -300,7 +300,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
     prediction = yield from refunds.settle(updated[0])
     if prediction.parent_id is None and prediction.price:
         entry = receipt.entry(prediction, updated[0]["charge"])
-        if prediction.cost == prediction.price:  # Budgets get no amount back, so the hold need not be read.
+        if prediction.cost == prediction.price:  # Budgets do not change, so the hold need not be read.
             capture = Capture(prediction.account_id, prediction_id, prediction.price, prediction.cost, entry)
             yield from ledger_batches.capture_all([capture])
         else:

@@ -170,7 +170,7 @@ NamedFiles = Callable[[PredictionRequest, Model, Mapping[str, Any]], Awaitable[M
 async def no_named_files(
     _request: PredictionRequest, _model: Model, _values: Mapping[str, Any]
 ) -> Mapping[str, MediaSource]:
-    """Return no files, for models whose files are all media inputs."""
+    """Return an empty mapping, for models whose files are all media inputs."""
     return {}
 
 

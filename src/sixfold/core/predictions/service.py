@@ -83,7 +83,7 @@ class PredictionService:
 
     @property
     def draining(self) -> bool:
-        """Whether the server is shutting down and accepts no more requests."""
+        """Whether the server is shutting down and does not accept requests."""
         return self.waiters.draining
 
     @property

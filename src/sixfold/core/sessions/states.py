@@ -5,8 +5,8 @@
         └──close────────────┴──close──▶ closing ◀──close── ready, active, idle
                                            └──end──▶ closed
 
-An idle session without input for longer is paused: it stays idle, does nothing and is not charged. Closed
-and failed are terminal.
+An idle session without input for longer is paused: it stays idle, does not run steps and is not charged.
+Closed and failed are terminal.
 """
 
 from __future__ import annotations

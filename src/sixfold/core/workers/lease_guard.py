@@ -1,7 +1,7 @@
 """The decision whether this server may expire the leases of other servers.
 
-While the database is unreachable, no server can renew a lease. The first server to reconnect must not treat
-the other servers as dead.
+While the database is unreachable, servers cannot renew their leases. The first server to reconnect must not
+treat the other servers as dead.
 """
 
 from __future__ import annotations

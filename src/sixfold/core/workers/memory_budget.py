@@ -1,4 +1,4 @@
-"""The memory budget of this machine: the workers that fit, and idle workers that are stopped for others."""
+"""The memory budget of this machine: which workers fit, and idle workers that are stopped to free memory."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ EventCallback = Callable[[str, str, str], None]
 
 @runtime_checkable
 class SharedDatabase(Database, Protocol):
-    """A database that several servers use."""
+    """A database that is shared by servers."""
 
     async def join(self, boot: str, on_event: EventCallback) -> None:
         """Register this server as `boot` and listen for changes made by other servers.

@@ -130,7 +130,7 @@ class Worker(Protocol):
         ...
 
     async def kill(self) -> None:
-        """Kill the worker at once; a run in progress returns `WorkerLost`. Idempotent."""
+        """Kill the worker immediately; a run in progress returns `WorkerLost`. Idempotent."""
         ...
 
     async def stop(self) -> None:

@@ -165,7 +165,7 @@ class WorkerRun:
         except (OSError, errors.StoreFailed):
             _LOG.exception("an input could not be read", extra={"prediction_id": self.id})
             return RunFailed("An input could not be read from the storage. Please try again", public=True)
-        # A cancel request that arrived while the files were loaded had no worker to reach.
+        # A cancel request that arrived while the files were loaded did not reach a worker.
         if self._canceled:
             return RunStopped()
         task = Task(id=self.id, model=self.prediction.model, inputs=record.inputs, files=files)

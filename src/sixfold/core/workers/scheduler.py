@@ -292,7 +292,7 @@ class Scheduler:
         return (prediction.hardware or "") if self._policy.placed else ""
 
     def _ensure_worker(self, pool: WorkerPool, slot: WorkerSlot, hardware: str) -> None:
-        """Start a worker if the slot has none, or if its worker runs on other hardware."""
+        """Start a worker if the slot does not have one, or if its worker runs on other hardware."""
         if slot.starting is not None and slot.hardware != hardware and slot.runs == 1:
             self._spawn(_stop_when_started(slot.starting))
             slot.starting = None

@@ -19,7 +19,7 @@ ENGINE: Final = "graph"
 # The model of graphs that are sent as a whole.
 PROMPT: Final = "comfyui-prompt"
 PATH: Final = "/api/graph/spaces"
-# Prefix of the names of Sixfold's own node classes.
+# Prefix of the names of Sixfold's node classes.
 OWN: Final = "Sixfold"
 _MAX_CHARS = 16_000
 
@@ -213,7 +213,7 @@ def _inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
 
 
 def _custom(graph: Graph) -> tuple[str, ...]:
-    """Return the paths of Sixfold's own classes, which this server describes."""
+    """Return the paths of Sixfold's classes, which this server describes."""
     class_types = sorted({str(node["class_type"]) for node in graph.values()})
     return tuple(f"/object_info/{name}" for name in class_types if name.startswith(OWN))
 

@@ -61,7 +61,7 @@ class Changes:
     """A statement without RETURNING, with the values of each argument: one for each set of arguments.
 
     `expected` is the number of rows that all sets together must change, or None for any number. `sums` are
-    the indexes of the arguments whose values are added up across sets that agree in all others.
+    the indexes of the arguments whose values are added up across sets whose other values are equal.
     """
 
     text: str
@@ -114,7 +114,7 @@ class PostgresBinder:
         return bound
 
     def changes(self, sql: str, rows: Sequence[Mapping[str, Value]], of: Query) -> Changes:
-        """Return the statement for several sets of parameters.
+        """Return the statement for multiple sets of parameters.
 
         A parameter has the same type in all sets, or is None.
         """

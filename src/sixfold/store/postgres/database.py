@@ -43,7 +43,8 @@ _TRIES = 3  # attempts at a statement that fails with a deadlock or a serializat
 _BEGIN = "BEGIN; SELECT {lock}; SAVEPOINT request"
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
 _LOCK = f"pg_advisory_xact_lock({link.WRITING})"
-# Transactions that begin with these queries change only rates, and wait only for others that do.
+# Transactions that begin with these queries change only rates, and wait only for transactions that do the
+# same.
 _RATES = frozenset({"key_rate_add", "key_rate_return", "key_rate_spend"})
 _RATE_LOCK = f"pg_advisory_xact_lock_shared({link.WRITING}), pg_advisory_xact_lock({link.RATING})"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
@@ -254,7 +255,7 @@ class PostgresDatabase:
     async def _groups(
         self, connection: PostgresConnection, jobs: list[TransactionJob]
     ) -> dict[PreparedStatement, Members]:
-        """Group the jobs, in order, by their next statement; jobs that change several rows are left out."""
+        """Group the jobs, in order, by their next statement, except jobs that change more than one row."""
         groups: dict[PreparedStatement, Members] = {}
         for job in jobs:
             query = job.query

@@ -152,7 +152,7 @@ class StatementBatcher:
     async def change_all(
         self, connection: PostgresConnection, members: Sequence[Sequence[Changes]]
     ) -> list[list[int]]:
-        """Run the same changes for several members; return the numbers of changed rows for each member.
+        """Run the same changes for multiple members; return the numbers of changed rows for each member.
 
         All run in one round trip if the expected numbers of the changes determine the result.
         """

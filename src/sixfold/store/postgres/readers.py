@@ -69,7 +69,7 @@ class Snapshot:
         except GONE:
             if self._reopen is None or self._has_read or not self.connection.is_closed():
                 raise
-            # The session ended before the first statement, so another one can still provide a consistent
+            # The session ended before the first statement, so another session can still provide a consistent
             # snapshot.
             self.connection.terminate()
             self.connection = await self._reopen()

@@ -33,7 +33,7 @@ class _List(Numbers):
     repeated: Numbers | None
 
     def append_place(self, place: int, times: int) -> None:
-        """Add a place that is greater than all others."""
+        """Add a place that is greater than all places in the list."""
         if place > _BLOCK_MASK:
             self._begin_block(place >> _BLOCK_BITS)
         self.append(place & _BLOCK_MASK)

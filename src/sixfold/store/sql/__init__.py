@@ -73,7 +73,7 @@ def queries(dialect: str) -> dict[str, SqlStatement]:
 
 
 def _fragments(path: Path) -> dict[str, str]:
-    """Return the conditions that several statements share, by name; `row` stands for their table."""
+    """Return the conditions that statements share, by name; `row` stands for their table."""
     pieces = _FRAGMENT.split(path.read_text("utf-8"))[1:]
     return {name: sql.strip() for name, sql in zip(pieces[::2], pieces[1::2], strict=True)}
 
@@ -85,7 +85,7 @@ def turns(query: Query) -> Sequence[Mapping[str, Value]]:
 
 @cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
-    """Return the migrations of a dialect in order: those in `migrations/` and in its own folder."""
+    """Return the migrations of a dialect in order: those in `migrations/` and in the dialect's folder."""
     folders = (_HERE / "migrations", _HERE / dialect)
     scripts = {path.name: path for folder in folders for path in folder.glob("*.sql")}
     steps: list[Migration] = []

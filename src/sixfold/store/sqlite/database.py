@@ -1,7 +1,7 @@
 """The Database port on SQLite: WAL, one writer thread, many transactions per durable commit.
 
-Each write has a savepoint, so a failed write does not affect the others, and one fsync covers all writes that
-arrived during the previous one. Reads are short and run in the caller's thread.
+Each write has a savepoint, so a failed write does not affect other writes, and one fsync covers all writes
+that arrived during the previous one. Reads are short and run in the caller's thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ IsAlive = Callable[[str], bool]
 
 
 def _is_nobody_alive(_server: str) -> bool:
-    """Return False: only one server at a time opens the file, so all others have ended."""
+    """Return False: only one server at a time opens the file, so all other servers have ended."""
     return False
 
 

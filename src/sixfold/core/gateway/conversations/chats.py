@@ -201,7 +201,7 @@ class ChatStore:
         await self._database.write(transaction())
 
     async def stop(self, tenant: Tenant, chat_id: str) -> None:
-        """Request that the process of the answer stop it; raises `ConversationNotFound`."""
+        """Mark the answer in progress to be stopped by its process; raises `ConversationNotFound`."""
 
         def transaction() -> Transaction[None]:
             yield from self._get(tenant, chat_id)

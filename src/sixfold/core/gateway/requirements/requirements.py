@@ -81,7 +81,7 @@ class RequestNeeds:
         return bool(fields.tools or fields.functions)
 
     def max_usage(self, target: RouteTarget, max_tokens: int) -> TokenUsage:
-        """Return the maximum usage by a target, with `max_tokens` of output if no other limit applies.
+        """Return the maximum usage by a target, with `max_tokens` of output unless another limit applies.
 
         Servers with other protocols receive only text, images and functions.
         """

@@ -53,7 +53,7 @@ class SearchEngine(Protocol):
 
 
 class WebSearch:
-    """Web search, which is unavailable if no search engine is configured."""
+    """Web search, which is available if the operator has configured a search engine."""
 
     def __init__(self, engine: SearchEngine | None, gateway: Gateway) -> None:
         self.engine = engine

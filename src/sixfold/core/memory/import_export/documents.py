@@ -96,9 +96,8 @@ class DocumentImports:
     ) -> ImportReport:
         """Import a file, whose type is determined by its name.
 
-        Raises `BadRequest` for a file that cannot be read, which is not imported; in an archive, such files
-        are listed as errors in the report. Raises `Forbidden`, `TooLarge`, `InsufficientCredits`,
-        `EngineUnavailable`.
+        Raises `BadRequest` for an unreadable file; in an archive, such files are errors in the report. Raises
+        `Forbidden`, `TooLarge`, `InsufficientCredits`, `EngineUnavailable`.
         """
         writer = PageWriter(caller, self._limits)
         writer.check()

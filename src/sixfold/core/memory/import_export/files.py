@@ -53,7 +53,7 @@ class FileNaming:
     _paths_by_slug: dict[str, str] = field(default_factory=dict[str, str])
 
     def slug(self, path: str) -> str | None:
-        """Return the slug of a path, or None if the path has no valid character."""
+        """Return the slug of a path, or None if all of its characters are invalid."""
         plain = paths.slug(path, self.outliner)
         if plain is None:
             return None

@@ -148,7 +148,7 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
 
 
 def _head_terms(page: MemoryPage, title: Sequence[str]) -> Counter[str]:
-    """Return the words of title, front matter and tags, and those of the slug that none of them contains."""
+    """Return the words of the title, front matter and tags, and the remaining words of the slug."""
     counts: Counter[str] = Counter()
     for word in title:
         if word:

@@ -175,7 +175,7 @@ class IndexView(Protocol):
         ...
 
     def rarity(self, word: str) -> float:
-        """Return the BM25 weight of a word; 0 if no page contains it."""
+        """Return the BM25 weight of a word; 0 for an unknown word."""
         ...
 
 

@@ -73,7 +73,7 @@ def completed(view: IndexView, text: str, question: RankedQuery) -> RankedQuery:
 
 
 def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
-    """Return replacements for words that no page contains; a name may have one wrong letter."""
+    """Return replacements for words that do not occur in pages; a name may have one wrong letter."""
     long = [
         word
         for word, rarity in known.items()

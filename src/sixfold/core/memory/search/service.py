@@ -274,7 +274,7 @@ class _BestPages:
 
 def _best_pages(index: Index, caller: Caller, request: SearchRequest, known: _KnownPages) -> _BestPages:
     mode = request.mode
-    # There may be no vectors yet.
+    # Pages may not have vectors yet.
     if mode == "auto":
         mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)

@@ -11,7 +11,7 @@ from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.pages import PageDraft
 
 PREFIX = "folder:"
-# This character sorts after all others.
+# This character sorts after all other characters.
 _LAST = "\U0010ffff"
 # Pages per transaction that are moved.
 BATCH = 100

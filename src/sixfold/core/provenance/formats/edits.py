@@ -74,7 +74,7 @@ def mapped(file: IO[bytes]) -> Generator[bytes]:
 
 
 def apply(path: Path, changes: Sequence[FileEdit]) -> None:
-    """Apply sorted edits to a file: in place if no data moves, otherwise with a temporary file."""
+    """Apply sorted edits to a file: in place if all data keeps its position, else with a temporary file."""
     size = path.stat().st_size
     if all(len(edit.new) == edit.end - edit.start or edit.start == size for edit in changes):
         with path.open("r+b") as file:

@@ -77,7 +77,7 @@ class GraphMemory:
 
     @contextlib.asynccontextmanager
     async def working(self, count: int) -> AsyncGenerator[None]:
-        """Reserve memory for a running node; wait in order until it fits or no other node runs."""
+        """Reserve memory for a running node; wait in order until it fits or all other nodes have ended."""
         if self._waiting or not self._node_fits(count):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((count, turn))

@@ -253,7 +253,7 @@ def _route(
 
 
 def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> None:
-    """Reduce crossings by ordering each column by the mean position of its neighbors, in several sweeps."""
+    """Reduce crossings by repeatedly ordering each column by the mean position of its neighbors."""
     near: dict[str, set[str]] = {}
     for route in routes:
         for upper, other in pairwise(route):
