@@ -221,7 +221,7 @@ def _until_next(epoch_us: int, unit: str) -> int:
 
 
 class RateLeft(NamedTuple):
-    """The rest of a key's rate now, and the seconds until the full rate is available again."""
+    """The remaining part of a key's rate, and the seconds until the full rate is available again."""
 
     amount: int
     reset_seconds: float

@@ -130,7 +130,7 @@ class Caller:
         return len(other_collections) < len(set(collections)) and other_collections <= set(self.beside)
 
     def home(self, before: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the collections of a page without explicit ones: its previous ones, or the key's only one."""
+        """Return the default collections of a page: its previous ones, or the only one of the key."""
         if not self.collections:
             return ()
         return before or (self.collections if len(self.collections) == 1 else ())

@@ -1,4 +1,4 @@
-"""Division of a text into chunks for a vector store; their sizes are estimated from the characters."""
+"""Division of a text into chunks for a vector store, whose token counts are estimated."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class GraphLimits:
         )
 
     def checking(self, graph: object) -> Steps[None]:
-        """Raise `GraphTooLarge` if a graph in API format has too many nodes or values; yields often."""
+        """Raise `GraphTooLarge` if a graph in API format has too many nodes or values, yielding often."""
         nodes = mapping(graph)
         budget = self.budget()
         budget.spend(nodes=len(nodes))

@@ -24,7 +24,7 @@ _USE = re.compile(r"\{(\w+) (\w+)\}")
 
 
 class SchemaMismatch(Exception):
-    """The database has a newer schema than this version of Sixfold."""
+    """The database has a newer schema than this version of Sixfold supports."""
 
 
 @dataclass(frozen=True, slots=True)
