@@ -17,7 +17,7 @@ def section(tool: dict[str, Any]) -> str:
         f"| `{name}`{' *' if name in needed else ''} | {_kind(schema)} | {_cell(schema['description'])} |\n"
         for name, schema in tool["inputSchema"]["properties"].items()
     )
-    table = f"\n| argument | kind | |\n|---|---|---|\n{rows}" if rows else ""
+    table = f"\n| argument | type | description |\n|---|---|---|\n{rows}" if rows else ""
     return f"### {tool['name']}\n\n{tool['description']}\n{table}"
 
 
@@ -26,12 +26,12 @@ def _cell(text: str) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    kind = "texts" if schema["type"] == "array" else {"string": "text"}.get(schema["type"], schema["type"])
+    kind = "array of strings" if schema["type"] == "array" else schema["type"]
     if "enum" in schema:
         kind = ", ".join(f"`{choice}`" for choice in schema["enum"])
     low, high = schema.get("minimum"), schema.get("maximum")
     span = (
-        "" if low is None and high is None else f", {low} and more" if high is None else f", {low} to {high}"
+        "" if low is None and high is None else f", {low} or more" if high is None else f", {low} to {high}"
     )
     default = schema.get("default")
     response = (

@@ -42,7 +42,7 @@ MODEL = OperationField("model", "string", "Name of a model, from models", requir
 INPUT = OperationField("input", "object", "Inputs by name; a file is a URL or a data: URI", required=True)
 MODELS = (
     OperationField("model", "string", "Return the inputs of this model in full", max_chars=100),
-    OperationField("cursor", "string", "next_cursor of the previous page", default="", max_chars=300),
+    OperationField("cursor", "string", "next_cursor of the previous response", default="", max_chars=300),
 )
 HARDWARE = OperationField(
     "hardware", "string", "Hardware other than the template's, charged by time", max_chars=60
@@ -55,7 +55,7 @@ RUN = (
     OperationField(
         "wait_seconds",
         "integer",
-        "Seconds to wait for the result; after them, poll with prediction",
+        "Seconds to wait for the result; after that, poll with prediction",
         default=_WAIT,
         minimum=0,
         maximum=_MAX_WAIT,
@@ -63,17 +63,24 @@ RUN = (
 )
 RUN_SPACE = (
     OperationField(
-        "slug", "string", "Slug of a space, such as turbo-text-to-image", required=True, max_chars=100
+        "slug", "string", "Slug of a workflow, such as turbo-text-to-image", required=True, max_chars=100
     ),
     OperationField("input", "object", "Inputs by name; a file is a URL or the id of an upload", default={}),
     RUN[-1],
 )
 PREDICTION = (
-    OperationField("id", "string", "Id of a prediction, from run; omit it to list the latest", max_chars=100),
     OperationField(
-        "wait_seconds", "integer", "Seconds to wait for its end", default=0, minimum=0, maximum=_MAX_WAIT
+        "id", "string", "Id of a prediction, from run; omit it to list the latest predictions", max_chars=100
     ),
-    OperationField("cancel", "boolean", "Cancel it if it has not ended", default=False),
+    OperationField(
+        "wait_seconds",
+        "integer",
+        "Seconds to wait until the run ends",
+        default=0,
+        minimum=0,
+        maximum=_MAX_WAIT,
+    ),
+    OperationField("cancel", "boolean", "Cancel the run if it has not ended", default=False),
     OperationField("limit", "integer", "Number of predictions to list", default=10, minimum=1, maximum=50),
 )
 
@@ -84,25 +91,25 @@ _TOOLS: Mapping[str, tuple[str, str, tuple[OperationField, ...], Mapping[str, bo
     "models": ("Models", "List the models, with their inputs.", MODELS, _READS),
     "quote": (
         "Price of a run",
-        "Return the price of a run (the maximum if charged by time) and its engine; nothing is charged.",
+        "Return the price of a run (its maximum, if charged by time) and its engine, without a charge.",
         QUOTE,
         _READS,
     ),
     "run": (
         "Run a model",
-        "Generate an image, a video, audio or text with a model, at the price of quote; failures are free.",
+        "Generate an image, a video, audio or text with a model at the quoted price. Failed runs are free.",
         RUN,
         _SPENDS,
     ),
     "run_space": (
         "Run a workflow space",
-        "Run a workflow by its inputs, at the price of its nodes; models lists each as space:<slug>.",
+        "Run a workflow at the price of its nodes. The tool models lists each workflow as space:<slug>.",
         RUN_SPACE,
         _SPENDS,
     ),
     "prediction": (
         "Status of a run",
-        "Return the status of a run, wait for its end, or cancel it; without an id, list the latest.",
+        "Return the status of a run, wait until it ends, or cancel it. Without an id, list the latest runs.",
         PREDICTION,
         _SPENDS,
     ),

@@ -36,7 +36,7 @@ SLUG = OperationField(
 IF_VERSION = OperationField(
     "if_version",
     "integer",
-    "Change the page only if this is its current version, as returned by read; else the call fails",
+    "Change the page only if this is its current version, as returned by read; otherwise, the call fails",
     minimum=1,
 )
 LIMIT = OperationField(
@@ -45,7 +45,9 @@ LIMIT = OperationField(
 CURSOR = OperationField(
     "cursor", "string", "next_cursor of the previous response, for the next page", max_chars=500
 )
-AS_OF = OperationField("as_of", "string", "An RFC 3339 time: return the state at that time", max_chars=40)
+AS_OF = OperationField(
+    "as_of", "string", "An RFC 3339 time; the tool returns the state at that time", max_chars=40
+)
 TAGS = OperationField("tags", "strings", 'Tags, such as ["hiring", "2026"]')
 COLLECTIONS = OperationField(
     "collections",
@@ -59,7 +61,7 @@ SEARCH = (
     ),
     OperationField("limit", "integer", "Maximum number of results", default=10, minimum=1, maximum=100),
     OperationField("offset", "integer", "Number of results to skip", default=0, minimum=0, maximum=10_000),
-    OperationField("types", "strings", "Only pages of one of these types"),
+    OperationField("types", "strings", "Only pages with one of these types"),
     OperationField("tags", "strings", "Only pages with one of these tags"),
     OperationField("collections", "strings", "Only pages in one of these collections"),
     OperationField("since", "string", "Only pages changed at or after this RFC 3339 time", max_chars=40),
@@ -75,23 +77,29 @@ READ = (
     AS_OF,
     OperationField("offset", "integer", "Offset in the text, in characters", default=0, minimum=0),
     OperationField(
-        "max_chars", "integer", "Characters at most", default=BUDGET, minimum=1, maximum=MAX_BUDGET
+        "max_chars", "integer", "Maximum number of characters", default=BUDGET, minimum=1, maximum=MAX_BUDGET
     ),
 )
 WRITE = (
     SLUG,
     OperationField(
-        "title", "string", "Default: the front matter's, else the first heading", max_chars=limits.TITLE_CHARS
+        "title",
+        "string",
+        "Title; default: the title in the front matter, else the first heading",
+        max_chars=limits.TITLE_CHARS,
     ),
     OperationField(
         "body",
         "string",
-        "Markdown. [[slug]] links; - works_at [[companies/acme]] or [[works_at::companies/acme]] is typed. "
-        "Front matter may set title, type, tags, collections",
+        "Markdown text. [[slug]] is a link; - works_at [[companies/acme]] or [[works_at::companies/acme]] is a "
+        "link with a type. Front matter can set title, type, tags and collections",
         required=True,
     ),
     OperationField(
-        "type", "string", "Such as person, company, decision; default: note", max_chars=limits.TYPE_CHARS
+        "type",
+        "string",
+        "Type of the page, such as person, company, decision; default: note",
+        max_chars=limits.TYPE_CHARS,
     ),
     TAGS,
     COLLECTIONS,
@@ -108,11 +116,13 @@ EDIT = (
     OperationField("replace", "string", "replace_text: the new text"),
     OperationField("all", "boolean", "replace_text: replace all occurrences", default=False),
     OperationField("section", "string", "replace_section: the heading of the section", max_chars=500),
-    OperationField("fields", "object", "set_fields: some of title, type, tags, collections"),
+    OperationField(
+        "fields", "object", "set_fields: the fields to change, among title, type, tags and collections"
+    ),
     OperationField(
         "to",
         "string",
-        "rename: the new slug; links are updated, the old slug redirects",
+        "rename: the new slug; links are updated, and the old slug redirects to it",
         max_chars=limits.LONG_SLUG,
     ),
     IF_VERSION,
@@ -134,7 +144,7 @@ LINK = (
     OperationField(
         "type",
         "string",
-        "Such as works_at, founded, depends_on; default: links_to",
+        "Type of the link, such as works_at, founded, depends_on; default: links_to",
         max_chars=limits.TYPE_CHARS,
     ),
     OperationField("context", "string", "Reason for the link, in a sentence", max_chars=limits.CONTEXT_CHARS),
@@ -158,7 +168,7 @@ TIMELINE = (
     OperationField(
         "date", "string", "Date of a new entry: 2026-11-20, 2026-11, 2026, or a time", max_chars=40
     ),
-    OperationField("summary", "string", "Summary of the event, in a line", max_chars=limits.SUMMARY_CHARS),
+    OperationField("summary", "string", "Summary of the event, on one line", max_chars=limits.SUMMARY_CHARS),
     OperationField("detail", "string", "Details of the event", max_chars=limits.DETAIL_CHARS),
     OperationField("source", "string", "Source of the information", max_chars=limits.SUMMARY_CHARS),
     AS_OF,
@@ -186,7 +196,7 @@ RESTORE = (
     OperationField(
         "version",
         "integer",
-        "The version to restore, from history; default: the last of a deleted page",
+        "The version to restore, from history; default: the last version of a deleted page",
         minimum=1,
     ),
     IF_VERSION,
@@ -196,36 +206,40 @@ INSPECT = (LIMIT,)
 
 _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
     "search": (
-        "Find pages by a question or words; best first, each with its most relevant passage.",
+        "Find pages by a question or by words. Results are sorted by relevance, each with its best passage.",
         SEARCH,
         False,
     ),
     "read": (
-        "Read one page: text, tags, links in both directions, timeline, and the version for edits.",
+        "Return a page: its text, tags, links in both directions, timeline and version (for edits).",
         READ,
         False,
     ),
     "write": (
-        "Create a page, or replace one with overwrite or if_version. To add to a page, use edit.",
+        "Create a page, or replace it with overwrite or if_version. To add to a page, use edit.",
         WRITE,
         True,
     ),
     "edit": (
-        "Change part of a page: append, prepend, replace text or a section, set fields, rename.",
+        "Change part of a page: append, prepend, replace text or a section, set fields, or rename.",
         EDIT,
         True,
     ),
     "list": ("List pages by slug, filtered by folder, tag, type, collection or time of change.", LIST, False),
     "tag": ("List, add or remove the tags of a page.", TAG, True),
-    "link": ("List the links of a page, add or remove one, confirm or dismiss an inferred one.", LINK, True),
-    "timeline": ("List the dated events of a page, or add one.", TIMELINE, True),
-    "traverse": ("List the pages connected with a page by up to five links.", TRAVERSE, False),
-    "history": ("List the versions of a page, return one, or compare two.", HISTORY, False),
-    "delete": ("Delete a page; restore brings it back.", DELETE, True),
+    "link": (
+        "List the links of a page, add or remove a link, or confirm or dismiss an inferred link.",
+        LINK,
+        True,
+    ),
+    "timeline": ("List the dated events of a page, or add an event.", TIMELINE, True),
+    "traverse": ("List the pages that are connected to a page by up to five links.", TRAVERSE, False),
+    "history": ("List the versions of a page, return a version, or compare two versions.", HISTORY, False),
+    "delete": ("Delete a page. To undo this, use restore.", DELETE, True),
     "restore": ("Restore an older version of a page, or a deleted page.", RESTORE, True),
     "inspect": ("Summarize the memory: counts, types, tags, collections, changes, orphans.", INSPECT, False),
     "import_document": (
-        "Import a document as pages with page marks like [p. 12]; a new version replaces the old one.",
+        "Import a document as pages with page marks like [p. 12]. A new version replaces the old pages.",
         document_fields.IMPORT_DOCUMENT,
         True,
     ),

@@ -22,7 +22,7 @@ DOCUMENT = (
 IMPORT_DOCUMENT = (
     *DOCUMENT,
     OperationField("url", "string", "http or https URL of the file", max_chars=2_000),
-    OperationField("content", "string", "The file in base64, instead of url"),
+    OperationField("content", "string", "The file in base64, as an alternative to url"),
 )
 
 
