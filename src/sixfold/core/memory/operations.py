@@ -45,9 +45,7 @@ LIMIT = OperationField(
 CURSOR = OperationField(
     "cursor", "string", "next_cursor of the previous response, for the next page", max_chars=500
 )
-AS_OF = OperationField(
-    "as_of", "string", "An RFC 3339 time; the tool returns the state at that time", max_chars=40
-)
+AS_OF = OperationField("as_of", "string", "RFC 3339 time of the state to return", max_chars=40)
 TAGS = OperationField("tags", "strings", 'Tags, such as ["hiring", "2026"]')
 COLLECTIONS = OperationField(
     "collections",
@@ -85,21 +83,18 @@ WRITE = (
     OperationField(
         "title",
         "string",
-        "Title; default: the title in the front matter, else the first heading",
+        "Default: the title in the front matter, else the first heading",
         max_chars=limits.TITLE_CHARS,
     ),
     OperationField(
         "body",
         "string",
-        "Markdown text. [[slug]] is a link; - works_at [[companies/acme]] or [[works_at::companies/acme]] is a "
-        "link with a type. Front matter can set title, type, tags and collections",
+        "Markdown text. [[slug]] is a link; - works_at [[companies/acme]] or [[works_at::companies/acme]] is "
+        "a link with a type. Front matter can set title, type, tags and collections",
         required=True,
     ),
     OperationField(
-        "type",
-        "string",
-        "Type of the page, such as person, company, decision; default: note",
-        max_chars=limits.TYPE_CHARS,
+        "type", "string", "Such as person, company, decision; default: note", max_chars=limits.TYPE_CHARS
     ),
     TAGS,
     COLLECTIONS,
@@ -116,9 +111,7 @@ EDIT = (
     OperationField("replace", "string", "replace_text: the new text"),
     OperationField("all", "boolean", "replace_text: replace all occurrences", default=False),
     OperationField("section", "string", "replace_section: the heading of the section", max_chars=500),
-    OperationField(
-        "fields", "object", "set_fields: the fields to change, among title, type, tags and collections"
-    ),
+    OperationField("fields", "object", "set_fields: any of title, type, tags, collections"),
     OperationField(
         "to",
         "string",
@@ -144,7 +137,7 @@ LINK = (
     OperationField(
         "type",
         "string",
-        "Type of the link, such as works_at, founded, depends_on; default: links_to",
+        "Such as works_at, founded, depends_on; default: links_to",
         max_chars=limits.TYPE_CHARS,
     ),
     OperationField("context", "string", "Reason for the link, in a sentence", max_chars=limits.CONTEXT_CHARS),
@@ -227,11 +220,7 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
     ),
     "list": ("List pages by slug, filtered by folder, tag, type, collection or time of change.", LIST, False),
     "tag": ("List, add or remove the tags of a page.", TAG, True),
-    "link": (
-        "List the links of a page, add or remove a link, or confirm or dismiss an inferred link.",
-        LINK,
-        True,
-    ),
+    "link": ("List, add or remove the links of a page, or confirm or dismiss an inferred link.", LINK, True),
     "timeline": ("List the dated events of a page, or add an event.", TIMELINE, True),
     "traverse": ("List the pages that are connected to a page by up to five links.", TRAVERSE, False),
     "history": ("List the versions of a page, return a version, or compare two versions.", HISTORY, False),
