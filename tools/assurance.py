@@ -28,10 +28,10 @@ GUARANTEES = lock.ROOT / "tools" / "assurance.toml"
 PAGE = lock.ROOT / "docs" / "reference" / "assurance.md"
 HEADER = """# Assurance
 
-Guarantees on security and money, each with its tests and their results.
-`make assurance` writes this page, from a run of the whole suite or of these tests alone. There is a row for
-each class of vulnerability and each way to lose money. A check is one test with one of its cases; a skipped
-check lacked a requirement on the machine and proves nothing.
+This page lists the guarantees on security and money, with their tests and the results. The tables have a row
+for each class of vulnerability and each way to lose money. `make assurance` writes the page from a run of the
+whole test suite or of these tests alone. A check is one test with one of its cases. A check is skipped if the
+machine does not meet a requirement; a skipped check does not show anything.
 """
 TITLES = {"security": "Security", "money": "Money and jobs"}
 SOURCES = ("src", "tests")

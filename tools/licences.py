@@ -124,10 +124,10 @@ def documented() -> dict[str, str]:
 
 
 _TITLES = {
-    "": ("The server", "What `pip install sixfold` brings."),
-    "embedded": ("The embedded engines", "What `make serve` brings besides."),
-    "test": ("The tests", "Nothing of it is part of a server."),
-    "dev": ("Development", "Nothing of it is part of a server."),
+    "": ("The server", "`pip install sixfold` installs these packages."),
+    "embedded": ("The embedded engines", "`make serve` also installs these packages."),
+    "test": ("The tests", "Only the tests use these packages."),
+    "dev": ("Development", "Only developers of Sixfold use these packages."),
 }
 
 
@@ -175,17 +175,17 @@ def _weights(table: Mapping[str, object]) -> Iterable[str]:
 
 _HEAD = """# Licences
 
-Sixfold is under Apache-2.0. It stands on the packages below, none of which is copied into it; each installs
-under its own licence, which is what it says of itself. Two [typefaces](#typefaces) are copied, and
-`src/sixfold/data/chinese.toml` is from OpenCC (Apache-2.0, Carbo Kuo and contributors). The extras
-`weights` and `ray` are not in the lock, and not here. Written by `python -m tools.licences`; a test
-compares the names.
+Sixfold is licensed under Apache-2.0. It depends on the packages below, which are installed separately. The
+tables list the licence that the metadata of each package declares. Sixfold contains copies of two
+[typefaces](#typefaces), and of data from OpenCC in `src/sixfold/data/chinese.toml` (Apache-2.0, Carbo Kuo and
+contributors). The extras `weights` and `ray` are not in the lock file, so their packages are not listed.
+`python -m tools.licences` writes this page, and a test compares the names of the packages.
 """
 
 _FONTS = """## Typefaces
 
-The pages and this documentation use the fonts in `src/sixfold/ui/static/fonts`, each with the text of its
-licence beside it.
+The web pages and this documentation use the fonts in `src/sixfold/ui/static/fonts`. The same folder contains
+the text of each licence.
 
 | face | licence | notice |
 |---|---|---|
@@ -193,9 +193,10 @@ licence beside it.
 
 _NETWORK = """## Photographs of the upscaling network
 
-The network in `src/sixfold/engines/image/upscale/network.npz` is under Apache-2.0, as Sixfold is. It was
-trained on these photographs, which are not part of Sixfold, and on drawings by `tools/train_upscaler.py`.
-Photographs whose licence requires the same licence for derived works were left out.
+The network in `src/sixfold/engines/image/upscale/network.npz` is licensed under Apache-2.0, like Sixfold.
+It was trained on these photographs, which are not part of Sixfold, and on drawings that
+`tools/train_upscaler.py` generates. Photographs whose licence requires the same licence for derived works
+were not used.
 
 | photograph | author and licence | package |
 |---|---|---|
@@ -203,8 +204,9 @@ Photographs whose licence requires the same licence for derived works were left 
 
 _WEIGHTS = """## Weights
 
-`sixfold engines add` downloads these weights on request; none of them is part of Sixfold. *Commercial* is
-`yes`, `no`, or `conditions`, which means that the licence is to be read.
+`sixfold engines add` downloads these weights on request; they are not part of Sixfold. The column
+*commercial* states whether the licence allows commercial use: `yes`, `no`, or `conditions` if you have to
+read the licence.
 
 | name | from | licence | commercial |
 |---|---|---|---|
