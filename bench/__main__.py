@@ -52,8 +52,8 @@ ON_REQUEST = ("growth",)
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance
 
-Written by `make bench ARGS=--write`. Machines differ: every table stands beside calibration rows that were
-measured in the same run, and ratios are what to compare.
+`make bench ARGS=--write` writes this page. Because machines differ, every table begins with calibration rows
+from the same run: compare ratios, not absolute values.
 
 """
 

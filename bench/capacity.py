@@ -254,8 +254,8 @@ async def _waits(folder: Path) -> list[Row]:
 
         await asyncio.gather(*(run() for _ in range(8)))
         alone, busy = _means([await run() for _ in range(40)])
-        rows = [Row("a run without others, from request to result", alone * 1e3, "ms")]
-        rows.append(Row("of it, the worker is busy", busy * 1e3, "ms"))
+        rows = [Row("a single run, from request to result", alone * 1e3, "ms")]
+        rows.append(Row("time for which the worker is busy", busy * 1e3, "ms"))
         for share in LOADS:
             rate, draw = share * WORKERS / busy, random.Random(5)  # noqa: S311 - arrivals
             runs, moment = list[asyncio.Task[tuple[float, float]]](), time.perf_counter()

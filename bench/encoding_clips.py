@@ -20,7 +20,7 @@ from pathlib import Path
 from bench import encoding, reporting
 from bench.reporting import Row
 
-TITLE = "Converted videos of three seconds, clips of other packages"
+TITLE = "Encoding of three-second video clips from other packages"
 NAMES = ("bikes.mp4", "vtest.avi", "world.mp4", "box.mp4", "Megamind.avi", "bigbuckbunny.mp4")
 _SECONDS = "3"
 _LOSSLESS = ("-an", "-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "ultrafast", "-qp", "0")

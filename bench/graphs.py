@@ -53,7 +53,7 @@ from tests.e2e import servers
 from tests.unit.workflows import corpus
 from tests.unit.workflows.tiny_graphs import CLASSES, ExecutionFixture, node
 
-TITLE = "Graphs: chains of trivial nodes, and other people's workflows"
+TITLE = "Graphs: chains of trivial nodes, and third-party workflows"
 ROUNDS, LONG_ROUNDS = 5, 3
 Graph = dict[str, dict[str, Any]]
 
@@ -307,7 +307,9 @@ def known_graph(graph: Any, registry: Registry) -> Any:
 async def measure_with_comfyui() -> list[Row]:
     """Return the rows that Sixfold and ComfyUI have in common."""
     place = comfyui_peer.checkout()
-    left_out = Row("ComfyUI: skipped", 0, "", note=f"{comfyui_peer.PLACE} names no checkout of it")
+    left_out = Row(
+        "ComfyUI: skipped", 0, "", note=f"{comfyui_peer.PLACE} does not name a checkout of ComfyUI"
+    )
     return [*await executors(place), *await measure_servers(place), *([] if place else [left_out])]
 
 

@@ -26,7 +26,7 @@ from sixfold.drivers.process import ProcessDriver
 from tests.harness import databases, postgres
 from tests.harness.pipeline import Options, running_pipeline
 
-TITLE = "PostgreSQL beside SQLite"
+TITLE = "PostgreSQL compared with SQLite"
 BACKENDS = ("sqlite", "postgres")
 SPENDS, CLAIMS, JOBS, READS = 40 * GROUP, 16 * GROUP, 1_000, 2_000
 

@@ -105,7 +105,7 @@ async def _by_turns(servers: list[_Server]) -> list[Row]:
         results.append(
             Row(f"{name}: CPU of all per call", everything, "µs", note=f"{everything / one:.2f} of one")
         )
-        results.append(Row(f"{name}: of it, process 0", own, "µs"))
+        results.append(Row(f"{name}: CPU of process 0 per call", own, "µs"))
     return results
 
 

@@ -23,7 +23,7 @@ import aiohttp
 
 from bench.reporting import Row, calibration, of_samples
 
-TITLE = "The queue beside others"
+TITLE = "The queue compared with others"
 CALLS, AT_ONCE, WARM = 400, 16, 20
 _START_SECONDS = 120
 Call = Callable[[aiohttp.ClientSession, str, int], Awaitable[None]]
@@ -107,7 +107,7 @@ async def _figures(name: str, address: str, call: Call, headers: dict[str, str] 
         began = time.perf_counter()
         await asyncio.gather(*(caller(client, CALLS // AT_ONCE, taken) for _ in range(AT_ONCE)))
         wall = time.perf_counter() - began
-    note = "" if name == "Sixfold" else "stores nothing, charges nothing"
+    note = "" if name == "Sixfold" else "without storage or charges"
     return [
         Row(f"{name}: jobs", len(taken) / wall, "per s", note=note),
         of_samples(f"{name}: one of {AT_ONCE}", taken, "ms"),

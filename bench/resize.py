@@ -72,7 +72,7 @@ def rows() -> list[Row]:
             ours.append(retained_share(known.alpha, way, size))
             theirs.append(retained_share(known.alpha, center_crop((480, 320), size), size))
     text = ", ".join(f"{name} {count}" for name, count in methods.most_common())
-    whole = f"all of it (99 %) in {100 * np.mean(np.array(ours) > 0.99):.0f} % of the pictures; {text}"
+    whole = f"complete subject (99 %) in {100 * np.mean(np.array(ours) > 0.99):.0f} % of the images; {text}"
     return [
         *calibration(),
         Row("subject kept by smart resize", 100 * float(np.mean(ours)), "%", note=whole),

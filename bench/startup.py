@@ -36,7 +36,7 @@ from tests.e2e import ray_cluster, servers
 from tests.harness import podman
 from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
-TITLE = "Cold starts, idleness and kill −9"
+TITLE = "Cold starts, idle workers and kill −9"
 IDLE_SECONDS, JOBS = 1.0, 100
 _ENDED = ("succeeded", "failed")
 _QUIET = RunReports(lambda _: None, lambda _: None)

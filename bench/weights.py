@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.reporting import Row, calibration, of_samples
 
-TITLE = "Images by weights (a tiny pipeline, 64 x 64, 4 steps, one thread)"
+TITLE = "Images with local weights (a tiny pipeline, 64 x 64, 4 steps, one thread)"
 ROUNDS, STEPS = 40, 4
 BATCHES = (1, 4, 8)
 

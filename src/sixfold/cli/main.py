@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="A self-hosted AI media server: six APIs with one account, one key and one ledger.",
         epilog="First steps: `sixfold serve`, and in a second shell `sixfold open` for the pages, "
         "`sixfold run ra1 prompt='a lighthouse' -o light.png` for an image, `sixfold run chat prompt=Hello` "
-        "for a chat and `sixfold doctor` for what is missing. `sixfold COMMAND --help` describes a command.",
+        "for a chat and `sixfold doctor` for other models. `sixfold COMMAND --help` describes a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
@@ -96,16 +96,16 @@ def _serve(commands: Group) -> None:
     parser.add_argument(
         "--port", type=int, help="the port to listen on (default: 8600; 0 chooses a free one)"
     )
-    parser.add_argument("--areas", metavar="A,B", help="serve these APIs only, as in media,imagekit")
+    parser.add_argument("--areas", metavar="A,B", help="serve only these APIs, such as media,imagekit")
     parser.add_argument("--public-url", metavar="URL", help="the URL that clients use, behind a proxy")
     parser.add_argument(
-        "--comfyui-port", type=int, metavar="PORT", help="also serve the ComfyUI API on this port, as in 8188"
+        "--comfyui-port", type=int, metavar="PORT", help="also serve the ComfyUI API on this port, e.g. 8188"
     )
     parser.add_argument(
         "--workers",
         type=int,
         metavar="N",
-        help="maximum concurrent runs (0: run none here, use separate `sixfold worker` processes)",
+        help="maximum number of concurrent runs (0: leave all runs to `sixfold worker`)",
     )
     parser.add_argument("--processes", type=int, metavar="N", help="number of server processes (default: 1)")
 
@@ -115,7 +115,7 @@ def _open(commands: Group) -> None:
         commands,
         "open",
         "accounts:open_pages",
-        "open the pages in a browser, signed in as the operator",
+        "open the web pages in a browser, signed in as the operator",
         "Without a browser or a terminal it prints a one-time sign-in link.",
     )
     parser.add_argument("--print", action="store_true", help="print the link instead of opening it")
@@ -126,11 +126,11 @@ def _worker(commands: Group) -> None:
         commands,
         "worker",
         "server.worker:work",
-        "run predictions that servers accepted, without serving HTTP",
+        "run predictions that servers have accepted, without an HTTP server",
         "It uses the servers' database and object store: SIXFOLD_DATABASE_URL and SIXFOLD_BLOB_URL.",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="maximum concurrent runs (default: number of cores)"
+        "--workers", type=int, metavar="N", help="maximum of concurrent runs (default: number of cores)"
     )
 
 
@@ -162,12 +162,12 @@ def _run(commands: Group) -> None:
         "run a model and save its outputs",
         "It runs on the server, with the key in SIXFOLD_API_KEY or the one that the first start stored.",
     )
-    parser.add_argument("model", nargs="?", help="a model's name, as in ra1")
+    parser.add_argument("model", nargs="?", help="the name of a model, such as ra1")
     parser.add_argument(
         "inputs",
         nargs="*",
         metavar="NAME=VALUE",
-        help="an input; NAME=@FILE sends a file, as in image=@a.jpg",
+        help="an input; NAME=@FILE sends a file, such as image=@a.jpg",
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="the file or folder for the outputs")
     parser.add_argument("--list", action="store_true", help="list the models and their inputs")
@@ -189,7 +189,7 @@ def _predictions(commands: Group) -> None:
         commands,
         "predictions",
         "predictions:predictions",
-        "list predictions, newest first, or show one with its receipt",
+        "list predictions, newest first, or show a prediction with its receipt",
         "`predictions ID` follows a running prediction; `predictions cancel ID` cancels it.",
     )
     parser.add_argument("words", nargs="*", metavar="ID | cancel ID", help="a prediction to show or cancel")
@@ -212,11 +212,15 @@ def _workflow(commands: Group) -> None:
     import_.add_argument(
         "file", metavar="FILE", help="JSON in either format, or an image that contains a workflow"
     )
-    import_.add_argument("--name", default="", metavar="NAME", help="its name (default: the file's)")
-    rename = _report(group, "rename", "workflow:rename", "rename one of your workflows; its slug stays")
+    import_.add_argument("--name", default="", metavar="NAME", help="the name (default: that of FILE)")
+    rename = _report(
+        group, "rename", "workflow:rename", "rename one of your workflows; its slug does not change"
+    )
     rename.add_argument("slug", metavar="SLUG")
     rename.add_argument("name", metavar="NAME")
-    copy = _report(group, "copy", "workflow:copy", "copy a workflow, to one that you can rename and delete")
+    copy = _report(
+        group, "copy", "workflow:copy", "copy a workflow, so that you can rename and delete the copy"
+    )
     copy.add_argument("slug", metavar="SLUG")
     copy.add_argument("--name", default="", metavar="NAME", help="the name of the copy")
     remove = _report(group, "remove", "workflow:remove", "delete one of your workflows")
@@ -254,9 +258,9 @@ def _replay(commands: Group) -> None:
         "recreate a file from its manifest",
         "It runs on this machine without a server or charge; embedded engines give the same bytes.",
     )
-    parser.add_argument("file", metavar="FILE", help="a file made by Sixfold")
+    parser.add_argument("file", metavar="FILE", help="a file that Sixfold generated")
     parser.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: next to FILE)")
-    parser.add_argument("--check", action="store_true", help="write nothing, only compare the bytes")
+    parser.add_argument("--check", action="store_true", help="only compare the bytes")
     parser.add_argument(
         "--parent",
         action="append",
@@ -269,8 +273,10 @@ def _replay(commands: Group) -> None:
 def _c2pa(commands: Group) -> None:
     group = _group(commands, "c2pa", "create a certificate for C2PA manifests")
     create = _report(group, "create", "c2pa_certificate:create", "create a certificate and its key")
-    create.add_argument("--name", default="Sixfold", help="the organization in it (default: Sixfold)")
-    create.add_argument("--days", type=int, default=3650, metavar="N", help="validity (default: 3650)")
+    create.add_argument("--name", default="Sixfold", help="the organization (default: Sixfold)")
+    create.add_argument(
+        "--days", type=int, default=3650, metavar="N", help="days of validity (default: 3650)"
+    )
 
 
 # -- administration ------------------------------------------------------------------------------
@@ -303,7 +309,7 @@ def _account(commands: Group) -> None:
         "Its keys end at once; `account keep` restores it until it is erased. The ledger stays, anonymized.",
     )
     delete.add_argument("email", metavar="EMAIL")
-    delete.add_argument("--now", action="store_true", help="erase it at once, without the waiting period")
+    delete.add_argument("--now", action="store_true", help="erase it without the waiting period")
     delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     keep = _report(group, "keep", "account_data:cancel_deletion", "cancel the deletion of an account")
     keep.add_argument("email", metavar="EMAIL")
@@ -318,7 +324,7 @@ def _key(commands: Group) -> None:
     create.add_argument(
         "--rights",
         metavar="A,B",
-        help="of run, memory.*, account.read, account.manage and operate (default: all but operate)",
+        help="of run, memory.*, account.read, account.manage and operate (default: all except operate)",
     )
     create.add_argument("--read-only", action="store_true", help="allow only reading the memory")
     create.add_argument(
@@ -329,20 +335,20 @@ def _key(commands: Group) -> None:
     create.add_argument("--budget-month", metavar="USD", help="spending limit per month")
     create.add_argument("--rpm", type=int, metavar="N", help="maximum requests per minute")
     create.add_argument("--tpm", type=int, metavar="N", help="maximum tokens per minute")
-    create.add_argument("--name", help="what the key is for, such as laptop")
+    create.add_argument("--name", help="the purpose of the key, such as laptop")
     create.add_argument("--expires", metavar="DATE", help="last day or time of validity: 2027-01-31[T12:00Z]")
     listing = _report(
         group, "list", "accounts:list_keys", "list the keys of an account, without their secrets"
     )
     listing.add_argument("email", metavar="EMAIL")
-    revoke = _report(group, "revoke", "accounts:revoke_key", "revoke a key at once")
+    revoke = _report(group, "revoke", "accounts:revoke_key", "revoke a key immediately")
     revoke.add_argument("id", metavar="ID", nargs="?", help="the ID of the key, such as key_06g…")
     every = "revoke all keys and programs, end all login sessions, invitations and shares, of all accounts"
     revoke.add_argument("--all", action="store_true", help=every)
 
 
 def _provider(commands: Group) -> None:
-    group = _group(commands, "provider", "manage the keys of providers")
+    group = _group(commands, "provider", "manage provider keys")
     set_ = _report(
         group,
         "set",
@@ -351,7 +357,7 @@ def _provider(commands: Group) -> None:
         "The key is read from a prompt, or from standard input without a terminal.",
     )
     set_.add_argument("provider", choices=PROVIDERS)
-    _report(group, "list", "providers:list_keys", "list the keys and where each comes from")
+    _report(group, "list", "providers:list_keys", "list the keys and their sources")
     check = _report(group, "check", "providers:check_key", "ask a provider whether it accepts the key")
     check.add_argument("provider", choices=PROVIDERS)
     check.add_argument("--base-url", metavar="URL", help="check against a compatible server at this URL")
@@ -374,7 +380,7 @@ def _model(commands: Group) -> None:
         "--hardware", metavar="ID", help="the hardware whose price applies (default: gpu-24gb-b)"
     )
     _client(add)
-    _report(group, "list", "model.commands:list_", "list custom models, and errors in their files")
+    _report(group, "list", "model.commands:list_", "list custom models and the errors in their files")
     logs = _report(
         group,
         "logs",
@@ -433,7 +439,7 @@ def _ledger(commands: Group) -> None:
     )
     usage.add_argument("email", metavar="EMAIL")
     usage.add_argument("--days", type=int, default=30, metavar="N", help="number of days (default: 30)")
-    usage.add_argument("--by", default="day,kind,model,key", metavar="A,B", help="also member, team")
+    usage.add_argument("--by", default="day,kind,model,key", metavar="A,B", help="also member, team, tag")
     usage.add_argument("--csv", action="store_true", help="print CSV")
     costs = _report(group, "costs", "ledger:costs", "show earnings and provider costs by engine")
     costs.add_argument("--days", type=int, default=30, metavar="N", help="number of days (default: 30)")
@@ -455,15 +461,15 @@ def _upkeep(commands: Group) -> None:
         commands,
         "doctor",
         "doctor.commands:doctor",
-        "show what works on this machine and what would unlock more",
+        "show the available models and how to enable others",
         "It uses the report of the running server, or probes this machine if none is running.",
     )
-    doctor.add_argument("--all", action="store_true", help="show every model and every way to unlock more")
+    doctor.add_argument("--all", action="store_true", help="show every model and ways to enable more")
     engines = _group(commands, "engines", "list engines, and add or remove weights")
     listing = _report(
         engines, "list", "doctor.commands:list_engines", "list the engines in use and the installed weights"
     )
-    listing.add_argument("--all", action="store_true", help="list every engine and what it needs")
+    listing.add_argument("--all", action="store_true", help="list every engine and its requirements")
     _weights(engines)
 
 
@@ -475,7 +481,7 @@ def _weights(engines: Group) -> None:
         "download weights, verify every file and run a self-check",
         "It resumes an interrupted download. Weights must be safetensors, ONNX or GGUF.",
     )
-    add.add_argument("family", metavar="FAMILY", help="the family, as in image")
+    add.add_argument("family", metavar="FAMILY", help="the family, such as image")
     add.add_argument("--model", metavar="NAME", help="a model of the family, or any owner/name on the Hub")
     add.add_argument("--revision", metavar="REV", help="a commit, tag or branch (default: the newest commit)")
     add.add_argument(
@@ -489,7 +495,7 @@ def _weights(engines: Group) -> None:
     remove = _report(engines, "remove", "engines.commands:remove", "delete installed weights")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument(
-        "name", metavar="NAME", nargs="?", help="as `engines list` shows it (default: all of the family)"
+        "name", metavar="NAME", nargs="?", help="a name in `engines list` (default: all of the family)"
     )
 
 

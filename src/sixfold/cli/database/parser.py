@@ -16,18 +16,22 @@ def add(
     command: Callable[..., argparse.ArgumentParser],
 ) -> None:
     """Add `migrate`, `upgrade`, `backup`, `restore`, `move` and `archive`."""
-    migrate = command(commands, "migrate", "database.commands:migrate", "migrate the database to a schema")
+    migrate = command(
+        commands, "migrate", "database.commands:migrate", "migrate the database to another schema version"
+    )
     migrate.add_argument("--to", type=int, metavar="N", help="the schema version (default: the newest)")
     migrate.add_argument("--drop", action="store_true", help="allow a downgrade that deletes data")
     upgrade = command(
         commands,
         "upgrade",
         "database.upgrade:upgrade",
-        "upgrade the data to this version, or show what that would do",
+        "check the data and upgrade it to this version",
         "`serve` upgrades too; this command refuses if the data is damaged or the disk too full.",
     )
     upgrade.add_argument(
-        "--check", action="store_true", help="change nothing; the status is 1 if something blocks the upgrade"
+        "--check",
+        action="store_true",
+        help="only check; the exit status is 1 if something blocks the upgrade",
     )
     backup = command(
         commands,
@@ -49,13 +53,13 @@ def add(
     restore.add_argument(
         "--end-access",
         action="store_true",
-        help="end all keys, programs, login sessions, invitations and shares of the backup",
+        help="end all keys, OAuth clients, login sessions, invitations and shares of the backup",
     )
     command(
         commands,
         "move",
         "database.move:move",
-        "move the SQLite database and the files to those that the settings name",
+        "copy the SQLite database and the files to the configured stores",
         "Stop the server first. After an interruption, run the same command again.",
     )
     archive = new_group(commands, "archive", "check and read the archive of expired records")

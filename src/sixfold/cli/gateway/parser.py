@@ -12,28 +12,35 @@ Group = Any
 
 def add(commands: Group, group: Callable[..., Group], report: Callable[..., argparse.ArgumentParser]) -> None:
     """Add the commands to the parser; `group` and `report` make their parsers."""
-    guardrail = group(commands, "guardrail", "mask and check what gateway calls send and receive")
+    guardrail = group(commands, "guardrail", "mask and check the requests and responses of gateway calls")
     setting = report(
         guardrail, "set", "gateway.guardrails:set_guardrail", "set the guardrail of an account or a key"
     )
     setting.add_argument("email", metavar="EMAIL")
     _add_key(setting)
     setting.add_argument(
-        "--mask", metavar="A,B", help="mask these in requests: secrets, emails, cards (default: nothing)"
+        "--mask", metavar="A,B", help="mask these in requests: secrets, emails, cards (default: none)"
     )
     setting.add_argument("--mask-responses", action="store_true", help="mask them in responses as well")
     setting.add_argument("--hook", metavar="URL", help="an endpoint that allows, changes or blocks calls")
     setting.add_argument(
-        "--stages", metavar="A,B", default="request", help="what the hook checks: request, response"
+        "--stages",
+        metavar="A,B",
+        default="request",
+        help="the messages that the hook checks: request, response",
     )
     setting.add_argument(
-        "--timeout", type=float, default=5.0, metavar="SECONDS", help="for the hook's answer (default: 5)"
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="the timeout for the hook's response (default: 5)",
     )
     setting.add_argument(
         "--on-failure",
         choices=("block", "allow"),
         default="block",
-        help="what to do with a call if the hook does not answer (default: block)",
+        help="block or allow a call if the hook fails (default: block)",
     )
     listing = report(
         guardrail, "list", "gateway.guardrails:list_guardrails", "list the guardrails of an account"
@@ -54,11 +61,13 @@ def _add_logging(
         contents,
         "set",
         "gateway.content_log:set_logging",
-        "log them for some days, or switch the log off with 0",
+        "log requests and responses for DAYS days; 0 disables the log",
     )
     days.add_argument("email", metavar="EMAIL")
     days.add_argument("days", metavar="DAYS", type=int)
-    state = report(contents, "show", "gateway.content_log:show_logging", "show whether they are logged")
+    state = report(
+        contents, "show", "gateway.content_log:show_logging", "show whether requests and responses are logged"
+    )
     state.add_argument("email", metavar="EMAIL")
 
 
@@ -67,7 +76,7 @@ def _add_alerts(
 ) -> None:
     alert = group(commands, "alert", "send a webhook when spending reaches a threshold")
     create = report(
-        alert, "create", "gateway.alerts:create_alert", "create a cost alert of an account or a key"
+        alert, "create", "gateway.alerts:create_alert", "create a cost alert for an account or a key"
     )
     create.add_argument("email", metavar="EMAIL")
     create.add_argument("usd", metavar="USD", help="the threshold")

@@ -23,12 +23,12 @@ def add(
     new_group: Callable[[Group, str, str], Group],
     command: Callable[..., argparse.ArgumentParser],
 ) -> None:
-    group = new_group(commands, "import", "take over configuration and chats of other programs")
+    group = new_group(commands, "import", "import configurations and chats from other programs")
     litellm = command(
         group,
         "litellm",
         "imports.commands:import_litellm",
-        "convert the config.yaml of a LiteLLM proxy, and print what has no equivalent",
+        "convert the config.yaml of a LiteLLM proxy",
         "It prints the tables for sixfold.toml; --write adds them and leaves existing settings as they are.",
     )
     litellm.add_argument("file", metavar="FILE", help="the config.yaml")
@@ -59,6 +59,6 @@ def add(
             chats.add_argument(
                 "--uploads",
                 metavar="FOLDER",
-                help="the folder of uploaded files; default: the folder `uploads` beside webui.db",
+                help="the folder of uploaded files; default: the folder `uploads` next to webui.db",
             )
     litellm.add_argument("--write", action="store_true", help="change sixfold.toml and create the keys")

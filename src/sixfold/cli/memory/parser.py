@@ -40,12 +40,12 @@ def _context(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
         group,
         "context",
         "memory.commands:context",
-        "print what the memory knows about a question, for a model to read",
+        "print excerpts of pages that answer a question, for a model",
         "Excerpts of pages with their names; with --json, with the list of pages.",
     )
     parser.add_argument("query", nargs="+", metavar="WORD")
     parser.add_argument(
-        "--tokens", type=int, default=2000, metavar="N", help="the budget of tokens (default: 2000)"
+        "--tokens", type=int, default=2000, metavar="N", help="the maximum number of tokens (default: 2000)"
     )
     parser.add_argument(
         "--tag", action="append", default=[], help="only pages with this tag; may be repeated"
@@ -64,7 +64,11 @@ def _answer(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     )
     parser.add_argument("query", nargs="+", metavar="WORD")
     parser.add_argument(
-        "--tokens", type=int, default=2000, metavar="N", help="the budget of tokens for pages (default: 2000)"
+        "--tokens",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="the maximum number of tokens for pages (default: 2000)",
     )
     return parser
 
@@ -74,7 +78,7 @@ def _remember(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
         group,
         "remember",
         "memory.facts:remember",
-        "write the facts of a conversation or document on pages with a chat model",
+        "extract the facts of a text with a chat model, and write them to pages",
         "The text of FILE, or of standard input. `memory forget` takes the facts back.",
     )
     parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: standard input")
@@ -82,7 +86,7 @@ def _remember(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
     parser.add_argument("--source", metavar="NAME", help="the name of the text (default: that of FILE)")
     parser.add_argument("--date", metavar="DATE", help="the date of the text (default: today)")
     parser.add_argument("--collection", action="append", help="a collection for new pages; may be repeated")
-    parser.add_argument("--max-usd", metavar="USD", help="the most that it may cost, such as 0.02")
+    parser.add_argument("--max-usd", metavar="USD", help="the maximum cost in USD, such as 0.02")
     return parser
 
 
@@ -99,7 +103,7 @@ def _read(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
         group,
         "read",
         "memory.commands:read",
-        "print a page as a Markdown file; with --json, with its metadata",
+        "print a page as a Markdown file; --json adds its metadata",
     )
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument(
@@ -133,8 +137,8 @@ def _edit(group: Group, command: CommandFactory) -> argparse.ArgumentParser:
         group, "edit", "memory.commands:edit", "change a part of a page", "Give one change at a time."
     )
     parser.add_argument("slug", metavar="SLUG")
-    parser.add_argument("--append", metavar="TEXT", help="append a text; - reads standard input")
-    parser.add_argument("--prepend", metavar="TEXT", help="insert a text at the beginning")
+    parser.add_argument("--append", metavar="TEXT", help="append text; - reads standard input")
+    parser.add_argument("--prepend", metavar="TEXT", help="insert text at the beginning")
     parser.add_argument("--find", metavar="TEXT", help="replace this text, which must occur once …")
     parser.add_argument("--replace", metavar="TEXT", help="… with this text")
     parser.add_argument("--all", action="store_true", help="replace all occurrences of --find")

@@ -30,7 +30,7 @@ def _organization(group: Group, command: Callable[..., argparse.ArgumentParser])
         group, "show", f"{_WHERE}:show", "show an organization with its members, teams and budgets"
     )
     show.add_argument("organization", metavar="ORG", help=_ORGANIZATION)
-    budget = command(group, "budget", f"{_WHERE}:budget", "set the budgets of a whole organization")
+    budget = command(group, "budget", f"{_WHERE}:budget", "set the budgets of an organization")
     budget.add_argument("organization", metavar="ORG", help=_ORGANIZATION)
     _budgets(budget)
     transfer = command(group, "transfer", f"{_WHERE}:transfer", "make a member the owner")
