@@ -130,7 +130,7 @@ def _worker(commands: Group) -> None:
         "It uses the servers' database and object store: SIXFOLD_DATABASE_URL and SIXFOLD_BLOB_URL.",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="maximum of concurrent runs (default: number of cores)"
+        "--workers", type=int, metavar="N", help="number of concurrent runs (default: number of cores)"
     )
 
 
@@ -213,14 +213,10 @@ def _workflow(commands: Group) -> None:
         "file", metavar="FILE", help="JSON in either format, or an image that contains a workflow"
     )
     import_.add_argument("--name", default="", metavar="NAME", help="the name (default: that of FILE)")
-    rename = _report(
-        group, "rename", "workflow:rename", "rename one of your workflows; its slug does not change"
-    )
+    rename = _report(group, "rename", "workflow:rename", "rename one of your workflows, but not its slug")
     rename.add_argument("slug", metavar="SLUG")
     rename.add_argument("name", metavar="NAME")
-    copy = _report(
-        group, "copy", "workflow:copy", "copy a workflow, so that you can rename and delete the copy"
-    )
+    copy = _report(group, "copy", "workflow:copy", "copy a workflow, built in or your own")
     copy.add_argument("slug", metavar="SLUG")
     copy.add_argument("--name", default="", metavar="NAME", help="the name of the copy")
     remove = _report(group, "remove", "workflow:remove", "delete one of your workflows")
