@@ -44,7 +44,7 @@ def compare(a: Graph, b: Graph) -> GraphDifference:
 
 
 def comparison(a: Graph, b: Graph) -> Steps[GraphDifference]:
-    """Compute `compare`, yielding after each slice so that the event loop stays responsive."""
+    """Run `compare` in slices, yielding after each so that the event loop stays responsive."""
     pairs = {node_id: node_id for node_id in a if node_id in b and _class(a, node_id) == _class(b, node_id)}
     for similar in (_whole, _place):
         yield from _pair(a, b, pairs, similar)

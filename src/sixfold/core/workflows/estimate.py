@@ -55,7 +55,7 @@ def orders(
 def ordering(
     verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
 ) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
-    """Compute `orders`, yielding after each slice so that the event loop stays responsive."""
+    """Run `orders` in slices, yielding after each so that the event loop stays responsive."""
     values: dict[str, tuple[Any, ...]] = {}
     requests: list[tuple[str, ChildRequest]] = []
     remaining = _MAX_TEXT

@@ -74,7 +74,7 @@ def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
 
 
 def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
-    """Compute `infer`, yielding after each slice so that the event loop stays responsive."""
+    """Run `infer` in slices, yielding after each so that the event loop stays responsive."""
     negatives = _leading(graph, "negative")
     yield
     negatives -= _leading(graph, "positive")

@@ -109,7 +109,7 @@ def validation(
     strict_models: bool = False,
     all_nodes: bool = False,
 ) -> Steps[ValidationResult]:
-    """Compute `validate`, yielding after each slice so that the event loop stays responsive."""
+    """Run `validate` in slices, yielding after each so that the event loop stays responsive."""
     return _Check(registry, installed or {}, strict_models, all_nodes).run(graph, targets)
 
 

@@ -80,7 +80,7 @@ def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, E
 
 
 def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[dict[str, EditorNode]]:
-    """Compute `flatten`, yielding after each slice so that the event loop stays responsive."""
+    """Run `flatten` in slices, yielding after each so that the event loop stays responsive."""
     flat_document = _Document(document, limits)
     links = _sorted_links(document)
     yield

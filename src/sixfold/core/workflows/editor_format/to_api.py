@@ -51,7 +51,7 @@ def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_
 def conversion(
     document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS, *, any_nodes: bool = False
 ) -> Steps[ConvertedGraph]:
-    """Compute `convert`, yielding after each slice so that the event loop stays responsive.
+    """Run `convert` in slices, yielding after each so that the event loop stays responsive.
 
     If `any_nodes` is set, a node without a class gets an empty class name, which validation reports.
     """

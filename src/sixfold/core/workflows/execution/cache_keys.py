@@ -26,7 +26,7 @@ def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
 
 
 def key_steps(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
-    """Compute cache keys, yielding after each slice so that the event loop stays responsive."""
+    """Compute cache keys in slices, yielding after each so that the event loop stays responsive."""
     result: dict[str, str] = {}
     for at, (node_id, node) in enumerate(nodes.items()):
         if at % slices.ITEMS == 0:
