@@ -33,7 +33,7 @@ _CACHE_MARGIN_SECONDS = 60
 def open_database(settings: Settings, channel: ProcessChannel | None = None) -> Database:
     """Return the server's database, migrated to the current schema.
 
-    `channel` connects the processes of a server with more than one.
+    `channel` connects the processes of a server with more than one process.
     """
     file = settings.data_dir / DATABASE
     clock = None if channel is None or settings.on_postgres else _shared_clock(settings)

@@ -38,7 +38,7 @@ def id_before(cursor: str | None) -> str:
 
 
 def count_rows(query: str, params: dict[str, Value], limit: int) -> Transaction[tuple[int, int]]:
-    """Return the number of rows that fit into `PAGE_BYTES`, at least one, and of those up to `limit`.
+    """Return how many rows fit into `PAGE_BYTES` (at least one), and how many exist, up to `limit`.
 
     `query` returns the `size` of each row in the list's order.
     """

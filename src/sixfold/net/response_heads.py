@@ -1,4 +1,4 @@
-"""Limits the status lines and headers of HTTP/1.1 responses before a client parses them.
+"""Limits on the status lines and headers of HTTP/1.1 responses, checked before a client parses them.
 
 The clients parse all data that one read returns in one turn of the event loop, and follow interim responses
 (status 1xx) without a limit. Of many connections that have data, one is parsed in each turn.

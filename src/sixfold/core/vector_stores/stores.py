@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class VectorStoreLimits(msgspec.Struct, frozen=True):
-    """The maximum stores of an account and bytes of their text, and maximum files and bytes of a store.
+    """Limits on an account's stores and the bytes of their text, and on the files and bytes of a store.
 
     The index of a store in memory is several times as large as its text.
     """

@@ -43,7 +43,7 @@ class ValidationResult:
 
     `nodes` are the nodes that the valid `outputs` need, each after its dependencies. `error` is ComfyUI's
     error for the whole graph, or None if some output can run; `node_errors` are the errors by node.
-    `missing_classes` maps an unknown class to its nodes, `missing_models` are files that no folder contains.
+    `missing_classes` maps an unknown class to its nodes, `missing_models` are model files that do not exist.
     `needs_remote` is True if only a connected ComfyUI can run the graph.
     """
 

@@ -25,7 +25,7 @@ _STEP: Final = PCM_RATE // _G711_RATE
 
 
 class SampleFormat(NamedTuple):
-    """The sample rate of an encoding, and the bytes of a sample on the wire."""
+    """The sample rate of an encoding, and the bytes per sample on the wire."""
 
     rate: int
     sample_bytes: int

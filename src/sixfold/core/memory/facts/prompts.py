@@ -44,7 +44,7 @@ _ANSWER = (
 
 
 def extract(text: str, source: str, date: str) -> ModelPrompt:
-    """Return the prompt that extracts the facts of a text; `source` is its name."""
+    """Return the prompt that extracts the facts of a text; `source` is the text's name."""
     head = f"The text is of {date}; its name is {json.dumps(source, ensure_ascii=False)}."
     return ModelPrompt(_FACTS, f"{head}\n{_marked('text', text)}", _FACT_TOKENS)
 

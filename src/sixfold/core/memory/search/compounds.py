@@ -1,4 +1,4 @@
-"""Words of questions and pages with a common part: compounds, inflections and single characters.
+"""Related words of questions and pages: compounds, inflected forms, and single characters.
 
 German, Dutch and the Nordic languages write compounds as one word: *Rechnung* is found in
 *Krankenhausrechnung*, and a question for the latter also finds *Rechnung*. The words of the pages serve as
