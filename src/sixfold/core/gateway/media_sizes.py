@@ -44,7 +44,7 @@ class MediaSizes(NamedTuple):
 
 
 def media_in(body: bytes) -> MediaSizes:
-    """Return the media of a JSON request, which are 0 if it cannot be parsed."""
+    """Return the number and size of the media in a JSON request; zeros if it is not valid JSON."""
     try:
         document: Any = json_decoding.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

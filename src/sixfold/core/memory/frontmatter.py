@@ -163,7 +163,7 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 
 def _rows(value: object, needed: set[str]) -> tuple[Mapping[str, str], ...] | None:
-    """Return a list of mappings that contain the keys `needed`, as exports write it, or None.
+    """Return a list of mappings that contain the keys `needed`, as exports write them, or None.
 
     An alias can repeat a long row many times in few characters, so rows and their characters are limited.
     """

@@ -1,4 +1,4 @@
-"""The prediction service: validates, prices, holds and queues requests; the scheduler runs them.
+"""The prediction service, which validates, prices, holds and queues requests for the scheduler.
 
 Requests of all APIs for predictions go through `PredictionService.submit`.
 """

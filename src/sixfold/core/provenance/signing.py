@@ -43,7 +43,7 @@ class Signed:
 
 
 class Signer:
-    """The server's Ed25519 key; `seed` is its 32 bytes, `retired` names its earlier public keys."""
+    """The server's Ed25519 key; `seed` contains its 32 bytes, and `retired` the earlier public keys."""
 
     def __init__(self, seed: bytes, retired: Collection[str] = ()) -> None:
         self._private = ed25519.Ed25519PrivateKey.from_private_bytes(seed)

@@ -114,7 +114,7 @@ def record(
 
 
 def owned(tenant: Tenant, object_ids: Iterable[str]) -> Transaction[Mapping[str, OwnedObjects]]:
-    """Return the objects of model servers, of those given, that belong to the tenant, by id."""
+    """Return the given objects of model servers that belong to the tenant, by id."""
     encoded_ids = _encode(sorted(object_ids)).decode()
     rows = yield Query("objects_owned", {**tenant.row, "ids": encoded_ids})
     return {

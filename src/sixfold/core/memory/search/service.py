@@ -324,7 +324,7 @@ def _positions(
 
 
 def _with_phrase(caller: Caller, best: _BestPages, query: str) -> Transaction[frozenset[int]]:
-    """Return the complete pages in which the words of the query are adjacent, if it has more than one."""
+    """Return the complete pages in which the words of a query of at least two words are adjacent."""
     phrase = phrases.phrase_of(query)
     if not phrase or len(best.complete) < 2:
         return frozenset()

@@ -41,7 +41,7 @@ class RemoteGraphRunner(Protocol):
         ...
 
     async def refresh(self, class_types: Collection[str] = ()) -> None:
-        """Refresh the classes if they are unknown, outdated, or one of `class_types` is missing."""
+        """Refresh the classes if they are unknown or outdated, or if one of `class_types` is missing."""
         ...
 
     async def run(
