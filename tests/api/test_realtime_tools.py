@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.accounts.keys import Scope
 from tests.api.realtime import TEXT, RealtimeServer, running_realtime, say, until, user_message
 from tests.api.test_chat_tools import weather
+from tests.api.test_oauth import OAuthClient
 from tests.api.test_realtime import kinds
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -124,3 +126,26 @@ async def test_operators_alone_may_use_a_server_by_default(tmp_path: Path) -> No
             failed = (await until(connection, "response.done"))[-1].response
             assert failed.status == "failed"
         assert server.gateway.acme.seen == []
+
+
+async def test_limited_keys_and_oauth_clients_call_no_tools(tmp_path: Path) -> None:
+    async with weather() as (url, cities), running(tmp_path, url) as server:
+        app = server.gateway.app
+        program = await OAuthClient.registered(app)
+        refused = {
+            await app.limited_key(Scope(services=("acme/small", "chat"))): "This key may not use tools",
+            (await program.tokens(scope="models"))["access_token"]: "OAuth clients may not use the tools",
+        }
+        response: Any = {"tools": [WEATHER], "output_modalities": ["text"]}
+        for key, reason in refused.items():
+            async with server.connect(key=key) as connection:
+                await connection.session.update(session={"type": "realtime", "tools": [WEATHER]})
+                assert reason in (await until(connection, "error"))[-1].error.message
+                await connection.response.create(response=response)
+                failed = (await until(connection, "response.done"))[-1].response
+                assert reason in failed.status_details.error.message
+        assert (cities, server.gateway.acme.seen) == ([], [])
+        allowed = await app.limited_key(Scope(services=("chat", "tools")))
+        async with server.connect({**TEXT, "tools": [WEATHER]}, key=allowed) as connection:
+            await say(connection, "Will it snow?")
+        assert cities == ["Oslo"]

@@ -83,9 +83,22 @@ class ToolServers:
         """Return the names of the servers that the caller may use."""
         return tuple(name for name, server in self._servers.items() if server.shared or principal.is_operator)
 
+    def check(self, principal: Principal) -> None:
+        """Raise `Forbidden` for a key that may not call tools.
+
+        These are the keys of OAuth clients, whose scopes include no tools, and keys limited to other models.
+        """
+        if principal.authentication == "oauth":
+            raise errors.Forbidden("OAuth clients may not use the tools of MCP servers: use an API key")
+        principal.permit(SERVICE)
+
     @contextlib.asynccontextmanager
     async def toolset(self, principal: Principal, names: Sequence[str]) -> AsyncGenerator[Toolset]:
-        """Yield the tools of some servers; raises `ToolServerFailed` and `TooManyRequests`."""
+        """Yield the tools of some servers.
+
+        Raises `Forbidden`, `ToolServerFailed` and `TooManyRequests`.
+        """
+        self.check(principal)
         allowed = self.names(principal)
         with self._limit.running(principal.account_id):
             async with self._slots, contextlib.AsyncExitStack() as stack:

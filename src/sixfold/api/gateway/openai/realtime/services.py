@@ -173,6 +173,7 @@ class RealtimeServices:
             yield toolset
 
     def _check_tools(self, principal: Principal, settings: SessionConfiguration) -> None:
+        self._services.tool_servers.check(principal)
         allowed = self._services.tool_servers.names(principal)
         for tools in settings.server_tools:
             if tools.server_label not in allowed:
