@@ -418,3 +418,27 @@ async def test_invalid_requests_are_refused_before_the_model(small: Remembering,
     answer = await small.post("remember", **body)
     assert answer.status_code == 400, answer.text
     assert small.model.seen == []
+
+
+async def test_guests_of_a_folder_use_their_own_daily_limit(small: Remembering) -> None:
+    app = small.app
+    small.model.answer, small.model.extract = [{"sentences": []}], [{"facts": [WORKS]}]
+    shared = {"folder": "people", "with": "ben@example.com", "access": "write"}
+    response = await app.client.post("/api/shared-folders", json=shared, headers=app.bearer)
+    headers = {**bearer(app.other), "X-Sixfold-Memory": response.json()["id"]}
+    body = {"text": TALK, "date": "2026-11-20", "source": "standup", "folder": "people"}
+    written = await app.client.post("/api/remember", json=body, headers=headers)
+    assert (written.status_code, written.json()["cost_usd"]) == (200, "0.00101")
+    rows = (await app.client.get("/api/remember", headers=app.bearer)).json()["batches"]
+    assert [(row["batch"], row["state"], row["cost_usd"]) for row in rows] == [
+        (written.json()["batch"], "done", "0.00")
+    ]
+    question = {"question": "Where does Ann work?"}
+    statuses = [
+        (await app.client.post("/api/answer", json=question, headers=headers)).status_code for _ in range(20)
+    ]
+    assert {200, 429} == set(statuses)
+    own = [await small.post("answer", key=key, **question) for key in (app.key, app.other)]
+    assert [answer.status_code for answer in own] == [200, 200]
+    assert (await small.post("remember", key=app.other, **body)).status_code == 429
+    assert (await small.post("remember", **body)).status_code == 200

@@ -14,7 +14,7 @@ from typing import Literal, TypedDict
 from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.clock import DAY_US, rfc3339
-from sixfold.core.database import Query, Row, Rows, Transaction, now, one
+from sixfold.core.database import Query, Row, Rows, Transaction, Value, now, one
 from sixfold.core.memory.facts.ports import SpendingLimits
 from sixfold.core.memory.models import Caller
 
@@ -37,11 +37,15 @@ class MemoryBatchSchema(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class BatchStart:
-    """A new batch: its id, its start in epoch µs, and the micro-dollars that it may spend."""
+    """A new batch: its id, its start in epoch µs, and the micro-dollars that it may spend.
+
+    The row `paid_id` counts them: another one if the batch is in a folder that another account shares.
+    """
 
     id: str
     at: int
     budget: int
+    paid_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +58,21 @@ class BatchPage:
 
 
 def begin(
-    caller: Caller, kind: BatchKind, label: tuple[str, str], limits: SpendingLimits, max_cost: int
+    caller: Caller,
+    payer_id: str,
+    kind: BatchKind,
+    label: tuple[str, str],
+    limits: SpendingLimits,
+    max_cost: int,
 ) -> Transaction[BatchStart]:
     """Reserve up to `max_cost` micro-dollars, and store a batch with its label (folder, source).
 
-    Raises `BudgetExceeded` if the daily limit is reached.
+    The limit is that of the account `payer_id`: it is not the caller's account in a shared folder. Raises
+    `BudgetExceeded` if the daily limit is reached.
     """
     moment = yield from now()
-    account_id = caller.account_id
-    yield Query("memory_answers_forget", {"account_id": account_id, "before": moment - _ANSWERS_US})
-    row = yield from one("memory_batches_spent", account_id=account_id, since=moment - moment % DAY_US)
+    yield Query("memory_answers_forget", {"account_id": payer_id, "before": moment - _ANSWERS_US})
+    row = yield from one("memory_batches_spent", account_id=payer_id, since=moment - moment % DAY_US)
     remaining = limits.day - int(row["spent"] if row is not None else 0)
     budget = min(max_cost, limits.call)
     if budget > 0 and remaining <= 0:
@@ -71,26 +80,24 @@ def begin(
             f"The account's requests to the memory's model have reached {money.format_usd(limits.day)} USD "
             "today: try again after 00:00 UTC, or ask the operator to raise SIXFOLD_MEMORY_DAY_USD"
         )
-    start = BatchStart(ids.new("batch"), moment, max(0, min(budget, remaining)))
-    yield Query(
-        "memory_batch_put",
-        {
-            "id": start.id,
-            "account_id": account_id,
-            "kind": kind,
-            "folder": label[0],
-            "source": label[1],
-            "created_by": caller.name,
-            "reserved": start.budget,
-            "at": moment,
-        },
-    )
-    return start
+    budget = max(0, min(budget, remaining))
+    values: dict[str, Value] = {"created_by": caller.name, "at": moment}
+    batch_id = paid_id = ids.new("batch")
+    if kind == "remember" and payer_id != caller.account_id:
+        batch = {"account_id": caller.account_id, "kind": kind, "folder": label[0], "source": label[1]}
+        yield Query("memory_batch_put", {**values, **batch, "id": batch_id, "reserved": 0})
+        # The row that counts against the payer's limit, in the payer's account.
+        kind, label, paid_id = "answer", ("", ""), ids.new("batch")
+    counted = {"account_id": payer_id, "kind": kind, "folder": label[0], "source": label[1]}
+    yield Query("memory_batch_put", {**values, **counted, "id": paid_id, "reserved": budget})
+    return BatchStart(batch_id, moment, budget, paid_id)
 
 
-def finish(batch_id: str, cost: int) -> Transaction[None]:
+def finish(start: BatchStart, cost: int) -> Transaction[None]:
     """Replace the reservation of a batch with its cost."""
-    yield Query("memory_batch_finish", {"id": batch_id, "cost": cost})
+    yield Query("memory_batch_finish", {"id": start.paid_id, "cost": cost})
+    if start.id != start.paid_id:
+        yield Query("memory_batch_finish", {"id": start.id, "cost": 0})
 
 
 def add_pages(batch_id: str, written: Sequence[BatchPage]) -> Transaction[None]:

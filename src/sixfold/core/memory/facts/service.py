@@ -111,7 +111,9 @@ class FactService:
         # A second request compares the facts of each part.
         max_cost = 2 * sum(model.max_cost(prompt) for _, prompt in prompted)
         max_cost = max_cost if request.max_cost is None else min(max_cost, request.max_cost)
-        start = await self._begin(writer.caller, "remember", (target.folder, request.source.name), max_cost)
+        start = await self._begin(
+            writer.caller, principal, "remember", (target.folder, request.source.name), max_cost
+        )
         run = _Run(model, principal, start.budget)
         report = FactReport(start.id)
         try:
@@ -199,7 +201,7 @@ class FactService:
         if not packed.sources:
             return MemoryAnswer((), packed)
         prompt = prompts.answer(request.query, packed.text)
-        start = await self._begin(caller, "answer", ("", ""), model.max_cost(prompt))
+        start = await self._begin(caller, principal, "answer", ("", ""), model.max_cost(prompt))
         run = _Run(model, principal, start.budget)
         try:
             reply = await run.ask(prompt)
@@ -224,13 +226,16 @@ class FactService:
         return self._model
 
     async def _begin(
-        self, caller: Caller, kind: BatchKind, label: tuple[str, str], max_cost: int
+        self, caller: Caller, principal: Principal, kind: BatchKind, label: tuple[str, str], max_cost: int
     ) -> BatchStart:
-        return await self._database.write(batches.begin(caller, kind, label, self._limits, max_cost))
+        payer_id = principal.account_id
+        return await self._database.write(
+            batches.begin(caller, payer_id, kind, label, self._limits, max_cost)
+        )
 
     async def _finish(self, start: BatchStart, cost: int) -> None:
         # A client that disconnects must not leave the reservation.
-        await asyncio.shield(self._database.write(batches.finish(start.id, cost)))
+        await asyncio.shield(self._database.write(batches.finish(start, cost)))
 
 
 def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequence[PageFact]]) -> bool:
