@@ -14,7 +14,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.api.app_fixture import AppFixture, running_app
+from sixfold.core.accounts import keys
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.rights import Rights
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.errors import Forbidden
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes import fault_server
 from tests.fakes.gradio import GradioServer, gradio
 from tests.harness import image_files
@@ -192,3 +197,45 @@ async def test_hosts_named_by_the_hub_are_subject_to_fetch_rules(tmp_path: Path)
             400,
             "Space nobody/paint was not found on the Hub, or is private",
         )
+
+
+MINE: dict[str, Any] = {
+    "title": "Mine",
+    "description": "My own pictures",
+    "output_kind": "image",
+    "price": "custom",
+    "engines": ["scene-painter"],
+    "inputs": {"prompt": {"type": "string", "required": True}},
+}
+
+
+async def test_an_import_replaces_only_what_its_key_sees(tmp_path: Path) -> None:
+    async with app_with_space(tmp_path, "5") as (app, _):
+        for _ in range(2):
+            assert (await post(app, IMPORT, {"space": "acme/paint-box"})).status_code == 201
+        narrow = bearer(await app.limited_key(Scope(), Rights.RUN))
+        # Both names become acme-paint-box.
+        for space in ("acme/paint-box", "acme-paint/box"):
+            answer = await app.client.post(IMPORT, json={"space": space}, headers=narrow)
+            assert answer.status_code == 403
+            assert "needs the right account.read" in answer.json()["error"]
+        assert (await app.client.post(IMPORT, json={"space": "acme/new"}, headers=narrow)).status_code == 201
+        document = {"models": {"acme-box": MINE}}
+        await app.predictions.custom_models.put(app.account.id, "model", "acme-box", document)
+        assert (await post(app, IMPORT, {"space": "acme/box"})).status_code == 409
+
+
+async def test_a_training_replaces_only_what_its_key_trained(app: AppFixture) -> None:
+    narrow, other = [
+        await app.database.read(keys.authenticate(await app.limited_key(Scope(), Rights.RUN)))
+        for _ in range(2)
+    ]
+    run = PredictionRequest(narrow, "ra1", {"prompt": "x"}, "media", "req_training")
+    trained = await app.predictions.submit(run)
+    document = {"training": trained.id, "models": {"custom:mine": MINE}}
+    await app.predictions.custom_models.put(app.account.id, "custom", "custom:mine", document)
+    admit = app.predictions.admit["training"]
+    for principal, name in ((narrow, "mine"), (other, "new"), (app.account.owner, "mine")):
+        await admit(principal, {"name": name})
+    with pytest.raises(Forbidden, match=r"account\.read"):
+        await admit(other, {"name": "mine"})

@@ -52,6 +52,7 @@ class SpaceImportRoutes:
             raise errors.Conflict(
                 f"{space.model} is the name of a built-in model: rename the space to import it"
             )
+        await self._check_replacement(principal, space)
         mode = self._mode(principal, fields)
         if mode == "remote":
             private = principal.has(Rights.OPERATE)
@@ -68,6 +69,18 @@ class SpaceImportRoutes:
         )
         result = models_list.own_template(record, services.templates, services.settings.idle_seconds)
         return responses.json(result, 201)
+
+    async def _check_replacement(self, principal: Principal, space: SpaceId) -> None:
+        """Raise `Forbidden` or `Conflict` if an import must not replace the model of this name."""
+        try:
+            found = await self._services.predictions.custom_models.find(space.model, principal.account_id)
+        except errors.NotFound:
+            return
+        principal.require(rights.RUN_ACCOUNT_READ)
+        if found.kind != gradio_spaces.KIND:
+            raise errors.Conflict(
+                f"{space.model} is the name of another model of this account: rename the space to import it"
+            )
 
     def _mode(self, principal: Principal, fields: Mapping[str, str]) -> str:
         """Return how the space runs; starting programs on this machine requires the right `operate`.
