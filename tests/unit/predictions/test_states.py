@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import AsyncIterator, Callable
@@ -172,3 +173,19 @@ def test_every_named_query_is_used() -> None:
     known = [name for name in sql.queries("sqlite") if f'"{name}"' not in text]
     unused = [name for name in known if not any(re.fullmatch(result, name) for result in composed)]
     assert unused == []
+
+
+async def test_shown_partial_images_are_paid_after_a_lost_worker(still: PipelineFixture) -> None:
+    order = dataclasses.replace(still.order(), extras={"partial_images": 1})
+    first = await still.service.submit(order)
+    await _step(still, first, PredictionEvent.CLAIM_WARM)
+    await _step(still, await _now(still, first), PredictionEvent.LOSE)
+    await _step(still, first, PredictionEvent.CANCEL)
+    assert (await _now(still, first)).state is PredictionState.QUEUED
+    await _step(still, first, PredictionEvent.CLAIM)
+    await _step(still, first, PredictionEvent.CANCEL)
+    assert (await _now(still, first)).state is PredictionState.STARTING
+    # One that no worker has run has shown nothing.
+    second = await still.service.submit(order)
+    await _step(still, second, PredictionEvent.CANCEL)
+    assert (await _now(still, second)).state is PredictionState.CANCELED
