@@ -103,7 +103,7 @@ _TOOLS: Mapping[str, tuple[str, str, tuple[OperationField, ...], Mapping[str, bo
     ),
     "run_space": (
         "Run a workflow space",
-        "Run a workflow at the price of its nodes. The tool models lists each workflow as space:<slug>.",
+        "Run a workflow at the price of its nodes. The models tool lists each workflow as space:<slug>.",
         RUN_SPACE,
         _SPENDS,
     ),
