@@ -84,7 +84,7 @@ def error_of(reply: LineReply) -> ErrorText:
 
 
 def open_batches() -> Transaction[tuple[int, tuple[Batch, ...]]]:
-    """Return the time, and the batches with due work, least recently claimed first."""
+    """Return the time (epoch µs) and the batches with due work, least recently claimed first."""
     rows = yield Query("batches_open", {"limit": _MAX_OPEN})
     return (int(rows[0]["now"]) if rows else 0), tuple(map(models.from_row, rows))
 

@@ -210,7 +210,7 @@ class ModelRouter:
     def searches_web(self, name: str, wire: str) -> bool:
         """Return whether a server of a model may itself search the web; True for an unknown model.
 
-        This applies to servers with the protocol outside the local network.
+        Only a server outside the local network that uses the protocol may do so.
         """
         try:
             targets = self.resolve_chat(name)

@@ -13,7 +13,7 @@ _PATIENCE = 0.25
 
 
 class LeaseGuard:
-    """The state of a periodic task, which runs every `every_seconds` and checks `lease_seconds` leases."""
+    """The state of a periodic task that runs every `every_seconds`; leases last `lease_seconds`."""
 
     def __init__(self, every_seconds: float, lease_seconds: float) -> None:
         self._late = every_seconds + _PATIENCE * lease_seconds
