@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway.service import accepted_response
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog import trained_models
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.web import bodies, requests, responses
@@ -48,6 +52,18 @@ class TrainingRoutes:
             request, IdempotentRequest(principal.replays, raw, responses.error_response), make
         )
 
+    async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
+        """Raise `Forbidden` if a training would replace a model that the principal has not trained itself."""
+        predictions, name = self._services.predictions, f"{trained_models.PREFIX}{values['name']}"
+        try:
+            found = await predictions.custom_models.find(name, principal.account_id)
+        except errors.NotFound:
+            return
+        try:
+            await predictions.get(str(found.document.get("training")), principal.tenant)
+        except errors.NotFound:
+            principal.require(rights.RUN_ACCOUNT_READ)
+
     async def _check_images(self, job: PredictionRequest) -> None:
         """Raise `InvalidInput` for unusable images even if no engine is available.
 
@@ -64,10 +80,12 @@ class TrainingRoutes:
 
 
 def build_api(services: WebServices) -> ApiGroup:
-    """Return the route `/api/training`."""
+    """Return the route `/api/training`, and check what each training would replace."""
+    training = TrainingRoutes(services)
+    services.predictions.admit[trained_models.MODEL] = training.admit
     body = services.settings.inline_body_bytes
     return ApiGroup(
         "training",
         responses.error_response,
-        (RouteEntry("/api/training", {"POST": TrainingRoutes(services).begin}, body, access=rights.RUN),),
+        (RouteEntry("/api/training", {"POST": training.begin}, body, access=rights.RUN),),
     )

@@ -12,10 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.catalog import metering, trained_models
+from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, Model
@@ -68,9 +67,7 @@ class PredictionService:
         self.appraisers: dict[str, metering.PriceEstimator] = dict.fromkeys(_APPRAISED, metering.unpriced)
         self.prepare: metering.Preparer = metering.prepare_nothing
         self.named_files: requests.NamedFiles = requests.no_named_files
-        self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {
-            trained_models.MODEL: self._admit_training
-        }
+        self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {}
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
         self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
 
@@ -185,18 +182,6 @@ class PredictionService:
         request = await video_backends.assign(request, model, quote, self._catalog, self._database)
         draft = requests.draft(request, model, quote, sources)
         return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - started_ns) // 1000)
-
-    async def _admit_training(self, principal: Principal, values: Mapping[str, Any]) -> None:
-        """Raise `Forbidden` if a training would replace a model that the principal has not trained itself."""
-        try:
-            name = f"{trained_models.PREFIX}{values['name']}"
-            found = await self.custom_models.find(name, principal.account_id)
-        except errors.NotFound:
-            return
-        try:
-            await self.get(str(found.document.get("training")), principal.tenant)
-        except errors.NotFound:
-            principal.require(rights.RUN_ACCOUNT_READ)
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""
