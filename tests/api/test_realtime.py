@@ -259,7 +259,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         {"type": "response.create", "response": {"temperature": 1}}, "response.temperature", "Unknown",
     ),
     "metadata with a number": (
-        {"type": "response.create", "response": {"metadata": {"a": 1}}}, "response.metadata", "16 names",
+        {"type": "response.create", "response": {"metadata": {"a": 1}}}, "response.metadata", "16 keys",
     ),
 }  # fmt: skip
 
