@@ -55,7 +55,7 @@ class CallSchema(TypedDict):
 
 
 class RequestLogRoutes:
-    """The log of calls."""
+    """Handlers for the log of calls."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

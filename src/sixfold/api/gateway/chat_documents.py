@@ -158,7 +158,7 @@ class ChatDocuments:
         return file, b"".join([block async for block in self._services.files.read(file)])
 
     async def _inline_image(self, principal: Principal, part: dict[str, Any], budget: _InlineBudget) -> bool:
-        """Put an image file of this server into the request; other ids are those of the provider."""
+        """Inline an image of this server; return False for another id, which belongs to the provider."""
         is_block = part["type"] == "image"
         fields = _mapping(part.get("source"), "source") if is_block else part
         try:
@@ -178,7 +178,7 @@ class ChatDocuments:
         return True
 
     async def _inline_file(self, principal: Principal, part: DocumentPart, budget: _InlineBudget) -> bool:
-        """Put a file of this server into the request; other ids are those of the provider."""
+        """Inline a file of this server; return False for another id, which belongs to the provider."""
         try:
             name, data = await self._load(principal, part, budget)
         except FileNotFound:

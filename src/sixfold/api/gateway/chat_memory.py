@@ -55,7 +55,7 @@ class AddedMemory:
     packed: PackedContext
 
     def call(self, chat_call: ChatCall) -> ChatCall:
-        """Return the call with a recorder that adds the field to its response."""
+        """Return the call with a recorder that adds the list of used pages to the response."""
         return msgspec.structs.replace(chat_call, recorder=_MemoryNote(chat_call.recorder, self))
 
     def to_json(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class _MemoryNote:
         return _encode({**document, FIELD: self._added.to_json()})
 
     async def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
-        """Yield a comment, which clients ignore, and the blocks."""
+        """Yield an SSE comment that lists the added pages, which clients ignore, and then the blocks."""
         yield b": " + FIELD.encode() + b" " + _encode(self._added.to_json()) + b"\n\n"
         if self._inner is not None:
             blocks = self._inner.record_stream(blocks, server)

@@ -258,7 +258,7 @@ class ServiceRoutes:
         return chat_services.completion(values, await self._inline_image(principal, values.get("image_url")))
 
     async def _inline_image(self, principal: Principal, text: str | None) -> str:
-        """Return an image as a data URI, so that model servers fetch no URL."""
+        """Return an image as a data URI, so that model servers do not have to fetch a URL."""
         if not text:
             return ""
         source = await self._services.media.resolve(principal.tenant, Descriptor("image_url", "image"), text)

@@ -112,7 +112,7 @@ def load_response(call: ChatCall, fields: Fields) -> bytes:
 
 
 def complete_response(call: ChatCall, text: str, stop: Stop, usage: TokenUsage) -> bytes:
-    """Return a completion that exists as a whole, in one object or, for a stream, in two lines."""
+    """Encode a complete text as one object, or as two lines if the client requested a stream."""
     tail = _tail(call, stop, usage, None)
     if not call.stream:
         return _encode({**_head(call), **generate_fields(text, "", ()), **tail})

@@ -314,7 +314,7 @@ def _fields(configuration: SessionConfiguration) -> dict[str, Any]:
 
 
 def _check_transcription(changes: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for fields that a session without responses does not have."""
+    """Raise `InvalidRequest` for fields that a transcription session does not have."""
     for path, known in _TRANSCRIPTION_FIELDS.items():
         fields = changes.get(path) if path else changes
         for name in cast("Mapping[str, Any]", fields) if isinstance(fields, Mapping) else ():
@@ -409,6 +409,6 @@ def _problem(message: str, root: str) -> InvalidRequest:
 
 
 def mapping(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an object of a client event, empty without one; raises `InvalidRequest`."""
+    """Return an object field of a client event, or `{}` if it is absent; raises `InvalidRequest`."""
     value = event.get(name)
     return {} if value is None else parsing.mapping(value, name)

@@ -28,7 +28,7 @@ class BufferTooSmall(InvalidRequest):
 
 
 class TurnListener(Protocol):
-    """Is notified of what the user says."""
+    """A listener that is notified of the user's turns."""
 
     async def interrupt(self) -> None:
         """Cancel the response in progress, because the user speaks."""

@@ -46,7 +46,10 @@ _event = msgspec.json.Decoder(_ResponseEvent).decode
 
 
 class CapturePlan(msgspec.Struct, frozen=True):
-    """The parts of a response to store: itself if `keep`, and its items after `items` in its conversation."""
+    """The parts of a response to store.
+
+    The response is stored if `keep` is set; its items are added to the conversation after `items`.
+    """
 
     tenant: Tenant
     keep: bool
