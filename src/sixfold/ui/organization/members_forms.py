@@ -135,7 +135,7 @@ class MembersForms:
         return await self._done(teams.remove(session.account.id, team_id), "changed")
 
     async def create_key(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
-        """Create a key of oneself, or for an admin of a team, and show it once."""
+        """Create a key for the user, or for a team if the user is an admin, and show it once."""
         principal, scope = session.principal, members_page.key_scope(form)
         _require_fresh(session)
         team_id = form.get("team_id") or None
