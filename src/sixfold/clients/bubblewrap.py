@@ -96,7 +96,7 @@ def _program() -> str | None:
 
 
 def _interpreter() -> Iterator[Path]:
-    """Yield this interpreter, its packages and this program; no other folder of `sys.path`."""
+    """Yield the folders of this interpreter, its packages and this program."""
     packages = [Path(entry) for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
     candidates = [Path(sys.prefix), Path(sys.base_prefix), *packages, Path(sixfold.__file__).parents[1]]
     paths = sorted({path.absolute() for path in candidates if path.is_dir()})

@@ -54,7 +54,10 @@ def find_socket(path: Path | None = None) -> Path | None:
 
 
 class DockerClient:
-    """The engine at a socket; containers are labeled with `owner`, so that a later start can remove them."""
+    """A client of the Docker daemon at a socket.
+
+    Containers are labeled with `owner`, so that a later start can remove them.
+    """
 
     def __init__(self, socket: Path, owner: str) -> None:
         self._owner = owner

@@ -179,7 +179,7 @@ _count = msgspec.json.Decoder(_TokenCounts).decode
 class Completions(WireProtocol):
     """`POST /chat/completions`; `limit` is the server's field for the maximum output tokens.
 
-    `names` has the provider's own names of request fields.
+    `names` maps request fields to the provider's names for them.
     """
 
     name = "chat"

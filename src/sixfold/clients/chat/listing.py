@@ -255,9 +255,10 @@ async def optional(query: Awaitable[T | None]) -> T | None:
 
 
 async def openai_models(queries: ModelQueries, *, loaded: bool = False, price_unit: int = 0) -> Models | None:
-    """Return the models of `/v1/models`, with capabilities by name unless a row states them.
+    """Return the models of `/v1/models`.
 
-    With a `price_unit`, the rows have prices in USD for so many tokens.
+    Capabilities are guessed from the name unless a row states them. If `price_unit` is set, the rows contain
+    prices in USD per `price_unit` tokens.
     """
     rows = await queries.openai()
     if rows is None:

@@ -54,7 +54,10 @@ class MessagesUsage(msgspec.Struct):
         )
 
     def merge(self, older: MessagesUsage | None) -> MessagesUsage:
-        """Return the newer numbers, else the older: the end of a stream need not repeat all."""
+        """Return these counts, with missing ones copied from `older`.
+
+        The end of a stream may omit counts that the start contained.
+        """
         if older is None:
             return self
         pairs = {name: (getattr(self, name), getattr(older, name)) for name in self.__struct_fields__}

@@ -300,10 +300,10 @@ class ComfyServer:
                     await asyncio.sleep(0.02)
 
     async def _own_prompts(self, run: ComfyRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the ids of this run that are running and pending.
+        """Return the ids of this run's prompts: the running ones and the pending ones.
 
-        They are matched by the client id as well, since a call that was cut off may have left a prompt with
-        an unknown id.
+        Prompts are also matched by the client id, because an interrupted call may have left a prompt with an
+        unknown id.
         """
         queue = await self._object("/queue")
         with comfyui_errors.parse_errors():  # number, id, prompt, extra data, …

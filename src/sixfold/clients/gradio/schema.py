@@ -110,7 +110,7 @@ class _ComponentTable:
         self._budget = InputBudget(arguments=_ARGUMENTS)
 
     def get_many(self, numbers: Any) -> list[Mapping[str, Any]]:
-        """Return the components of a list of ids; raises `BadRequest` above the limit for all lists."""
+        """Return the components with these ids; raises `BadRequest` if all lists exceed the limit."""
         ids = _list(numbers)
         self._budget.spend(arguments=len(ids))
         return [
