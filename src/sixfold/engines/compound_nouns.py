@@ -1,4 +1,4 @@
-"""Whether an English word is the head of a compound that begins before it: the collar of a dog collar."""
+"""Detection of English compound nouns, such as *dog collar* with the head *collar*."""
 
 from __future__ import annotations
 

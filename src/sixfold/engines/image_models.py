@@ -26,7 +26,10 @@ def parse_lora(text: str) -> tuple[str, float]:
 
 
 def inputs(side: int) -> dict[str, Mapping[str, Any]]:
-    """Return the rows of the prompt, the size and the seed; `side` is that of the default square."""
+    """Return the input descriptors for the prompts, the size and the seed.
+
+    `side` is the default width and height in pixels.
+    """
     return {
         "prompt": _text("What the image shows", required=True),
         "negative_prompt": _text("What to leave out", default=""),

@@ -41,7 +41,7 @@ class ProcessReader:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def read(self, path: Path, name: str, account_id: str) -> Document:
-        """Return the document in a file; the extension of its name states its kind."""
+        """Read a document from a file; the extension of `name` determines its type."""
         kind = documents.kind_of(name)
         if not kind:
             kinds = ", ".join(sorted(documents.KINDS))

@@ -143,7 +143,7 @@ def _back_depth(mesh_subject: MeshSubject, seed: int) -> Array:
 
 
 def _distance(fov: Any) -> float:
-    """Return the distance at which a camera with a field of view in radians sees one meter."""
+    """Return the distance in meters at which the field of view, `fov` radians, is one meter wide."""
     angle = float(fov) if isinstance(fov, int | float) else _FOV
     return 0.5 / math.tan(min(2.0, max(0.05, angle)) / 2)
 

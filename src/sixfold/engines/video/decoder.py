@@ -154,7 +154,7 @@ class VideoReader:
             return
 
     def size(self, frame: Any) -> tuple[int, int]:
-        """Return the width and height of an upright frame in square pixels."""
+        """Return the width and height of a rotated frame, in pixels after correction to square pixels."""
         width, height = max(1, round(frame.width * self._pixel_aspect)), frame.height
         return (height, width) if _quarter_turns(frame) % 2 else (width, height)
 

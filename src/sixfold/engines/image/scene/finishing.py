@@ -285,8 +285,8 @@ _FINE = 0.14
 class RenderQuality:
     """The `steps` and `guidance` of a request, None if not given.
 
-    The scene engine takes no sampling steps, so 4 of each leave an image unchanged. Each doubling of the
-    steps sharpens fine detail, each halving softens it; each doubling of the guidance raises color and
+    The scene engine does not sample, so a value of 4 for either leaves the image unchanged. Each doubling of
+    the steps sharpens fine detail, each halving softens it; each doubling of the guidance raises color and
     contrast, each halving lowers them.
     """
 

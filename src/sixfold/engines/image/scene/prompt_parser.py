@@ -430,7 +430,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
 
 
 def _words(scene: ParsedScene, hits: list[WordMatch], tokens: PromptTokens) -> PromptWords:
-    """Return the words that the scene shows; words that the prompt negates are understood as well."""
+    """Return the words, including negated ones, that the scene uses, and those that it ignores."""
     subjects = scene.subjects[:1] if scene.frame == "portrait" else scene.subjects
     busts = {name for name, bust in prompt_relations.BUSTS.items() if any(s.name == bust for s in subjects)}
     hidden = {"person", "woman", "child"} if any(s.name == "umbrella" for s in subjects) else set()

@@ -141,7 +141,7 @@ def is_number(token: str) -> bool:
 
 
 def is_drawn_number(token: str) -> bool:
-    """Return whether a word is a number for which that many copies are drawn."""
+    """Return whether a word is a number small enough that the scene draws that many copies."""
     if token.isdecimal():
         return len(token) < 3 and int(token) <= _MAX_COUNT
     return token in _NUMBERS and token not in {"eight", "nine", "ten", "dozen"}

@@ -172,7 +172,7 @@ class FoundModels:
 async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: float = 2.0) -> FoundModels:
     """Return what a ComfyUI at `url` can serve; a failure is returned as `problem`.
 
-    `seconds` limits each response, and three times that the whole probe.
+    `seconds` is the timeout of each response; the whole probe may take three times as long.
     """
     try:
         server = ComfyServer(client, url, ComfyLimits(connect_seconds=seconds, answer_seconds=seconds))

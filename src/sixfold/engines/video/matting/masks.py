@@ -1,9 +1,9 @@
 """Tracking of a subject's mask from frame to frame by optical flow and segmentation.
 
-Motion that differs from the camera's belongs to the subject, so a few frames are previewed. A full
-segmentation from motion, image cues and the tracked mask starts each shot and is repeated now and then. In
-between, only a band around the tracked edge is segmented, which is cheap. All this happens at a reduced size;
-the edge is refined at full size and held where nothing moves.
+Motion that differs from the camera's belongs to the subject, so a few frames are read ahead. A full
+segmentation from motion, image cues and the tracked mask starts each shot and is repeated at a fixed
+interval. In between, only a band around the tracked edge is segmented, which is cheap. All
+this happens at a reduced size; the edge is refined at full size and held where nothing moves.
 """
 
 from __future__ import annotations
