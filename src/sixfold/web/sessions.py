@@ -126,7 +126,7 @@ class SessionCookies:
     def check_csrf(self, request: Request, session: SessionCookie | None, csrf: str | None) -> None:
         """Raise `Forbidden` unless a state-changing request was sent by a page of this server.
 
-        Without a session there is no token to compare, so that a browser has to state the origin.
+        Without a session there is no token to compare, so the browser must state the origin.
         """
         is_stated = session is not None or self._origins.states_origin(request)
         if not is_stated or not self._origins.trusts(request):

@@ -203,7 +203,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.on_disconnect = None
 
     def pause_writing(self) -> None:
-        """Count what the client has not read, and let the application wait."""
+        """Count the bytes that the client has not read, and make the application wait."""
         super().pause_writing()
         self.send_memory.pause(self.transport, _peer(self))
 

@@ -61,7 +61,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def handle_connect(self, event: Request) -> None:
-        """Start the application, which may change the largest message."""
+        """Start the application, which may change the maximum message size."""
         super().handle_connect(event)
         if self.response.status_code == 101:
             cast("dict[str, Any]", self.scope)[SET_MESSAGE_BYTES] = self._set_message_bytes
