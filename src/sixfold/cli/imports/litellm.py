@@ -367,7 +367,7 @@ def _fallbacks(config: Mapping[str, Any], converted: ConvertedConfig) -> dict[st
 
 
 def _add_settings(config: Mapping[str, Any], converted: ConvertedConfig) -> None:
-    """Take over retries and timeouts, and list the other settings."""
+    """Convert retries and timeouts, and list the other settings as omitted."""
     for section in ("litellm_settings", "router_settings", "general_settings"):
         for name, value in _table(config.get(section) or {}, section).items():
             ours = _NUMBERS.get(name)

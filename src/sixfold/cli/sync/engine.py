@@ -299,7 +299,7 @@ class FolderSync:
         return files
 
     def _inspect(self, path: str, synced: SyncedFile | None) -> LocalSide | None:
-        """Return a file; its data is read only if its time or size may hide a change."""
+        """Return a file's state or None; read its data only if time or size suggests a change."""
         try:
             stat = (self._folder / path).stat()
         except FileNotFoundError:
