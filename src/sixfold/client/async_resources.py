@@ -113,7 +113,7 @@ class AsyncSessions:
         return await self._transport.request(ApiCall("GET", path))
 
     async def close(self, session_id: str) -> Session:
-        """Close a session, which ends its charge."""
+        """Close a session and stop charging for it."""
         path = requests.path("/api/containers/sessions/{session}", session=session_id)
         return await self._transport.request(ApiCall("DELETE", path))
 

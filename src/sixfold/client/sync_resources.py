@@ -116,7 +116,7 @@ class SyncSessions:
         return self._transport.request(ApiCall("GET", path))
 
     def close(self, session_id: str) -> Session:
-        """Close a session, which ends its charge."""
+        """Close a session and stop charging for it."""
         path = requests.path("/api/containers/sessions/{session}", session=session_id)
         return self._transport.request(ApiCall("DELETE", path))
 
