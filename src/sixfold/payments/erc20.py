@@ -156,7 +156,7 @@ class DepositWatcher:
         return credited
 
     async def _transfers(self, chain: TokenChain, first: int, last: int, owners: list[str]) -> list[Transfer]:
-        """Return the transfers to our addresses within a range of blocks."""
+        """Return the transfers to this server's addresses within a range of blocks."""
         by_topic = {_topic(address): address for address in owners}
         topics = list(by_topic)
         transfers: list[Transfer] = []

@@ -86,7 +86,7 @@ class Authenticator:
         return await self.admit(await self.find(api_key))
 
     async def find(self, api_key: Any) -> Principal:
-        """Return the principal of a key; raise `Unauthenticated` unless it is a known text."""
+        """Return the principal of a key; raise `Unauthenticated` unless it is a string and known."""
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
         if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):

@@ -46,9 +46,9 @@ class FormPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BodyFields:
-    """The named values of a body. In a form every value is text, and `files` has the bytes of its files.
+    """The named values of a body. In a form every value is a string; `files` contains the bytes of its files.
 
-    `parts` has all parts of a form, where a name may occur twice.
+    `parts` contains all parts of a form, where a name may occur twice.
     """
 
     values: dict[str, Any]
