@@ -374,7 +374,7 @@ async def test_files_are_limited_in_number_and_size(gateway: Gateway) -> None:
     refused = await person.ask("hello", files=[("file", ("large.png", large, "image/png"))])
     assert (refused.status_code, refused.json()["error"]) == (
         413,
-        "large.png must be at most 8 MiB (got 9 MiB)",
+        "large.png must be at most 8,388,608 bytes (got 9,437,192)",
     )
     expired = await person.client.post(
         "/chat", data={"csrf": "old", "text": "hello"}, files=eleven[:1], headers=SCRIPT

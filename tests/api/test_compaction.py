@@ -147,7 +147,7 @@ async def test_a_provider_compacts_itself(tmp_path: Any) -> None:
             answer = await client.responses.create(model="azure/small", input=history)
             assert answer.output_text == "I am native"
             assert plain.acme.seen[-1].document["input"][0]["encrypted_content"] == "gAAAAnative"
-            with pytest.raises(openai.BadRequestError, match="can be read only there"):
+            with pytest.raises(openai.BadRequestError, match="can be read only by the provider"):
                 await client.responses.create(model="acme/small", input=history)
 
 

@@ -320,5 +320,5 @@ def test_results_without_ids_answer_the_calls_of_their_names() -> None:
     assert len(set(ids)) == 3
     answered = [part.call_id for turn in answers for part in turn.parts if isinstance(part, ToolResult)]
     assert answered == [ids[1], ids[0], ids[2]]
-    with pytest.raises(InvalidRequest, match="matches no tool call"):
+    with pytest.raises(InvalidRequest, match="does not match a tool call"):
         parse(messages=[*turns, results[0]])

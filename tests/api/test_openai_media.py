@@ -335,7 +335,7 @@ async def test_an_image_whose_cut_out_is_late_is_paid(
 
     monkeypatch.setattr(PredictionService, "wait", wait_or_not)
     before = float((await real.balance())[0])
-    with pytest.raises(openai.APIStatusError, match="Not finished within"):
+    with pytest.raises(openai.APIStatusError, match="SIXFOLD_INLINE_SECONDS"):
         await client(real).images.generate(prompt="a fox", size="256x256", background="transparent")
     listed = await real.client.get("/api/containers/predictions?limit=2", headers=real.bearer)
     _cutout, image = listed.json()["predictions"]

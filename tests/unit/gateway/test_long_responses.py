@@ -163,7 +163,7 @@ def test_results_of_ollama_answer_the_first_open_call_that_fits() -> None:
     chat = ollama.parse_chat(json.dumps({"model": "m", "messages": rows}).encode()).parse()
     answered: list[Any] = [message.parts[0] for message in chat.messages[1:]]
     assert [result.call_id for result in answered] == ["b", "a", "c"]
-    with pytest.raises(InvalidRequest, match="matches no tool call"):
+    with pytest.raises(InvalidRequest, match="does not match a tool call"):
         ollama.parse_chat(json.dumps({"model": "m", "messages": [*rows, {"role": "tool"}]}).encode())
 
 
