@@ -126,7 +126,7 @@ async def test_prediction_canceled_before_the_first_token_is_free(gateway: Gatew
         ({"prompt": "x", "temperature": 3}, 400, "temperature"),
         ({"prompt": "x", "stream": True}, 400, "cannot be combined"),
         ({"service": "vision", "prompt": "x"}, 400, "image_url"),
-        ({"messages": [{"role": "user", "content": "x" * 2**20}]}, 413, "1 MiB"),
+        ({"messages": [{"role": "user", "content": "x" * 2**20}]}, 413, "1,048,576 bytes"),
     ],
 )
 async def test_unserved_requests_are_rejected_before_they_are_queued(

@@ -177,14 +177,14 @@ async def test_failed_video_says_why_and_costs_nothing(tmp_path: Path) -> None:
         ({"prompt": "x", "seconds": "many"}, "seconds", "number"),
         ({"prompt": "x", "size": "720x1280"}, "size", "short side of 480, 720, 1080, 16:9"),
         ({"prompt": "x", "size": "big"}, "size", "WIDTHxHEIGHT"),
-        ({"prompt": "x", "model": "video-a"}, "input_reference", "needs an image"),
+        ({"prompt": "x", "model": "video-a"}, "input_reference", "requires an image"),
         ({"prompt": "x", "model": "video-text", "input_reference": {"image_url": "https://x/y.png"}},
          "input_reference", "does not accept an image"),
         ({"prompt": "x", "input_reference": {"image_url": "ftp://x"}}, "input_reference", "image file"),
         ({"prompt": "x", "input_reference": {"image_url": "data:image/png,x"}}, "input_reference", "base64"),
         ({"prompt": "x", "input_reference": 7}, "input_reference", "object"),
-        ({"prompt": "x", "model": "ra2v", "seconds": "4"}, "seconds", "one length"),
-        ({"prompt": "x", "model": "ra2v", "size": "1280x720"}, "size", "one size"),
+        ({"prompt": "x", "model": "ra2v", "seconds": "4"}, "seconds", "a fixed length"),
+        ({"prompt": "x", "model": "ra2v", "size": "1280x720"}, "size", "a fixed size"),
     ],
 )  # fmt: skip
 async def test_wrong_video_is_refused(cinema: AppFixture, body: Any, param: str, words: str) -> None:
@@ -204,7 +204,7 @@ async def test_unknown_model_and_change_of_a_video_are_refused(cinema: AppFixtur
         videos.edit(prompt="x", video=("a.mp4", b"x")),
         videos.extend(prompt="x", seconds="4", video=("a.mp4", b"x")),
     ):
-        with pytest.raises(openai.BadRequestError, match="create"):
+        with pytest.raises(openai.BadRequestError, match="The models of this server cannot"):
             await asking
 
 

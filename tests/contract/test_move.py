@@ -174,7 +174,7 @@ def test_refused_move_is_one_sentence(
     old: Installation, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = {
-        "nothing to move to": "Nothing to move",
+        "nothing to move to": "The target is not set",
         "no data": "no Sixfold data",
         "an older schema": "sixfold upgrade",
     }

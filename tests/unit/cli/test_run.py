@@ -81,7 +81,7 @@ def test_a_prompt_may_begin_with_an_at_sign(server: Server) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "The model is missing"),
+        ((), "No model was specified"),
         (("nothing",), "Model nothing not found"),
         (("ra1",), "prompt is required"),
         (("ra1", "prompt"), "must be NAME=VALUE"),

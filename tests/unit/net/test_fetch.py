@@ -325,7 +325,7 @@ async def test_a_server_that_stops_is_given_up() -> None:
         writer.write(head("Content-Length: 900") + b"x" * 100)
         await silent(seen, writer)
 
-    with pytest.raises(FetchFailed, match="did not answer in time"):
+    with pytest.raises(FetchFailed, match="did not respond in time"):
         await get(stop, limits=FetchLimits(idle_seconds=0.1))
 
 

@@ -64,7 +64,7 @@ def test_no_two_routes_share_a_path() -> None:
 
 def test_a_route_that_declares_no_right_is_refused_by_its_name() -> None:
     undeclared = ApiGroup("notes", error_response, (RouteEntry("/api/notes", {"GET": handler}),))
-    with pytest.raises(ValueError, match="route GET /api/notes of notes declares no access"):
+    with pytest.raises(ValueError, match="route GET /api/notes of notes does not declare its access"):
         Router([undeclared], ApiGroup("none", error_response, ()))
 
 
@@ -73,7 +73,7 @@ def test_route_with_rights_for_only_some_methods_is_refused() -> None:
     half = ApiGroup(
         "notes", error_response, (RouteEntry("/api/notes", {"GET": handler, "POST": handler}, access=access),)
     )
-    with pytest.raises(ValueError, match="route POST /api/notes of notes declares no access"):
+    with pytest.raises(ValueError, match="route POST /api/notes of notes does not declare its access"):
         Router([half], ApiGroup("none", error_response, ()))
 
 
@@ -83,5 +83,5 @@ def test_websocket_without_a_right_is_refused_by_name() -> None:
     silent = ApiGroup(
         "notes", error_response, (), sockets=(SocketRoute("/ws/notes", converse, lambda _websocket: True),)
     )
-    with pytest.raises(ValueError, match="websocket /ws/notes of notes declares no access"):
+    with pytest.raises(ValueError, match="websocket /ws/notes of notes does not declare its access"):
         Router([silent], ApiGroup("none", error_response, ()))

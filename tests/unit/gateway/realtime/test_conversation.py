@@ -101,7 +101,7 @@ def test_parts_of_a_conversation_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     items = RealtimeConversation()
     items.add(MessageItem("a", "user", [TextContent(""), TextContent("")]))
     items.add(CallItem("b", "call_1", "f"))
-    with pytest.raises(errors.TooLarge, match="3 parts"):
+    with pytest.raises(errors.TooLarge, match="3 message parts"):
         items.add(message("c", ""))
 
 
