@@ -51,6 +51,8 @@ async def watch(folder: Path, path: str = "", **policy: Any) -> AsyncIterator[tu
     collector = Collector()
     async with fault_server.serve([Route(f"{path}/v1/traces", collector.take, methods=["POST"])]) as port:
         settings = {**FILES, "otel_endpoint": f"http://127.0.0.1:{port}{path}"}
+        # The first call imports the library of traces, which takes seconds on a busy machine.
+        policy = {"timeout_seconds": 60, **policy}
         async with running_gateway(folder, settings=settings, **policy) as gateway:
             yield gateway, collector
 
@@ -64,7 +66,7 @@ async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) 
         assert answer.status_code == 200
         passed = [server.seen[0].headers["traceparent"] for server in (gateway.acme, gateway.anth)]
         streamed = await gateway.chat("say 3 words", "anth/small", stream=True)
-        assert streamed.status_code == 200
+        assert streamed.status_code == 200, streamed.text
         await gateway.settled(2)
     (request, _) = sorted(
         collector.spans["POST /v1/chat/completions"], key=lambda span: span.start_time_unix_nano

@@ -25,6 +25,7 @@ class FaultyProxy:
     rule: Callable[[int, str], str]
     seen: list[str] = field(default_factory=list)
     endpoint: str = ""
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
 
     def methods(self) -> list[str]:
         """Return the methods of the requests so far."""
@@ -36,9 +37,21 @@ class FaultyProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection with one request."""
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await self._serve(reader, writer)
-        writer.close()
+        self._writers.add(writer)
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                await self._serve(reader, writer)
+        finally:
+            writer.close()
+            self._writers.discard(writer)
+
+    async def close(self) -> None:
+        """Close the connections that clients have left open, and wait for their end."""
+        open_writers = tuple(self._writers)
+        for writer in open_writers:
+            writer.transport.abort()
+        waits = (writer.wait_closed() for writer in open_writers)
+        await asyncio.gather(*waits, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -85,4 +98,7 @@ async def faulty_proxy(port: int, rule: Callable[[int, str], str]) -> AsyncItera
     server = await asyncio.start_server(result.serve, "127.0.0.1", 0, limit=64 << 20)
     result.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
-        yield result
+        try:
+            yield result
+        finally:
+            await result.close()
