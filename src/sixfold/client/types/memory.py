@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 
 class Answered(TypedDict):
-    """An answer; with `known` false, the memory has none and `text` says so."""
+    """An answer; if `known` is false, the memory does not contain one, and `text` states this."""
 
     cost_usd: str
     dropped: list[DroppedFact]
@@ -52,7 +52,7 @@ class Collections(TypedDict):
 
 
 class Context(TypedDict):
-    """A context: the text for a model, its estimated tokens, its pages, and how many matches are left out."""
+    """A context: the text for a model, its estimated tokens, its pages, and the number of omitted matches."""
 
     left_out: int
     mode: Literal["auto", "hybrid", "lexical", "semantic"]
@@ -62,7 +62,7 @@ class Context(TypedDict):
 
 
 class ContextSource(TypedDict):
-    """A page in a context; `number` is that of its mark."""
+    """A page in a context; `number` is the number in its delimiter."""
 
     citation: NotRequired[str]
     id: str
@@ -75,7 +75,7 @@ class ContextSource(TypedDict):
 
 
 class Count(TypedDict):
-    """A name, and the number of pages that have it."""
+    """A name, and the number of pages with that name."""
 
     count: int
     name: str
@@ -98,7 +98,7 @@ class DocumentResult(TypedDict):
 
 
 class DroppedFact(TypedDict):
-    """A part of the model's reply that was not used, and why."""
+    """A part of the model's reply that was not used, and the reason."""
 
     reason: str
     statement: str
@@ -150,7 +150,7 @@ class ImportProblem(TypedDict):
 
 
 class Imported(TypedDict):
-    """The result of an import; `left_out` are the first 100 skipped files that are no pages."""
+    """The result of an import; `left_out` are the first 100 skipped files that are not pages."""
 
     created: int
     errors: list[ImportProblem]
@@ -171,7 +171,7 @@ class ImportedDocuments(TypedDict):
 
 
 class Link(TypedDict):
-    """A link to a page; `resolved` is whether it exists, `evidence` is the source of an inferred link."""
+    """A link to a page; `resolved` states whether the page exists, `evidence` is the source if inferred."""
 
     context: str
     evidence: str | None
@@ -188,7 +188,7 @@ class Links(TypedDict):
 
 
 class MemoryBatch(TypedDict):
-    """A request of `remember`: its state, `running`, `done` or `undone`, and its cost."""
+    """A request of `remember`, with its cost and state: `running`, `done` or `undone`."""
 
     batch: str
     cost_usd: str
@@ -211,7 +211,7 @@ class NewFolderShare(TypedDict):
 
 
 class Node(TypedDict):
-    """A page in the neighbourhood of another one."""
+    """A page in the neighborhood of another page."""
 
     depth: int
     slug: str
@@ -328,7 +328,7 @@ class SharedFolders(TypedDict):
 
 
 class SupersededFact(TypedDict):
-    """A fact that is among the earlier ones of its page now, and until when it held."""
+    """A fact that has moved to the earlier facts of its page, and the date until which it held."""
 
     slug: str
     statement: str
@@ -361,7 +361,7 @@ class Types(TypedDict):
 
 
 class Undone(TypedDict):
-    """The result of an undo: the slugs of pages that were restored, and of new ones that were deleted."""
+    """The result of an undo: the slugs of restored pages, and of new pages that were deleted."""
 
     batch: str
     deleted: list[str]
@@ -391,7 +391,7 @@ class Versions(TypedDict):
 
 
 class Walk(TypedDict):
-    """The neighbourhood of a page, and the links within it."""
+    """The neighborhood of a page, and the links within it."""
 
     edges: list[Edge]
     nodes: list[Node]

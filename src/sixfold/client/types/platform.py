@@ -70,7 +70,7 @@ class Budget(TypedDict):
 
 
 class Charge(TypedDict):
-    """A charge as JSON; null where nothing was charged, and for rows written by older versions."""
+    """A charge as JSON; fields are null if nothing was charged, and for rows written by older versions."""
 
     amount_usd: str
     limit_usd: NotRequired[str]
@@ -217,7 +217,7 @@ class Figures(TypedDict):
 
 
 class Gpu(TypedDict):
-    """A GPU that several programs share. `note` says why they do not take turns, or is empty."""
+    """A GPU that is shared by programs; `note` is the reason why they do not take turns, or empty."""
 
     members: list[str]
     models: list[GpuModel]
@@ -357,7 +357,7 @@ class Ledger(TypedDict):
 
 
 class LedgerEntry(TypedDict):
-    """A ledger entry as JSON; amounts as decimal text in USD."""
+    """A ledger entry as JSON; amounts are decimal strings in USD."""
 
     amount_usd: str
     charge: Charge | None
@@ -662,7 +662,7 @@ class RestrictedShare(TypedDict):
 
 
 class ServedModel(TypedDict):
-    """A model, and the engine that a request without special inputs would get."""
+    """A model, and the engine for a request without special inputs."""
 
     detail: str
     engine: str | None
