@@ -48,9 +48,13 @@ class FakeContext:
     def __init__(self) -> None:
         self.fractions: list[float] = []
         self.lines: list[str] = []
+        self.previews: list[bytes] = []
 
     def progress(self, fraction: float) -> None:
         self.fractions.append(fraction)
+
+    def preview(self, image: bytes) -> None:
+        self.previews.append(image)
 
     def log(self, line: str) -> None:
         self.lines.append(line)

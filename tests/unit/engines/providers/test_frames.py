@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def finish_image(content: bytes, size: tuple[int, int] | None = None, format_: s
     return image_io.encode_output(content, size, format_, 90, "fal")
 
 
-def as_png(image: Image.Image, **options: object) -> bytes:
+def as_png(image: Image.Image, **options: Any) -> bytes:
     return image_files.encode(image, **options)
 
 
