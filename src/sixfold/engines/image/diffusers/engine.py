@@ -60,8 +60,8 @@ class _DiffusionRun:
 
     def is_due(self, fraction: float) -> bool:
         """Return whether a partial image is due at this progress; then it counts as shown."""
-        wanted = int(self.job.task.inputs.get("partial_images") or 0)
-        if self.shown >= wanted or fraction < (self.shown + 1) / (wanted + 1):
+        count = int(self.job.task.inputs.get("partial_images") or 0)
+        if self.shown >= count or fraction < (self.shown + 1) / (count + 1):
             return False
         self.shown += 1
         return isinstance(self.job.context, PreviewContext)
