@@ -300,7 +300,7 @@ async def test_server_that_ends_keeps_what_was_answered(gateway: Gateway) -> Non
         while "<p>word" not in await person.page(where):  # noqa: ASYNC110 - the page has no event
             await asyncio.sleep(0.01)
     refused = await person.ask("And now?", where)
-    assert "A response to this conversation is being made" in refused.json()["error"]
+    assert "A response in this conversation is still being generated" in refused.json()["error"]
     await gateway.app.server.gateway_runtime.answers.close()
     page = await person.page(where)
     assert ("word" in page, "Stopped." in page) == (True, True)

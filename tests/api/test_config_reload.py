@@ -120,7 +120,7 @@ async def test_reload_changes_aliases_and_prices_and_is_logged(
         ("prices = 1", "[prices] must be a table, not 1"),
         ("lavender = 1", "unknown setting 'lavender'"),
         ("port = [1]", "SIXFOLD_PORT must be a whole number, not [1]"),
-        ('[engines.models]\nnothing = "x"', "[engines.models] names 'nothing'"),
+        ('[engines.models]\nnothing = "x"', "[engines.models] has an unknown model 'nothing'"),
     ],
 )
 async def test_a_wrong_file_changes_nothing_and_is_named_in_the_log(

@@ -182,7 +182,7 @@ async def test_a_stream_beyond_its_time_is_free_if_the_server_is_late(
         monkeypatch.setattr(response_stream, "time", SimpleNamespace(perf_counter=perf_counter))
         answer = await gateway.chat(model=model, text="say 20 words", max_tokens=30, **STREAM)
         [call] = await gateway.settled()
-        late = "was not read in time" if delayed == "caller" else "did not finish in time"
+        late = "did not read the response in time" if delayed == "caller" else "did not finish in time"
         assert late in answer.text
         assert (call["status"], float(call["cost_usd"]) > 0) == (status, status == "left")
         assert late in call["error"]

@@ -81,7 +81,7 @@ async def test_default_with_only_embedding_models_is_503_with_remedy(
         async with app_with(tmp_path) as app:
             answer = await chat(app, "default")
             assert (answer.status_code, ollama.count("/v1/chat/completions")) == (503, 0)
-            assert "No model server here lists a chat model" in answer.json()["error"]["message"]
+            assert "The model servers do not list a chat model" in answer.json()["error"]["message"]
             assert (await service(app, "chat"))["available"] is False
 
 

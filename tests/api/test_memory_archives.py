@@ -227,7 +227,7 @@ async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> Non
         "vault/...md": hidden,
         "vault/.draft.md": hidden,
         "vault/twice.md": "is in the archive twice: the later one was imported",
-        "vault/nul\0.md": "has a path that leads out of the archive, or is too long",
+        "vault/nul\0.md": "has a path that is too long, or that leads out of the archive",
     }
     assert await exported_files(app) == {"vault/twice.md": b"second"}
 

@@ -73,7 +73,7 @@ async def test_tools_for_a_model_without_them_are_refused(
     app, ollama = known
     error = await reject(app, ollama, path, body_of(path, "gemma:2b", "hello", **PATHS[path]))
     assert error["message"] == (
-        "gemma:2b does not support tools: omit them, or choose a model of GET /v1/models that has tools"
+        "gemma:2b does not support tools: omit them, or choose a model from GET /v1/models that has tools"
     )
     for model in ("qwen3:4b", "unknown"):
         able = body_of(path, model, "hello", **PATHS[path])
@@ -114,7 +114,7 @@ async def test_embeddings_of_a_chat_model_are_refused(known: tuple[AppFixture, O
     app, ollama = known
     error = await reject(app, ollama, "/v1/embeddings", {"model": "qwen3:4b", "input": "a"})
     assert error["message"] == (
-        "qwen3:4b does not return embeddings: choose a model of GET /v1/models that has embeddings"
+        "qwen3:4b does not return embeddings: choose a model from GET /v1/models that has embeddings"
     )
     body = {"model": "unknown", "input": "a"}
     assert (await app.client.post("/v1/embeddings", json=body, headers=app.bearer)).status_code == 200

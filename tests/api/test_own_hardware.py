@@ -272,12 +272,12 @@ async def test_own_model_server_is_free_and_paid_fallback_is_held(tmp_path: Path
     ("table", "message"),
     [
         ({"own_hardware": "yes"}, '[prices] own_hardware must be "list" or "free", not \'yes\''),
-        ({"ra11": {"usd": "1"}}, "[prices] has no row 'ra11'"),
+        ({"ra11": {"usd": "1"}}, "[prices] has an unknown row 'ra11'"),
         ({"ra1": "0.05"}, "[prices.ra1] must be a table"),
         ({"ra1": {"price": "1"}}, "[prices.ra1] has an unknown field 'price'"),
         ({"ra1": {"usd": "free"}}, "[prices.ra1] usd must be USD"),
         ({"ra1": {"usd": "-1"}}, "[prices.ra1] usd must be USD"),
-        ({"photoreal": {"usd": {"8K": "1"}}}, "[prices.photoreal] usd has no variant '8K'"),
+        ({"photoreal": {"usd": {"8K": "1"}}}, "[prices.photoreal] usd has an unknown variant '8K'"),
     ],
 )
 def test_invalid_price_is_refused_with_row_and_field(table: Mapping[str, Any], message: str) -> None:

@@ -184,12 +184,13 @@ async def test_characters_without_a_font_are_named_and_free(studio: AppFixture) 
     clips = [{"text": text, "duration": 0.2} for text in ("fine", f"{letters}x", "too", letters)]
     response = await post_project(studio, project({"type": "text", "clips": clips}))
     codes = [f"U+E0F{at}" for at in range(7)]
-    lacking = "text has characters that no font of this server has"
+    lacking = "text contains characters that are not in any font on this server"
     assert response.status_code == 400
     assert response.json()["error"] == (
         f"Invalid project: tracks[0].clips[1]: {lacking}: {', '.join(codes)}; "
-        f"tracks[0].clips[3]: {lacking}: {', '.join(codes[:3])}, and 4 more; remove them, or install a font "
-        "with outlines that has them on the server, such as Debian's fonts-noto-cjk for Chinese, Japanese "
+        f"tracks[0].clips[3]: {lacking}: {', '.join(codes[:3])}, and 4 more; remove them, or install an "
+        "outline font "
+        "that contains them on the server, such as Debian's fonts-noto-cjk for Chinese, Japanese "
         "and Korean, and restart it"
     )
     assert await studio.balance() == ("5.00", "0.00")
@@ -286,7 +287,7 @@ async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: AppFixt
         studio, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]})
     )
     assert beyond.json()["error"] == (
-        "Invalid project: tracks[0].clips[0]: trim_start must be less than its 1 seconds"
+        "Invalid project: tracks[0].clips[0]: trim_start must be less than the length of the file, 1 seconds"
     )
 
 
@@ -306,8 +307,9 @@ async def test_clip_starting_after_its_file_is_refused_unpriced(studio: AppFixtu
     )
     assert (answer.status_code, answer.json()["error"]) == (
         400,
-        "Invalid project: tracks[0].clips[1]: trim_start must be less than its 1 seconds; "
-        "tracks[1].clips[0]: trim_start must be less than its 1 seconds",
+        "Invalid project: tracks[0].clips[1]: trim_start must be less than the length of the file, 1 "
+        "seconds; "
+        "tracks[1].clips[0]: trim_start must be less than the length of the file, 1 seconds",
     )
     assert await studio.balance() == ("5.00", "0.00")
 

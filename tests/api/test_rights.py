@@ -124,7 +124,7 @@ def refusal(answer: httpx.Response) -> str:
         return "sign in"
     if answer.status_code == 403 and "sign_in_again" in answer.text:
         return "again"
-    return "right" if answer.status_code == 403 and "needs the right" in answer.text else ""
+    return "right" if answer.status_code == 403 and "requires the right" in answer.text else ""
 
 
 def expected(caller: PrincipalCase, access: Access) -> str:

@@ -101,7 +101,7 @@ async def test_oauth_client_that_runs_models_cannot_manage_account(app: AppFixtu
         body: dict[str, Any] = {} if method == "GET" else {"json": {"confirm": app.account.email}}
         answer = await visitor.request(method, path, headers=bearer(token), **body)
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), route
-        assert f"needs the right {right}" in answer.json()["error"]
+        assert f"requires the right {right}" in answer.json()["error"]
     assert (await app.client.get("/api/account", headers=app.bearer)).status_code == 200
 
 

@@ -234,7 +234,7 @@ async def test_derived_image_states_that_it_omits_the_workflow(works: AppFixture
     await works.client.post(SPACES, files={"file": ("larger.png", result, "image/png")}, headers=works.bearer)
     refused = await run(works, "larger")
     assert refused.status_code == 400
-    assert "This workflow does not contain its image" in refused.text
+    assert "this workflow does not contain its image" in refused.text
     again = (await run(works, "larger", image=source)).json()
     assert (await picture(works, again)).size == (384, 256)
 
@@ -389,7 +389,7 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
         assert (document["status"], "HELLO" in str(document["output"])) == ("succeeded", True)
         assert 0 < float(document["cost"]) < 0.01
         document = (await app.client.post(check, json=body, headers=app.bearer)).json()
-        assert "Model shout for this graph not found" in document["estimate"]["unavailable"]
+        assert "The model shout of this graph was not found" in document["estimate"]["unavailable"]
         assert await app.faults() == ()
 
 

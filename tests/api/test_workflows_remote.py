@@ -183,7 +183,10 @@ async def test_graph_that_no_single_executor_supports_is_refused(two: ComfySetup
     mixed = {**TINT, "4": node("SixfoldSaveText", text="words")}
     response = await two.app.client.post(check, json={"workflow": mixed}, headers=two.app.bearer)
     assert response.json()["missing_classes"] == ["SixfoldSaveText"]
-    sentences = {"unknown": "The connected ComfyUI lacks them too", "mixed": "a graph is not divided"}
+    sentences = {
+        "unknown": "The connected ComfyUI server does not have them",
+        "mixed": "a graph cannot be divided",
+    }
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
         await two.imported(graph, name)
         refused = await two.run(name, image=image_files.data_uri(png()))

@@ -83,7 +83,7 @@ def create_character(draft: CharacterDraft) -> Transaction[Character]:
     """Create a character; raises `Forbidden` if the account has too many."""
     usage = yield from one("gallery_character_count", account_id=draft.account_id)
     if usage is not None and usage["total"] >= MAX_CHARACTERS:
-        raise errors.Forbidden(f"An account can have at most {MAX_CHARACTERS} characters")
+        raise errors.Forbidden(f"An account can create at most {MAX_CHARACTERS} characters")
     url_name = yield from _unique_name(slug(draft.name))
     rows = yield Query(
         "gallery_character_insert",
@@ -222,7 +222,7 @@ def set_public_name(account_id: str, name: str) -> Transaction[None]:
     """Set the name under which an account publishes; raises `InvalidInput` and `Conflict`."""
     if not _PUBLIC_NAME.fullmatch(name):
         raise errors.InvalidInput.of(
-            "name", "Your name must have 2 to 30 small letters, digits, hyphens or underscores"
+            "name", "Your name must have 2 to 30 lowercase letters, digits, hyphens or underscores"
         )
     owner = yield from one("account_by_public_name", name=name)
     if owner is not None and owner["id"] != account_id:

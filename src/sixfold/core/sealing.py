@@ -33,4 +33,4 @@ class Seal:
             data = base64.b64decode(sealed, validate=True)
             return self._cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], name.encode()).decode()
         except InvalidTag:
-            raise ValueError("it was encrypted with another server.key, or is damaged") from None
+            raise ValueError("it was encrypted with a different server.key, or it is damaged") from None

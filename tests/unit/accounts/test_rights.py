@@ -198,7 +198,7 @@ async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) 
             if not fresh:
                 with pytest.raises(errors.SignInAgain):
                     row.principal.require(rights.ACCOUNT_MANAGE)
-            with pytest.raises(errors.Forbidden, match="needs the right operate, which this account"):
+            with pytest.raises(errors.Forbidden, match="requires the right operate, which this account"):
                 row.principal.require(rights.OPERATE)
 
 

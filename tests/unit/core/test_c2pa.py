@@ -138,7 +138,7 @@ def test_unusable_pairs_are_refused_with_the_reason() -> None:
     ):
         with pytest.raises(InvalidCertificate, match=reason):
             C2paSigner(chain, key)
-    with pytest.raises(InvalidCertificate, match="days must be 1 to 3650"):
+    with pytest.raises(InvalidCertificate, match="days must be from 1 to 3650"):
         certificates.create("Example", 0)
 
 

@@ -82,7 +82,7 @@ async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPa
         async for _ in stream.events():
             received += 1
 
-    with pytest.raises(errors.EngineFailed, match="sent a text of more than 5,000 characters"):
+    with pytest.raises(errors.EngineFailed, match="sent more than 5,000 characters of text"):
         await read()
     assert 4_000 <= received <= 5_000
 

@@ -37,7 +37,7 @@ def test_groups_name_programs_by_host_and_port() -> None:
     [
         (("card0",), "must be entries such as"),
         (("a=127.0.0.1@x",), "must be a number of GiB"),
-        (("a=127.0.0.1", "b=localhost"), "a member in common"),
+        (("a=127.0.0.1", "b=localhost"), "share a member"),
         ([f"g{n}=h{n}" for n in range(17)], "at most 16 entries"),
     ],
 )

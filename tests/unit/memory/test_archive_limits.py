@@ -157,7 +157,7 @@ def test_unbounded_zip_method_is_refused_for_its_file_only(tmp_path: Path, metho
     finally:
         tracemalloc.stop()
     assert [(file.path, file.text) for file in result] == [("large.md", ""), ("small.md", "x")]
-    assert result[0].error == f"is packed by method {method}; use deflate"
+    assert result[0].error == f"is compressed with method {method}: use deflate instead"
     assert grown < 4 * MIB
 
 

@@ -145,7 +145,7 @@ async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: Memo
     assert await draw() == []
     await do(place, "link", **end, type="works_at", context="she says so")
     assert await draw() == [("works_at", "explicit")]
-    with pytest.raises(errors.NotFound, match="no inferred link"):
+    with pytest.raises(errors.NotFound, match="does not have an inferred link"):
         await do(place, "link", slug="companies/acme", to="people/ann", action="confirm")
 
 

@@ -183,7 +183,7 @@ async def test_empty_lines_around_headings_stay(place: MemoryFixture) -> None:
         (PageEdit("replace_text", "x", "a"), "2 times"),
         (PageEdit("replace_section", "x", section="Z"), "sections: A"),
         (PageEdit("set_fields", fields={"title": None}), "title must be a string"),
-        (PageEdit("set_fields", fields={"slug": "x"}), "the known fields are"),
+        (PageEdit("set_fields", fields={"slug": "x"}), "; use title"),
         (PageEdit("set_fields", fields={"tags": [1]}), "list of strings"),
         (PageEdit("append", "x\0"), r"U\+0000"),
         (PageEdit("append", "x\ud800"), r"U\+D800"),

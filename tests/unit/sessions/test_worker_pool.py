@@ -126,7 +126,7 @@ async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.Monkey
     shared_worker = worker_pool.SharedWorker(worker_pool.SessionKind("e", "h", 2), hire())
     slot = await shared_worker.join()
     assert shared_worker.has_capacity
-    assert await slot.step(ask()) == WorkerLost("the model did not answer")
+    assert await slot.step(ask()) == WorkerLost("the model did not respond")
     assert (mute.alive, shared_worker.has_capacity) == (False, False)
 
 

@@ -180,7 +180,11 @@ class AccountDeletion:
         try:
             await self._end_plan(subscription, account_id)
         except (errors.EngineFailed, errors.NotConfigured) as error:
-            _LOG.warning("cannot cancel the card plan of the closed account %s yet: %s", account_id, error)
+            _LOG.warning(
+                "the card plan of the closed account %s could not be canceled; retrying later: %s",
+                account_id,
+                error,
+            )
         else:
             await self._database.write(payments.end_plan(account_id))
 

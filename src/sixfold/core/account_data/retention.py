@@ -90,7 +90,7 @@ def policy(table: Mapping[str, Any]) -> RetentionPolicy:
 
 def _days(where: str, table: Any, others: Sequence[str] = ()) -> _Days:
     if not isinstance(table, dict):
-        raise ValueError(f"{where} must be a table such as {{ predictions_days = 90 }}")  # noqa: TRY004 - as above
+        raise ValueError(f"{where} must be a table, for example {{ predictions_days = 90 }}")  # noqa: TRY004 - as above
     for name, value in cast("dict[str, Any]", table).items():
         if name not in _SETTINGS:
             allowed = ", ".join((*_SETTINGS, *others))
@@ -130,7 +130,7 @@ class Retention:
             except (errors.StoreFailed, OSError, KeyError, SegmentDamaged) as error:
                 _LOG.warning("expired records could not be deleted: %s", error)
             except SweepLeaseLost:
-                _LOG.info("another server deletes expired records now")
+                _LOG.info("another server is deleting expired records")
             await asyncio.sleep(_WAIT_SECONDS)
             waited += _WAIT_SECONDS
 
@@ -146,7 +146,7 @@ class Retention:
         deleted = await self.sweep(await self._database.read(now()))
         if any(deleted.values()):
             counts = ", ".join(f"{count} {kind}" for kind, count in deleted.items() if count)
-            _LOG.info("deleted after the days of [retention]: %s", counts)
+            _LOG.info("deleted records that were older than the limits in [retention]: %s", counts)
 
     @asynccontextmanager
     async def _lease(self) -> AsyncGenerator[None]:

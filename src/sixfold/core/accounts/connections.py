@@ -140,7 +140,7 @@ class Connections:
             try:
                 await self.check()
             except errors.StoreFailed:
-                _LOG.warning("cannot read which credentials have ended; trying again")
+                _LOG.warning("expired and revoked credentials could not be read; retrying")
             if not self._ends:
                 self._any.clear()
             await asyncio.sleep(CHECK_SECONDS)

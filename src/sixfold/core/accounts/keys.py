@@ -30,7 +30,7 @@ FRESH_MINUTES = 10
 _NEEDED_ROLES = {
     "admin": "Only the owner and the admins of this organization may do this",
     "owner": "Only the owner of this organization may do this",
-    "person": "This concerns the sign-in of a person: switch to your own account first",
+    "person": "An organization cannot change the sign-in of a person: switch to your own account first",
 }
 # Rights by OAuth scope.
 PROGRAM_RIGHTS = {
@@ -192,13 +192,15 @@ class Principal:
         """Raise `Forbidden` for a key limited to certain models, which replacing a model would bypass."""
         if self.scope.services:
             limit = format_limit(self.scope.services)
-            raise errors.Forbidden(f"This key may not import or remove models: it is limited to {limit}")
+            raise errors.Forbidden(
+                f"This key may not import or remove models, because it may use only {limit}"
+            )
 
     def permit(self, model: str, *others: str) -> None:
         """Raise `Forbidden` if the key's limit on models includes neither `model` nor any of `others`."""
         if not self.allows(model, *others):
             limit = format_limit(self.scope.services)
-            raise errors.Forbidden(f"This key may not use {model[:100]}: it is limited to {limit}")
+            raise errors.Forbidden(f"This key may not use {model[:100]}: it may use only {limit}")
 
     def allows(self, *names: str) -> bool:
         """Return whether the key's limit on models includes any of the names; True without a limit."""
@@ -223,7 +225,10 @@ def _missing_rights(missing: Rights, authentication: Authentication) -> str:
         "local": "a request without a key",
         "anonymous": "an anonymous request",
     }
-    return f"This needs the right {text}, which {holders.get(authentication, 'this key')} does not have"
+    return (
+        f"This request requires the right {text}, which {holders.get(authentication, 'this key')} does not "
+        "have"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +327,7 @@ def rename(account_id: str, key_id: str, name: str) -> Transaction[None]:
 def _checked_name(name: str) -> str:
     text = " ".join(name.split())
     if len(text) > MAX_NAME or not text.isprintable():
-        raise errors.BadRequest(f"The name of a key must have at most {MAX_NAME} printable characters")
+        raise errors.BadRequest(f"A key name must have at most {MAX_NAME} printable characters")
     return text
 
 
@@ -333,12 +338,12 @@ def _note(account_id: str, action: str, detail: str) -> Query:
 
 def _check(account_id: str, requested: Rights, limits: Scope) -> Transaction[None]:
     if not requested:
-        raise errors.BadRequest(f"A key must have at least one right: {', '.join(rights.BY_NAME)}")
+        raise errors.BadRequest(f"A key must have at least one of the rights {', '.join(rights.BY_NAME)}")
     refused = rights.names(requested & ~limits.max_rights)
     if refused:
         allowed = ", ".join(rights.names(limits.max_rights))
         raise errors.BadRequest(
-            f"A key with these limits cannot have {', '.join(refused)}: it can have {allowed}"
+            f"A key with these limits cannot have the rights {', '.join(refused)}: it can have {allowed}"
         )
     if requested & Rights.OPERATE:
         row = yield from one("account_by_id", id=account_id)

@@ -122,7 +122,7 @@ def book(
 
 
 def _not_pending() -> ledger.LedgerError:
-    return ledger.LedgerError("a hold is not pending, or has another amount")
+    return ledger.LedgerError("a hold is not pending, or has a different amount")
 
 
 # The error for each query that changes fewer rows than expected.

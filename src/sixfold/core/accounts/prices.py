@@ -99,7 +99,7 @@ class Rate:
     def metered(self, quantity: int | float, variant: str | None = None) -> PriceRow:
         """Return the price to hold for `quantity` units; the run's actual number of units is captured."""
         if self.request:
-            raise ValueError("a rate with a price per request cannot be metered")
+            raise ValueError("a rate that has a price per request cannot be metered")
         price = self.price(quantity, variant)
         return replace(price, meter="units", rate=self.variants.get(variant or "", self.unit))
 
@@ -163,7 +163,7 @@ def apply_overrides(
     merged = {name: dict(row) for name, row in rows.items()}
     for name, row in own.items():
         if name not in merged:
-            raise InvalidPrice(f"[prices] has no row {name!r}; its rows are {', '.join(merged)}")
+            raise InvalidPrice(f"[prices] has an unknown row {name!r}; use {', '.join(merged)}")
         if not isinstance(row, dict):
             raise InvalidPrice(f'[prices.{name}] must be a table such as {{ usd = "0.05" }}, not {row!r}')
         merged[name] |= _own_row(name, merged[name], cast("dict[str, Any]", row))
@@ -187,7 +187,7 @@ def _own_row(name: str, bundled: Mapping[str, Any], row: Mapping[str, Any]) -> d
         for variant, amount in variants.items():
             if variant not in base_row:
                 raise InvalidPrice(
-                    f"{where} usd has no variant {variant!r}; its variants are {', '.join(base_row)}"
+                    f"{where} usd has an unknown variant {variant!r}; use {', '.join(base_row)}"
                 )
             _check_amount(f"{where} usd.{variant}", amount)
         checked[field] = {**base_row, **variants}

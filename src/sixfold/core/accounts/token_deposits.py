@@ -45,7 +45,7 @@ def address_of(account_id: str, derive: Callable[[int], str]) -> Transaction[str
         inserted = yield Query("deposit_address_insert", row)
         if inserted:
             return str(inserted[0]["address"])
-    raise errors.StoreFailed("Could not create a deposit address: try again")
+    raise errors.StoreFailed("The deposit address could not be created: try again")
 
 
 def addresses() -> Transaction[Mapping[str, str]]:

@@ -85,7 +85,9 @@ def report(
         limit=MAX_GROUPS + 1,
     )
     if len(rows) > MAX_GROUPS:
-        raise errors.BadRequest(f"More than {MAX_GROUPS:,} groups: choose fewer than {days} days")
+        raise errors.BadRequest(
+            f"The report has more than {MAX_GROUPS:,} groups: choose fewer than {days} days"
+        )
     groups: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     holders = yield from _holders(account_id)
     for row in rows:

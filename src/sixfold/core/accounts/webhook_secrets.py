@@ -62,7 +62,7 @@ class WebhookSecrets:
             return self._seal.open(account_id, text)
         except ValueError as error:
             raise errors.NotConfigured(
-                "The webhook secret was encrypted with another server.key: restore that file"
+                "The webhook secret was encrypted with a different server.key: restore that file"
             ) from error
 
 

@@ -105,7 +105,7 @@ class CostAlerts:
     def _end_sending(self, account_id: str, task: asyncio.Task[None]) -> None:
         del self._sending[account_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            _LOG.error("cost alerts were not recorded as sent; they are sent again", exc_info=error)
+            _LOG.error("cost alerts could not be recorded as sent; they will be sent again", exc_info=error)
 
     async def _send_all(self, account_id: str, moment: int) -> None:
         """Send the alerts of an account that were due at `moment`, with limited concurrency."""

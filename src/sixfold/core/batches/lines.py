@@ -100,7 +100,7 @@ def claim(
     credential = yield from credential_of(batch)
     if credential is None:
         yield from decide(
-            batch.id, "failed", "invalid_api_key", "The API key of this batch is not valid any more"
+            batch.id, "failed", "invalid_api_key", "The API key of this batch is no longer valid"
         )
         return None
     if (yield from is_suspended(batch)):

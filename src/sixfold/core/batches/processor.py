@@ -101,7 +101,7 @@ class BatchProcessor:
                     await asyncio.sleep(_STORE_SECONDS)
                 except Exception:  # noqa: BLE001 - the outermost loop of the batches
                     # An error in one batch must not stop all batches until the server restarts.
-                    _LOG.exception("the batches could not be looked at")
+                    _LOG.exception("the batches could not be read")
                     await asyncio.sleep(_STORE_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_SECONDS):
@@ -291,7 +291,7 @@ class BatchProcessor:
                 problems += wrong[: _MAX_PROBLEMS - len(problems)]
                 total += len(valid)
                 if total > self._limits.lines:
-                    message = f"A batch must have at most {self._limits.lines} lines"
+                    message = f"A batch must have at most {self._limits.lines:,} lines"
                     problems = [LineProblem(0, "too_many_lines", message)]
                     break
                 if not problems:
@@ -299,7 +299,7 @@ class BatchProcessor:
         except KeyError:
             problems = [LineProblem(0, "input_file_missing", "The content of the input file is missing")]
         if not total and not problems:
-            problems = [LineProblem(0, "empty_file", "The input file has no lines")]
+            problems = [LineProblem(0, "empty_file", "The input file is empty")]
         if problems:
             await self._refuse(batch, problems)
         else:

@@ -70,7 +70,7 @@ class BatchService:
                 )
             if file.size > self.limits.bytes:
                 raise errors.BadRequest(
-                    f"The input file must have at most {self.limits.bytes} bytes (got {file.size})"
+                    f"The input file must be at most {self.limits.bytes:,} bytes (got {file.size:,})"
                 )
             source = MediaSource(file.blob, ANY_TYPE, file.size)
             return (yield from self._insert(principal, new, source, file_id))
@@ -167,7 +167,7 @@ class BatchService:
         def delete() -> Transaction[None]:
             batch = yield from _find(tenant, dialect, batch_id)
             if not (yield Query("batch_delete", {"id": batch_id})):
-                raise errors.BadRequest("A batch can be deleted once it has ended: cancel it first")
+                raise errors.BadRequest("A batch cannot be deleted before it has ended: cancel it first")
             if batch.output_file_id is not None:
                 row = yield from one("file_delete", **tenant.whole.row, id=batch.output_file_id, memory=0)
                 if row is not None:

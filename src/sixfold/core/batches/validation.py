@@ -142,7 +142,7 @@ class LineValidator:
     def _check(self, line: RawLine) -> ValidLine | LineProblem:
         if line.data is None:
             return LineProblem(
-                line.number, "line_too_long", f"A line must have at most {MAX_LINE_BYTES} bytes"
+                line.number, "line_too_long", f"A line must be at most {MAX_LINE_BYTES:,} bytes"
             )
         try:
             request = _decode_request(line.data)

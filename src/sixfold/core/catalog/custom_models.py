@@ -257,7 +257,8 @@ def _require_version(account_id: str, name: str, expected: int | None) -> Transa
         raise catalogs.unknown(name)
     if row["version"] != expected:
         raise errors.PreconditionFailed(
-            f"{name} has version {row['version']}, not {expected}: someone changed it; read it again first"
+            f"{name} has version {row['version']}, not {expected}: it was changed in the meantime; read it "
+            "again first"
         )
 
 

@@ -64,7 +64,7 @@ def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, An
     pins = table.get("models", {})
     for name in pins:
         if name not in document["models"]:
-            raise InvalidEngineConfig(f"[engines.models] names {name!r}, which is not a model")
+            raise InvalidEngineConfig(f"[engines.models] has an unknown model {name!r}")
     models = {
         name: {**row, "engines": _engines_of(name, row["engines"], engines, order, pins)}
         for name, row in document["models"].items()
@@ -93,7 +93,7 @@ def _order(value: Any) -> tuple[str, ...] | None:
     kinds = cast("list[Any]", value) if isinstance(value, list) else []
     if not kinds or not all(kind in KINDS for kind in kinds):
         raise InvalidEngineConfig(
-            f"[engines] order must be a list of {', '.join(KINDS)}; kinds that are left out are not used"
+            f"[engines] order must be a list of {', '.join(KINDS)}; kinds that are not listed are not used"
         )
     return tuple(kinds)
 

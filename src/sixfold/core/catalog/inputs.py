@@ -303,7 +303,7 @@ def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
     texts = cast("list[object]", items)
     if not 0 < len(texts) <= (descriptor.max_items or len(texts)):
         raise _InvalidValue(
-            f"must be 1 to {descriptor.max_items} sizes", "too_long" if texts else "too_short"
+            f"must have 1 to {descriptor.max_items} sizes", "too_long" if texts else "too_short"
         )
     return [_size(descriptor, item) for item in texts]
 
@@ -384,7 +384,7 @@ def _point(descriptor: Descriptor, item: object) -> Any:
         fields = cast("Mapping[str, object]", item)
         moment = fields.get("t")
         if isinstance(moment, bool) or not isinstance(moment, str | int | float):
-            raise _InvalidValue("must contain a time t (a text or a number) for each y", "series_type")
+            raise _InvalidValue("must contain a time t (a string or a number) for each y", "series_type")
         return {"t": moment, "y": _measure(descriptor, fields.get("y"))}
     return _measure(descriptor, item)
 
@@ -425,7 +425,7 @@ def _items(descriptor: Descriptor, value: object, expected: str) -> list[object]
         raise _InvalidValue(f"must be a list of {expected}", "list_type")
     items = cast("list[object]", value)
     if not items:
-        raise _InvalidValue(f"must contain at least one of its {expected}", "too_short")
+        raise _InvalidValue("must contain at least one item", "too_short")
     if descriptor.max_items is not None and len(items) > descriptor.max_items:
         raise _InvalidValue(f"must have at most {descriptor.max_items} {expected}", "too_long")
     return items

@@ -22,7 +22,7 @@ _OWN_KINDS = frozenset({"embedded", "weights", "comfyui", "own", "sandbox", "con
 _quoted: ContextVar[PriceTable | None] = ContextVar("quoted", default=None)
 _IN_WORDS = {
     metering.CHILDREN: "the sum of its nodes",
-    metering.TOKENS: "by the tokens; free on this machine",
+    metering.TOKENS: "by tokens; free on this machine",
 }
 
 

@@ -157,7 +157,7 @@ def check(project: Mapping[str, Any]) -> dict[str, Any]:
     ]
     count = sum(len(track["clips"]) for track in tracks)
     if not problems and not 0 < count <= MAX_CLIPS:
-        problems.append(_problem("", f"must have 1 to {MAX_CLIPS} clips"))
+        problems.append(_problem("", f"must have 1 to {MAX_CLIPS} clips in total"))
     complete = {**checked, "tracks": tracks}
     if not problems and seconds(complete) > MAX_SECONDS:
         problems.append(_too_long(complete))
@@ -282,9 +282,16 @@ def with_durations(project: Mapping[str, Any], lengths: Mapping[str, float | Non
         length = lengths.get(name) if kind in TIMED_KINDS else None
         if length is None:
             if "duration" not in clip:
-                problems.append(_problem(clip_path(name), "duration is required because the file has none"))
+                problems.append(
+                    _problem(clip_path(name), "duration is required because the file does not state it")
+                )
         elif clip["trim_start"] >= length:
-            problems.append(_problem(clip_path(name), f"trim_start must be less than its {length:g} seconds"))
+            problems.append(
+                _problem(
+                    clip_path(name),
+                    f"trim_start must be less than the length of the file, {length:g} seconds",
+                )
+            )
         else:
             clip.setdefault("duration", round((length - clip["trim_start"]) / clip["speed"], 6))
     if not problems and seconds(document) > MAX_SECONDS:
@@ -303,13 +310,15 @@ def check_glyphs(project: Mapping[str, Any], missing: Callable[[str], Sequence[s
     for path, letters in lacking:
         listed_letters = ", ".join(map(_code_point, letters[:remaining]))
         if listed_letters:
-            problems.append(f"{path}: text has characters that no font of this server has: {listed_letters}")
+            problems.append(
+                f"{path}: text contains characters that are not in any font on this server: {listed_letters}"
+            )
         remaining -= len(letters[:remaining])
     if problems:
         unlisted = sum(len(letters) for _, letters in lacking) - (_MAX_MISSING - remaining)
         problems[-1] += f", and {unlisted} more" if unlisted else ""
         problems[-1] += (
-            "; remove them, or install a font with outlines that has them on the server, such as Debian's "
+            "; remove them, or install an outline font that contains them on the server, such as Debian's "
             "fonts-noto-cjk for Chinese, Japanese and Korean, and restart it"
         )
         raise InvalidInput([Problem("project", problem, KIND) for problem in problems])

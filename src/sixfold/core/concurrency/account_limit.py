@@ -22,7 +22,7 @@ class AccountLimit:
         """Count the block as an operation of the account; raises `TooManyRequests` at the limit."""
         if self._running[account_id] >= self._limit:
             raise errors.TooManyRequests(
-                f"An account may run {self._limit} {self._noun} at once: retry later"
+                f"An account may run at most {self._limit} {self._noun} at a time: retry later"
             )
         self._running[account_id] += 1
         try:

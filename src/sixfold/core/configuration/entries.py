@@ -51,11 +51,11 @@ def entry(section: str, name: str, value: Any) -> ConfigEntry:
         raise errors.NotFound(f"Section {section[:40]!r} not found: the sections are {', '.join(SECTIONS)}")
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise errors.InvalidInput.of(
-            "name", f"The name must have 1 to {MAX_NAME} letters, digits and . : @ / + - _, without spaces"
+            "name", f"The name must have 1 to {MAX_NAME} characters: letters, digits and . : @ / + - _"
         )
     text = msgspec.json.encode(value).decode()
     if len(text) > _MAX_VALUE:
-        raise errors.InvalidInput.of("value", f"The value must be at most {_MAX_VALUE} characters as JSON")
+        raise errors.InvalidInput.of("value", f"The value must be at most {_MAX_VALUE:,} characters of JSON")
     return ConfigEntry(section, name, text)
 
 
@@ -73,7 +73,9 @@ def put(actor: Principal, new: ConfigEntry, default: Any = None) -> Transaction[
     if before == new.value:
         return
     if before is None and (yield Query("configuration_count", {}))[0]["total"] >= MAX_ENTRIES:
-        raise errors.BadRequest(f"There may be at most {MAX_ENTRIES} entries: remove some first")
+        raise errors.BadRequest(
+            f"The configuration can have at most {MAX_ENTRIES} entries: remove some first"
+        )
     yield from store(new)
     old = default if before is None else _shown(before)
     yield actions.note(actor, "configuration.set", _target(new), old, _shown(new.value))
@@ -84,7 +86,7 @@ def remove(actor: Principal, section: str, name: str) -> Transaction[None]:
     old = ConfigEntry(section, name, "")
     before = yield from _value(old)
     if before is None:
-        raise errors.NotFound(f"{name[:MAX_NAME]} is not set on this server's pages")
+        raise errors.NotFound(f"{name[:MAX_NAME]} was not set on the pages of this server")
     yield Query("configuration_entry_delete", {"section": section, "name": name})
     yield actions.note(actor, "configuration.remove", _target(old), _shown(before))
 

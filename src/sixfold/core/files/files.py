@@ -80,7 +80,8 @@ def check_details(details: FileDetails) -> FileDetails:
     """Return the details with a valid content type; raises `BadRequest` for an invalid file name."""
     if not 0 < len(details.filename) <= MAX_FILENAME_CHARS or _CONTROL.search(details.filename):
         raise errors.BadRequest(
-            f"The file name must have 1 to {MAX_FILENAME_CHARS} characters and no control characters"
+            f"The file name must have 1 to {MAX_FILENAME_CHARS} characters, and must not contain control "
+            "characters"
         )
     is_valid = _CONTENT_TYPE.fullmatch(details.content_type) is not None
     return msgspec.structs.replace(details, content_type=details.content_type if is_valid else ANY_TYPE)
@@ -129,7 +130,7 @@ def check_quota(account_id: str, limits: FileLimits, size: int = 0) -> Transacti
     usage = yield from one("file_usage", account_id=account_id)
     count, stored = (int(usage["files"]), int(usage["bytes"])) if usage is not None else (0, 0)
     if count >= limits.files:
-        raise errors.TooLarge(f"An account may store at most {limits.files} files: delete some")
+        raise errors.TooLarge(f"An account may store at most {limits.files:,} files: delete some")
     if stored + size > limits.bytes:
         raise errors.TooLarge(
             f"The files of this account have {stored} bytes, and {size} more would exceed the limit of "

@@ -113,7 +113,7 @@ class PartedUploads:
             total = sum(part.size for part in parts.values()) + source.size
             if total > upload.size:
                 raise errors.BadRequest(
-                    f"The parts must have {upload.size} bytes in total, as declared (got {total})"
+                    f"The parts must be {upload.size:,} bytes in total, as declared (got {total:,})"
                 )
             if len(parts) >= MAX_PARTS:
                 raise errors.BadRequest(f"An upload must have at most {MAX_PARTS} parts")
@@ -134,18 +134,18 @@ class PartedUploads:
         stored_parts = await self._database.read(_parts(upload_id))
         unknown = [part_id for part_id in part_ids if part_id not in stored_parts]
         if unknown or len(set(part_ids)) < len(part_ids):
-            raise errors.BadRequest("part_ids must be the ids of different parts of this upload")
+            raise errors.BadRequest("part_ids must contain ids of parts of this upload, each at most once")
         parts = [stored_parts[part_id] for part_id in part_ids]
         total = sum(part.size for part in parts)
         if total != upload.size:
             raise errors.BadRequest(
-                f"The parts must have {upload.size} bytes in total, as declared (got {total})"
+                f"The parts must be {upload.size:,} bytes in total, as declared (got {total:,})"
             )
         path = await asyncio.to_thread(self._files.new_path)
         try:
             digest = await self._join(parts, path)
             if md5 and md5.lower() != digest:
-                raise errors.BadRequest(f"md5 must be that of the whole file, which is {digest}")
+                raise errors.BadRequest(f"md5 does not match the file: its MD5 hash is {digest}")
             source = await self._files.store(path, tenant.account_id)
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)

@@ -253,7 +253,7 @@ class FailoverClient:
                 while block := await stream.read():
                     content += block
                     if len(content) > LOOP_BYTES:
-                        raise UpstreamFailure("returned a response above the size limit")
+                        raise UpstreamFailure("returned a response that is larger than the limit")
             finally:
                 await stream.aclose()
         return stream.status, bytes(content)

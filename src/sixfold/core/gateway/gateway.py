@@ -371,7 +371,7 @@ class Gateway:
         if not rated_targets:
             raise errors.UnpricedModel(
                 f"{targets[0].name} has no price: an operator can set one in "
-                f'[gateway.prices."{targets[0].name}"], or set allow_unpriced'
+                f'[gateway.prices."{targets[0].name}"], or set allow_unpriced in [gateway]'
             )
         if not self.router.is_weighted(request.model):
             # Callers may send any number of different names.
@@ -403,7 +403,7 @@ class Gateway:
                 ) from error
             if chats.response_chars(parsed) > chats.MAX_RESPONSE_CHARS:
                 raise errors.EngineFailed(
-                    f"The model server returned a text of more than {chats.MAX_RESPONSE_CHARS:,} characters"
+                    f"The model server returned more than {chats.MAX_RESPONSE_CHARS:,} characters"
                 )
             answer = ChatResponse(parsed.id, parsed.model, parsed.parts, parsed.stop, usage)
         charge = charges.calculate(response.rates.lines(usage), active.plan.held)
@@ -481,7 +481,7 @@ def _check_allowed(request: GatewayRequest) -> None:
     allowed = request.allowed_services
     if allowed and request.model not in allowed and not covers(allowed, request.services):
         raise errors.Forbidden(
-            f"This key may not use {request.model[:100]}: it is limited to {format_limit(allowed)}"
+            f"This key may not use {request.model[:100]}: it may use only {format_limit(allowed)}"
         )
 
 

@@ -14,7 +14,7 @@ from sixfold.core.gateway import request_log
 
 _PAID_STATES = frozenset({"succeeded", "left"})
 _LOST_ERROR = "The result of this call was lost"
-_REPEATED_ERROR = "The result of this call was lost; the request was repeated"
+_REPEATED_ERROR = "The result of this call was lost, and the request was repeated"
 
 
 def once_id(scope: str, content: bytes) -> str:

@@ -149,7 +149,7 @@ def _number(name: str, value: Any) -> float:
 def _upstream(name: str, value: Any) -> UpstreamRow | None:
     """Return a model server, or None for a media provider, which the engines read."""
     if not isinstance(value, dict) or "/" in name:
-        raise ValueError(f"[gateway.upstreams.{name}] must be a table, with no / in its name")
+        raise ValueError(f"[gateway.upstreams.{name}] must be a table, and its name must not contain /")
     row = cast("dict[str, Any]", value)
     label, kind = f"[gateway.upstreams.{name}]", row.get("kind")
     if not isinstance(kind, str):

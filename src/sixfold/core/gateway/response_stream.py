@@ -28,7 +28,7 @@ _END_SECONDS = 0.5
 # Maximum bytes that are read from a stream of events; collecting or converting them needs as much memory.
 _MAX_BYTES = 128 * 2**20
 _UNREAD = "The caller disconnected before the response began"
-_SLOW_CALLER = "The response was not read in time; the part that was delivered is charged"
+_SLOW_CALLER = "The caller did not read the response in time; the part that was delivered is charged"
 # Maximum characters of a converted stream: some protocols repeat the whole text at the end.
 _MAX_CHARS = chats.MAX_RESPONSE_CHARS
 # Events that are converted in one iteration of the event loop, about 5 ms.
@@ -181,7 +181,7 @@ class ResponseStream:
 
 def _check_length(chars: int) -> None:
     if chars > _MAX_CHARS:
-        raise UpstreamFailure(f"sent a text of more than {_MAX_CHARS:,} characters")
+        raise UpstreamFailure(f"sent more than {_MAX_CHARS:,} characters of text")
 
 
 def _outcome(scanner: UsageScanner) -> tuple[str, str]:

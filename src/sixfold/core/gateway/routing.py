@@ -17,15 +17,16 @@ from sixfold.core.gateway.usage import TokenRates
 # Names for which a model is chosen by capability; `vision` is the default for conversations with images.
 DEFAULT = ("default", "text-llm", CHAT, "auto", VISION)
 UNLOCK = (
-    "No model server is known here: run `sixfold engines add chat`, start Ollama, set OPENAI_API_KEY or "
+    "No model server is configured: run `sixfold engines add chat`, start Ollama, set OPENAI_API_KEY or "
     "ANTHROPIC_API_KEY, or name one in `[gateway.upstreams]` of sixfold.toml."
 )
 NO_CHAT = (
-    "No model server here lists a chat model: pull one (`ollama pull qwen3`), run "
+    "The model servers do not list a chat model: pull one (`ollama pull qwen3`), run "
     "`sixfold engines add chat`, or set OPENAI_API_KEY or ANTHROPIC_API_KEY."
 )
 NO_VISION = (
-    "No chat model here accepts images: pull one that does (`ollama pull qwen3-vl`), set OPENAI_API_KEY or "
+    "No available chat model accepts images: pull one that does (`ollama pull qwen3-vl`), set "
+    "OPENAI_API_KEY or "
     "ANTHROPIC_API_KEY, or name a model in [gateway.aliases] vision of sixfold.toml."
 )
 # Fields with which gateways behind this one (OpenRouter, LiteLLM, Portkey) select a model, server or price
@@ -162,7 +163,8 @@ class ModelRouter:
         targets = tuple([target for target in self.resolve(name) if target.accepts(wire)])
         if not targets:
             raise errors.InvalidInput.of(
-                "model", f"The server of {name[:100]} does not serve {wire}; choose a model of another server"
+                "model",
+                f"The server of {name[:100]} does not support {wire}: choose a model of another server",
             )
         return targets
 

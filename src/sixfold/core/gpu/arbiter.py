@@ -290,7 +290,10 @@ class GpuArbiter:
         """Unload the victims of a use, each by the process that can unload it."""
         for victim in ticket.victims:
             holder_name, model, private = victim
-            _LOG.info("a model is unloaded for another one", extra={"holder": holder_name, "model": model})
+            _LOG.info(
+                "a model is unloaded to free memory for another model",
+                extra={"holder": holder_name, "model": model},
+            )
             self.figures.unloads += 1
             try:
                 async with asyncio.timeout(_UNLOAD_SECONDS):
@@ -341,7 +344,7 @@ class GpuArbiter:
         try:
             await self._update(change)
         except OSError as error:
-            _LOG.warning("the end of a use of the GPU was not recorded", extra={"reason": str(error)})
+            _LOG.warning("the end of a GPU use could not be recorded", extra={"reason": str(error)})
 
     # -- the shared state --------------------------------------------------------------------------
 

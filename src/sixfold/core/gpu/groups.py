@@ -63,7 +63,7 @@ def parse(entries: Iterable[str]) -> tuple[GpuGroup, ...]:
         for other in groups[:index]:
             if group.name == other.name or group.members & other.members:
                 raise ValueError(
-                    f"gpu_groups: {other.name} and {group.name} have the same name or a member in common"
+                    f"gpu_groups: {other.name} and {group.name} have the same name or share a member"
                 )
     return tuple(groups)
 

@@ -175,7 +175,7 @@ class MediaService:
             used += source.size
             if used > self._limits.video_bytes:
                 return errors.TooLarge(
-                    f"all files together must be at most {self._limits.video_bytes // 2**20} MiB"
+                    f"all files together must be at most {self._limits.video_bytes:,} bytes (got {used:,})"
                 )
             return source
 
@@ -267,19 +267,24 @@ class MediaService:
     async def check_duration(self, source: MediaSource, kind: str) -> MediaSource:
         """Check the header of a video or audio file; raises `BadRequest` or `TooLarge`."""
         if source.size > self._limits.video_bytes:
-            raise errors.TooLarge(f"The file must be at most {self._limits.video_bytes // 2**20} MiB")
+            raise errors.TooLarge(
+                f"The file must be at most {self._limits.video_bytes:,} bytes (got {source.size:,})"
+            )
         path = await self._blobs.local_path(source.blob)
         seconds = await asyncio.to_thread(self._measure, path, kind)
         if seconds is not None and seconds > self._limits.video_seconds:
             raise errors.TooLarge(
-                f"The file must be at most {self._limits.video_seconds / 60:g} minutes long"
+                f"The file must be at most {self._limits.video_seconds / 60:g} minutes long "
+                f"(got {seconds / 60:.1f})"
             )
         return dataclasses.replace(source, seconds=seconds)
 
     async def check_image(self, source: MediaSource) -> None:
         """Check the header of an image; raises `BadRequest` or `TooLarge`."""
         if source.size > self._limits.image_bytes:
-            raise errors.TooLarge(f"An image must be at most {self._limits.image_bytes // 2**20} MiB")
+            raise errors.TooLarge(
+                f"An image must be at most {self._limits.image_bytes:,} bytes (got {source.size:,})"
+            )
         path = await self._blobs.local_path(source.blob)
         _kind, width, height = await asyncio.to_thread(self._probe, path)
         if width * height > self._limits.image_pixels:
@@ -377,7 +382,8 @@ class MediaService:
         used_bytes = int(usage["used"]) if usage is not None else 0
         if used_bytes + size > self._limits.quota_bytes:
             raise errors.TooLarge(
-                f"Uploads of an account can take at most {self._limits.quota_bytes // 2**20} MiB"
+                f"The uploads of an account can use at most {self._limits.quota_bytes:,} bytes "
+                f"({used_bytes:,} are used, and this file has {size:,})"
             )
 
     def _name_upload(self, tenant: Tenant, key: str, upload: Upload) -> Transaction[None]:

@@ -34,8 +34,8 @@ def _add(account_id: str, blob: str, size: int, quota_bytes: int) -> Transaction
     used = int(pending["bytes"]) if pending is not None else 0
     if used >= quota_bytes:
         raise errors.TooLarge(
-            f"Deleted files and files of refused requests of this account take {used} bytes, at or "
-            f"beyond the limit of {quota_bytes}: they are removed after a day"
+            f"This account's deleted files and files of refused requests use {used:,} bytes, and the limit "
+            f"is {quota_bytes:,}: they are removed after a day"
         )
     row = {"name": ports.new_name("bin"), "account_id": account_id, "blob": blob, "size": size}
     yield Query("media_leave", row)

@@ -63,7 +63,7 @@ def resolve(principal: Principal, save_path: str) -> SaveTarget:
     # A file with the name of a reserved folder would conflict with the files in that folder.
     folder = f"{save_path}/"
     if is_operator and folder.startswith((_ACCOUNT, _KEYLESS)):
-        raise _invalid("save_path must not begin with acct_ or _keyless/, which are reserved for others")
+        raise _invalid("save_path must not begin with acct_ or _keyless/, which are reserved")
     if folder.startswith(_KEYS):
         raise _invalid("save_path must not begin with _keys/, which is reserved for limited keys")
     path = store_path(principal.tenant, save_path, is_operator=principal.is_operator)

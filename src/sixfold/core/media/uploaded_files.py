@@ -49,5 +49,5 @@ class UploadedFiles:
         if info is None:
             return None
         if info.size > max_bytes:
-            raise errors.TooLarge(f"The file must be at most {max_bytes // 2**20} MiB")
+            raise errors.TooLarge(f"The file must be at most {max_bytes:,} bytes (got {info.size:,})")
         return await self.store.get(info.key)

@@ -52,7 +52,7 @@ class PageWriter:
     def check(self) -> None:
         """Raise `Forbidden` for a read-only key."""
         if not self.caller.may_write:
-            raise errors.Forbidden("The key lacks the right memory.write")
+            raise errors.Forbidden("The key does not have the right memory.write")
 
     def check_page(self, slug: str, existing: FoundPage | None) -> None:
         """Raise `Forbidden` unless the caller may change the page at a slug, even if it was deleted.
@@ -65,7 +65,7 @@ class PageWriter:
         ):
             raise errors.Forbidden(
                 f"This key may only change pages in its collections ({self._allowed}); "
-                f"{slug} is not such a page"
+                f"{slug} is not in any of them"
             )
 
     def check_collections(self, slug: str, collections: Sequence[str]) -> None:
@@ -98,7 +98,9 @@ def check_version(existing: FoundPage | None, slug: str, terms: WriteTerms) -> N
     exists = existing is not None and not existing.deleted
     if existing is None or not exists:
         if terms.if_version is not None or terms.must_exist:
-            raise errors.PreconditionFailed(f"The page {slug} does not exist, so no version matches")
+            raise errors.PreconditionFailed(
+                f"The page {slug} does not exist, so If-Match cannot match a version"
+            )
     elif terms.only_new:
         raise errors.PreconditionFailed(f"The page {slug} already exists")
     elif terms.if_version is not None and terms.if_version != existing.page.version:

@@ -132,7 +132,7 @@ def body(value: str, max_bytes: int) -> str:
 def check_size(size: int, max_bytes: int) -> None:
     """Raise `TooLarge` if the text of a page has too many bytes."""
     if size > max_bytes:
-        raise errors.TooLarge(f"The page must have at most {max_bytes} bytes (got {size})")
+        raise errors.TooLarge(f"The page must be at most {max_bytes:,} bytes (got {size:,})")
 
 
 def date(value: str) -> str:

@@ -295,7 +295,7 @@ def judge_all(page: MemoryPage, judgment: tuple[str, str, Verdict]) -> Transacti
     )
     inferred = [row for row in rows if row["maker"] == "inference"]
     if not inferred:
-        raise errors.NotFound(f"{page.slug} has no inferred link to {to}")
+        raise errors.NotFound(f"{page.slug} does not have an inferred link to {to}")
     for row in inferred:
         yield from judge(page, row["target"], row["type"], verdict)
 

@@ -357,7 +357,7 @@ class _MemoryOperations:
         slug, on = arguments["slug"], terms(arguments)
         if arguments["operation"] == "rename":
             if arguments["to"] is None:
-                raise errors.InvalidInput([errors.Problem("to", "rename needs to", "missing")])
+                raise errors.InvalidInput([errors.Problem("to", "rename requires to", "missing")])
             return self._saved(await self._memory.rename(caller, slug, arguments["to"], on))
         return self._saved(await self._memory.edit(caller, slug, parse_edit(arguments), on))
 
@@ -453,7 +453,9 @@ class _MemoryOperations:
         options, name = document_fields.parse(arguments), arguments["name"]
         url, content = arguments["url"], arguments["content"]
         if (url is None) == (content is None):
-            raise errors.InvalidInput([errors.Problem("url", "send either url or content", "missing")])
+            raise errors.InvalidInput(
+                [errors.Problem("url", "send either url or content, which contains the document", "missing")]
+            )
         report = await self._memory.import_sent(caller, name, options, url=url or "", content=content or "")
         return memory_serializers.imported_documents(report)
 

@@ -184,12 +184,12 @@ def with_task(page: MemoryPage, expected: str, number: int) -> PageDraft:
     old = expected.split("\n")[number : number + 1]
     new = markdown.toggle_task(old[0]) if old else None
     if new is None:
-        raise errors.BadRequest(f"Line {number} of the page has no task: reload the page")
+        raise errors.BadRequest(f"Line {number} of the page is not a task: reload the page")
     lines = page.body.split("\n")
     places = [number] if lines[number : number + 1] == old else []
     places = places or [place for place, line in enumerate(lines) if line == old[0]]
     if len(places) != 1:
-        raise errors.Conflict("The task was changed or moved meanwhile: reload the page")
+        raise errors.Conflict("The task was changed or moved in the meantime: reload the page")
     lines[places[0]] = new
     return replace(of(page), body="\n".join(lines))
 
@@ -210,7 +210,8 @@ def _replace_text(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> st
         )
     if count > 1 and not edit.every:
         raise errors.BadRequest(
-            f"The text to find occurs {count} times: send more of it, or all: true to replace each"
+            f"The text to find occurs {count} times: send more of the text around it, or all: true to "
+            "replace each occurrence"
         )
     limits.check_size(_size(body) + count * (_size(edit.content) - _size(edit.find)), allowed.page_bytes)
     return body.replace(edit.find, edit.content)
@@ -229,7 +230,9 @@ def _replace_section(body: str, section: str, content: str) -> str:
     number = _heading_index(headings, key)
     if number is None:
         titles = ", ".join(heading.text for heading in headings[:_MAX_LISTED]) or "none"
-        raise errors.BadRequest(f"The page has no section {section.strip()!r}; its sections: {titles}")
+        raise errors.BadRequest(
+            f"The page does not have the section {section.strip()!r}; its sections are {titles}"
+        )
     heading = headings[number]
     end = next((later.start for later in headings[number + 1 :] if later.level <= heading.level), len(body))
     before, old, after = body[: heading.end], body[heading.end : end], body[end:]
@@ -261,9 +264,7 @@ def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
         elif name in {"tags", "collections"}:
             draft = replace(draft, **{name: texts(name, value)})
         else:
-            raise errors.BadRequest(
-                f"fields must not contain {name!r}; the known fields are {', '.join(FIELDS)}"
-            )
+            raise errors.BadRequest(f"fields must not contain {name!r}; use {', '.join(FIELDS)}")
     return draft
 
 

@@ -263,7 +263,7 @@ class MemoryService:
     def _imports(self, caller: Caller) -> DocumentImports:
         self._writer(caller).check()
         if self._documents is None:
-            raise errors.EngineUnavailable("This server does not read documents")
+            raise errors.EngineUnavailable("This server is not configured to read documents")
         return self._documents
 
     def take_out(self, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
@@ -298,6 +298,6 @@ def _diff(before: MemoryPage, after: MemoryPage) -> str:
     """Return a unified diff; raises `TooLarge` if it would take minutes."""
     old, new = before.body.splitlines(), after.body.splitlines()
     if max(len(old), len(new)) > MAX_DIFF_LINES:
-        raise errors.TooLarge(f"Versions to compare must have at most {MAX_DIFF_LINES:,} lines")
+        raise errors.TooLarge(f"Each version must have at most {MAX_DIFF_LINES:,} lines to be compared")
     names = f"{before.slug} version {before.version}", f"{after.slug} version {after.version}"
     return "\n".join(diff.unified(old, new, names))

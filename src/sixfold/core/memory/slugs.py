@@ -47,9 +47,11 @@ def _validate(slug: str) -> str:
         return slug
     for segment in slug.split("/"):
         if not segment:
-            raise errors.BadRequest("slug must not have an empty segment: use '/' only between two segments")
+            raise errors.BadRequest("slug must not have an empty segment: use '/' only between segments")
         if not segment.strip("."):
-            raise errors.BadRequest(f"slug must not have the segment '{segment}', which has only dots")
+            raise errors.BadRequest(
+                f"slug must not have the segment '{segment}', which consists only of dots"
+            )
         if _is_mark(segment[0]):
             raise errors.BadRequest(
                 f"slug must not begin a segment with the character {_describe(segment[0])}"

@@ -55,7 +55,7 @@ def add(caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], mome
     if int(size["entries"]) + len(entries) > MAX_ADDED or int(size["chars"]) + chars > MAX_ADDED_CHARS:
         raise errors.TooLarge(
             f"Requests may add at most {MAX_ADDED:,} timeline entries of {MAX_ADDED_CHARS:,} characters "
-            "together to a page: add further ones to another page"
+            "in total to a page: add the other entries to another page"
         )
     yield from _put(caller, [_row(page, entry, "api") for entry in entries], moment)
 

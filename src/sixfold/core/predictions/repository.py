@@ -119,9 +119,9 @@ def _queue_full(
         if free is not None and free["unfinished"] >= free_queue_limit:
             return errors.QueueFull(
                 f"An account can have at most {free_queue_limit} unfinished free requests: "
-                "send more when some of them have ended"
+                "try again when some of them have ended"
             )
-    return errors.QueueFull(f"The queue of {draft.model} has {queue_limit} requests: try again later")
+    return errors.QueueFull(f"The queue of {draft.model} is full ({queue_limit} requests): try again later")
 
 
 def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
@@ -205,7 +205,9 @@ def _why_not_found(prediction_id: str, tenant: Tenant) -> Transaction[str]:
     last = yield from one("archive_last_of_account", account_id=tenant.account_id, kind="predictions")
     if last is None or not ids.earliest("pred", 0) < prediction_id <= last["last_id"]:
         return "Prediction not found"
-    return "Prediction not found: runs of its time were archived; ask the operator, who can read the archive"
+    return (
+        "Prediction not found: runs from that time were archived; ask the operator, who can read the archive"
+    )
 
 
 def by_job(job_id: str) -> Transaction[Prediction]:

@@ -75,7 +75,7 @@ class IllegalTransition(Exception):
     """The event is not possible in the current state."""
 
     def __init__(self, state: PredictionState, event: PredictionEvent) -> None:
-        super().__init__(f"{event} cannot happen to a prediction that is {state}")
+        super().__init__(f"the event {event} is not valid for a prediction in the state {state}")
 
 
 def sources(event: PredictionEvent) -> tuple[PredictionState, ...]:

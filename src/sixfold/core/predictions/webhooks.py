@@ -156,7 +156,7 @@ class WebhookOutbox:
                     while await self._send_due():
                         pass
                 except errors.StoreFailed:
-                    _LOG.exception("cannot read the webhook outbox; trying again")
+                    _LOG.exception("the webhook outbox could not be read; retrying")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await self._wake.wait()
@@ -194,7 +194,7 @@ class WebhookOutbox:
         self._messages -= count
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            _LOG.error("webhooks were not recorded as sent; they are sent again", exc_info=error)
+            _LOG.error("webhooks could not be recorded as sent; they will be sent again", exc_info=error)
 
     async def _send_all(self, rows: Sequence[Row]) -> None:
         """Send messages of one account; messages of the same prediction are sent in order."""

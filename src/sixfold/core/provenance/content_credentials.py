@@ -73,7 +73,9 @@ class ContentCredentials:
             async with asyncio.timeout(self._max_seconds):
                 await asyncio.shield(signing)
         except TimeoutError:
-            _LOG.warning("a file has no C2PA manifest: signing took over %g seconds", self._max_seconds)
+            _LOG.warning(
+                "a file has no C2PA manifest: signing took longer than %g seconds", self._max_seconds
+            )
             return False
         except (SigningFailed, OSError, ValueError) as error:
             _LOG.warning("a file has no C2PA manifest: %s", error)
@@ -89,7 +91,7 @@ class ContentCredentials:
             return f"{self._overdue} earlier files are still being signed"
         size = path.stat().st_size
         if size > self._max_bytes:
-            return f"it has {size:,} bytes, and at most {self._max_bytes:,} are signed"
+            return f"it has {size:,} bytes, and only files of at most {self._max_bytes:,} bytes are signed"
         return ""
 
     def _discard_later(self, signing: asyncio.Future[None], beside: Path) -> None:

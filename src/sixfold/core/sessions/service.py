@@ -213,7 +213,7 @@ class SessionService:
         await self.find(session_id, tenant)
         running = self._running.get(session_id)
         if running is None:
-            raise errors.Conflict("The session does not run on this server")
+            raise errors.Conflict("The session is not running on this server")
         if running.recording is None:
             recordings = [
                 runner.recording for runner in self._running.values() if runner.recording is not None
@@ -250,7 +250,7 @@ class SessionService:
         else:
             recording = self._ended_recordings.take(session_id)
         if recording is None or not recording.pieces:
-            raise errors.Conflict("This session has no recording: start one first")
+            raise errors.Conflict("This session is not being recorded: start a recording first")
         try:
             yield recording
         except BaseException:

@@ -95,7 +95,7 @@ class SharedWorker:
         task.add_done_callback(self._tasks.discard)
 
     async def _run_batch(self, batch: Sequence[tuple[StepRequest, asyncio.Future[StepAnswer]]]) -> None:
-        answers: Sequence[StepAnswer] = [WorkerLost("the model did not answer")] * len(batch)
+        answers: Sequence[StepAnswer] = [WorkerLost("the model did not respond")] * len(batch)
         worker = self._starting.result()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):

@@ -25,7 +25,7 @@ MIN_SECONDS, MAX_SECONDS = 60, 10 * 365 * DAY_US // SECOND_US
 _TOKEN_BYTES = 24
 _MAX_TOKEN, _MAX_ID, _MAX_TITLE = 64, 300, 200
 _ID_PREFIX = "share_"
-_UNKNOWN = "This link does not exist, or its owner has ended it"
+_UNKNOWN = "This link does not exist, or its owner has revoked it"
 _FIELDS = grantees.FIELDS | {"kind", "id", "include_inputs", "public", "expires_in"}
 
 
@@ -45,7 +45,7 @@ class ShareDraft:
         """Parse the fields of a request; raises `InvalidInput`."""
         unknown = sorted(set(fields) - _FIELDS)
         if unknown:
-            raise errors.InvalidInput.of(unknown[0], f"A share has no field {unknown[0][:40]!r}")
+            raise errors.InvalidInput.of(unknown[0], f"Unknown field {unknown[0][:40]!r} of a share")
         kind = fields.get("kind")
         if kind not in objects.KINDS:
             raise errors.InvalidInput.of("kind", f"kind must be one of {', '.join(objects.KINDS)}")
@@ -62,7 +62,9 @@ class ShareDraft:
         is_number = isinstance(seconds, int) and not isinstance(seconds, bool)
         if seconds is not None and not (is_number and MIN_SECONDS <= seconds <= MAX_SECONDS):
             raise errors.InvalidInput.of(
-                "expires_in", f"expires_in must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for no end"
+                "expires_in",
+                f"expires_in must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for a share without "
+                "an end",
             )
         grantee = Grantee.of(fields)
         if flags["public"] and any(grantee):

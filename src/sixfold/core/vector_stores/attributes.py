@@ -36,7 +36,9 @@ def check(value: Any, name: str = "attributes") -> dict[str, Value]:
         if not 0 < len(key) <= KEY_CHARS:
             raise errors.InvalidInput.of(name, f"A key of {name} must have 1 to {KEY_CHARS} characters")
         if not isinstance(each, str | int | float) or (isinstance(each, str) and len(each) > TEXT_CHARS):
-            message = f"{name}.{key} must be a number, a boolean or a text of at most {TEXT_CHARS} characters"
+            message = (
+                f"{name}.{key} must be a number, a boolean or a string of at most {TEXT_CHARS} characters"
+            )
             raise errors.InvalidInput.of(name, message)
     return cast("dict[str, Value]", value)
 
@@ -60,7 +62,7 @@ def _parse(value: Any, depth: int, remaining: list[int]) -> Filter:
     if kind in ("and", "or"):
         rows = fields.get("filters")
         if not isinstance(rows, list) or not rows:
-            raise _invalid(f"have a list of filters for {kind}")
+            raise _invalid(f"have a non-empty list of filters for {kind}")
         parts = [_parse(row, depth - 1, remaining) for row in cast("list[Any]", rows)]
         among = all if kind == "and" else any
         return lambda attributes: among(part(attributes) for part in parts)
@@ -72,7 +74,9 @@ def _parse(value: Any, depth: int, remaining: list[int]) -> Filter:
     if is_list != isinstance(operand, list) or not all(
         isinstance(each, str | int | float) for each in values
     ):
-        raise _invalid("compare with a text, a number or a boolean, or for in and nin with a list of them")
+        raise _invalid(
+            "compare with a string, a number or a boolean, or with a list of these values for in and nin"
+        )
     return lambda attributes: _holds(compare, attributes.get(key), operand)
 
 

@@ -73,7 +73,9 @@ class VectorStoreIngestion:
         except errors.SixfoldError as error:
             await self._database.write(_end(file, "failed", "server_error", error.message))
         except KeyError:
-            await self._database.write(_end(file, "failed", "server_error", "The bytes of the file are lost"))
+            await self._database.write(
+                _end(file, "failed", "server_error", "The content of the file is missing")
+            )
         else:
             await self._store(file, account_id, chunks)
         return True
@@ -81,7 +83,9 @@ class VectorStoreIngestion:
     async def _chunks(self, file: VectorStoreFile, account_id: str) -> list[str]:
         stored = await self._files.get(Tenant(account_id), file.file_id)
         if stored.size > self._reader.limits.file_bytes:
-            raise errors.TooLarge(f"The file must have at most {self._reader.limits.file_bytes:,} bytes")
+            raise errors.TooLarge(
+                f"The file must be at most {self._reader.limits.file_bytes:,} bytes (got {stored.size:,})"
+            )
         path = await asyncio.to_thread(self._files.new_path)
         try:
             await _copy(self._files, stored, path)
@@ -101,7 +105,9 @@ class VectorStoreIngestion:
             ("a vector store", filled, self._limits.store_bytes),
         ):
             if row is not None and row["bytes"] + size > max_bytes:
-                message = f"The text has {size} bytes, beyond the {max_bytes} bytes of {holder}"
+                message = (
+                    f"The text has {size:,} bytes, which exceeds the limit of {max_bytes:,} bytes of {holder}"
+                )
                 await self._database.write(_end(file, "failed", "invalid_file", message))
                 return
         await self._database.write(_clear(file))
@@ -126,7 +132,7 @@ def _split(text: str, file: VectorStoreFile) -> list[str]:
     chunks: list[str] = []
     for chunk in chunking.split(text, file.max_tokens, file.overlap):
         if len(chunks) == MAX_CHUNKS:
-            raise errors.BadRequest(f"The file must have at most {MAX_CHUNKS:,} chunks: use larger ones")
+            raise errors.BadRequest(f"The file must have at most {MAX_CHUNKS:,} chunks: use larger chunks")
         chunks.append(chunk)
     return chunks
 

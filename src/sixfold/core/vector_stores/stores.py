@@ -200,7 +200,7 @@ def usable(tenant: Tenant, store_id: str) -> Transaction[VectorStore]:
     """Return a store that has not expired; raises `VectorStoreNotFound` and `BadRequest`."""
     store = yield from find(tenant, store_id)
     if store.expired:
-        raise errors.BadRequest(f"The vector store {store_id} has expired; create another one")
+        raise errors.BadRequest(f"The vector store {store_id} has expired: create another one")
     return store
 
 
@@ -212,7 +212,7 @@ def _create(
 ) -> Transaction[VectorStore]:
     usage = yield from one("vector_store_usage", account_id=tenant.account_id)
     if usage is not None and usage["stores"] >= limits.stores:
-        raise errors.TooLarge(f"An account may have at most {limits.stores} vector stores: delete some")
+        raise errors.TooLarge(f"An account may have at most {limits.stores:,} vector stores: delete some")
     store_id = ids.new("vs")
     fields = {**msgspec.structs.asdict(details), "metadata": _encode(details.metadata).decode()}
     yield Query("vector_store_insert", {**tenant.row, **fields, "id": store_id})
@@ -263,7 +263,8 @@ def _add(
     usage = yield from one("vector_store_usage", account_id=tenant.account_id)
     if usage is not None and usage["bytes"] >= limits.bytes:
         raise errors.TooLarge(
-            f"The vector stores of an account may have at most {limits.bytes} bytes (got {usage['bytes']})"
+            f"The vector stores of an account may have at most {limits.bytes:,} bytes (got "
+            f"{usage['bytes']:,})"
         )
     batch_id = ids.new("vsfb") if batch else ""
     if batch:
@@ -284,7 +285,9 @@ def _add(
         )
     count = yield from one("vector_store_file_count", id=store_id)
     if count is not None and count["files"] > limits.files:
-        raise errors.TooLarge(f"A vector store may have at most {limits.files} files")
+        raise errors.TooLarge(
+            f"A vector store may have at most {limits.files:,} files (got {count['files']:,})"
+        )
     yield Query("vector_store_changed", {"id": store_id})
     return batch_id
 
@@ -335,7 +338,9 @@ def _chunks(
 ) -> Transaction[list[tuple[int, str]]]:
     file = yield from _file(tenant, store_id, file_id)
     if file.status != "completed":
-        raise errors.BadRequest(f"The file is {file.status.replace('_', ' ')}, so it has no content here")
+        raise errors.BadRequest(
+            f"The file is {file.status.replace('_', ' ')}, so its content is not available"
+        )
     rows = yield from many(
         "vector_store_file_chunks", id=store_id, file_id=file_id, position=position, limit=limit
     )

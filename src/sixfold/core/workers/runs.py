@@ -108,7 +108,7 @@ class WorkerRun:
             self._hit("dispatch.after")
             await self._settle(outcome)
         except StaleAttempt:
-            _LOG.warning("a write of a stale attempt was rejected", extra={"prediction_id": self.id})
+            _LOG.warning("a write from an outdated attempt was rejected", extra={"prediction_id": self.id})
             await self._publish_current_state()
         except FailpointHit as hit:
             await self._fail(FailureRecord(f"failpoint {hit}", "internal", self._trace()))

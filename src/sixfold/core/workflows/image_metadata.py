@@ -120,7 +120,7 @@ class _Inflater:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        message = "The texts of an image may have at most {:,} bytes when inflated"
+        message = "The text chunks of an image may have at most {:,} bytes when decompressed"
         self._budget = InputBudget(bytes=Limit(limit, message, GraphTooLarge))
 
     def inflate(self, data: bytes) -> bytes:

@@ -35,7 +35,7 @@ class DocumentMemory:
     """Limits the memory of the workflow documents that all requests decode concurrently."""
 
     def __init__(self, max_bytes: int = _MAX_MEMORY, wait_seconds: float = 30.0) -> None:
-        message = "Too many large workflows at once: retry when earlier requests have ended"
+        message = "Too many large workflows at a time: retry when earlier requests have ended"
         self._limit = MemoryLimit(max_bytes, message, wait_seconds)
 
     @property

@@ -36,7 +36,7 @@ from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
 from sixfold.core.workflows.validate import ValidationResult, validation
 from sixfold.core.workflows.workflows import Workflow
 
-UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
+UNLOCK = "Start a ComfyUI server that has them, and set SIXFOLD_COMFYUI_URL."
 PUBLIC = "On a public address SIXFOLD_COMFYUI_GRAPHS=allow lets graphs run on a ComfyUI that has them."
 # Prefix with which a node names a template.
 TEMPLATE = "template:"
@@ -308,7 +308,8 @@ class GraphService:
         )
         if model is None:
             sentence = (
-                f"Model {request.model} for this graph not found; `GET /api/services` lists the models."
+                f"The model {request.model} of this graph was not found; `GET /api/services` lists the "
+                "models."
             )
             raise errors.EngineUnavailable(sentence)
         # Nested graphs could wait for each other's worker slots forever.
@@ -444,13 +445,19 @@ class GraphService:
     def missing_classes_message(self, verdict: ValidationResult) -> str:
         """Return the sentence about the classes that this server cannot run."""
         missing = sorted({*verdict.missing_classes, *unrunnable(verdict)})
-        sentence = f"No engine here has the node classes {', '.join(missing)}."
+        sentence = f"This server does not have an engine for the node classes {', '.join(missing)}."
         if self._current_remote_classes() is None:
             return f"{sentence} {self._runtime.unlock}"
         local = ", ".join(name for name in missing if self._has_function(name))
         if local:
-            return f"{local} run only here, and other nodes only on the ComfyUI: a graph is not divided."
-        return f"{sentence} The connected ComfyUI lacks them too: install their custom nodes there."
+            return (
+                f"{local} run only on this server, and other nodes run only on ComfyUI: a graph cannot be "
+                "divided between them."
+            )
+        return (
+            f"{sentence} The connected ComfyUI server does not have them either: install their custom "
+            "nodes there."
+        )
 
     def raise_errors(self, verdict: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise the errors of an invalid graph: `EngineUnavailable`, or `InvalidInput` with every problem."""

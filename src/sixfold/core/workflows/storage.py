@@ -153,9 +153,9 @@ class GraphFiles:
             name = StoredName.parse(text)
             stored = await self.find(tenant, name) if name is not None else None
             if stored is None:
-                sentence = f"{called}: {kind} {text[:100]!r} not found; upload it first, or send a URL"
+                sentence = f"{called}: {kind} {text[:100]!r} not found: upload it first, or send a URL"
                 if text.startswith(SENT_FILE):
-                    sentence = f"{called}: This workflow does not contain its {kind}; send one"
+                    sentence = f"{called}: this workflow does not contain its {kind}: send one"
                 raise errors.InvalidInput.of(called, sentence, "file_missing")
             return MediaSource(stored.blob, stored.content_type, stored.size)
         descriptor = Descriptor(called, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files

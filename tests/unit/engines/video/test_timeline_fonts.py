@@ -89,7 +89,7 @@ def test_each_run_is_drawn_with_a_font_that_has_it() -> None:
 def test_worker_without_the_fonts_of_the_server_fails(tmp_path: Path) -> None:
     clip = {"text": f"x{PRIVATE}", "duration": 0.2}
     project = timeline.check({"width": 64, "height": 64, "tracks": [{"type": "text", "clips": [clip]}]})
-    with pytest.raises(UnusableInput, match=r"tracks\[0\].clips\[0\]: text has characters .* U\+E0FF"):
+    with pytest.raises(UnusableInput, match=r"tracks\[0\].clips\[0\]: text contains characters .* U\+E0FF"):
         TimelineEngine().run(Task("id", "render", {"project": project}), Recorder(tmp_path))
 
 

@@ -81,7 +81,7 @@ class ArchiveReader:
                 check.faults.append(f"{name}: {file}")
             elif file is not None:
                 if file.header.previous != check.head:
-                    check.faults.append(f"{name}: it does not follow the segment before")
+                    check.faults.append(f"{name}: it does not continue the previous segment")
                 if row["kind"] == ledger.KIND:
                     check.charges += _add(file, closed, name, check.faults)
             check.head = str(row["hash"])
@@ -101,7 +101,7 @@ class ArchiveReader:
             after = str(page[-1]["account_id"])
         for account in sorted(stored.keys() | closed.keys()):
             if stored.get(account) != closed.get(account):
-                check.faults.append(f"{account}: closing balance differs from the archived charges")
+                check.faults.append(f"{account}: the closing balance differs from the archived charges")
         if total := sum(balance for balance, _ in stored.values()):
             check.faults.append(f"the sum of all closing balances is {total} micro-dollars instead of 0")
 

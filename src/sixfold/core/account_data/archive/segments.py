@@ -76,7 +76,7 @@ def parse(data: bytes) -> Segment:
     except (OSError, EOFError, zlib.error) as error:
         raise SegmentDamaged(f"it cannot be unpacked ({error})") from error
     if len(text) > _MAX_BYTES:
-        raise SegmentDamaged(f"it is larger than {_MAX_BYTES} bytes")
+        raise SegmentDamaged(f"it is larger than {_MAX_BYTES:,} bytes")
     first, *rest = text.splitlines() or [b""]
     try:
         header = msgspec.json.decode(first, type=SegmentHeader)

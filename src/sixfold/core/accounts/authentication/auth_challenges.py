@@ -32,7 +32,7 @@ def consume(kind: str, token: str) -> Transaction[Content]:
     """Delete a challenge and return its content; raises `BadRequest` if it is unknown, used or expired."""
     rows = yield Query("auth_challenge_take", {"token_hash": _hash(kind, token), "kind": kind})
     if not rows:
-        raise errors.BadRequest("This login has expired or was started in another browser: start again")
+        raise errors.BadRequest("This sign-in has expired or was started in another browser: start again")
     return msgspec.json.decode(rows[0]["content"], type=dict[str, str])
 
 

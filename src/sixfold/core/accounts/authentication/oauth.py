@@ -92,7 +92,10 @@ class Tokens:
 def register(name: str, redirect_uris: Sequence[object]) -> Transaction[OAuthClient]:
     """Register a client; raises `OAuthError` for invalid redirect URIs."""
     if not 0 < len(redirect_uris) <= _MAX_URIS:
-        raise OAuthError("invalid_redirect_uri", f"redirect_uris must have 1 to {_MAX_URIS} entries")
+        raise OAuthError(
+            "invalid_redirect_uri",
+            f"redirect_uris must have 1 to {_MAX_URIS} entries (got {len(redirect_uris)})",
+        )
     uris = tuple(_redirect(uri) for uri in redirect_uris)
     display_name = " ".join(name.split())[:_MAX_NAME_CHARS] or "Unnamed program"
     client = OAuthClient(ids.new("client"), display_name, uris, (yield from now()))
@@ -134,7 +137,7 @@ def parse_authorization_request(
         raise OAuthError("unsupported_response_type", "response_type must be code")
     challenge = params.get("code_challenge", "")
     if params.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(challenge):
-        raise OAuthError("invalid_request", "PKCE is required: send a code_challenge with the method S256")
+        raise OAuthError("invalid_request", "PKCE is required: send code_challenge with the method S256")
     if params.get("resource", "").rstrip("/") not in ("", *resources):
         raise OAuthError("invalid_target", "The `resource` parameter does not identify this server")
     scopes = tuple(dict.fromkeys(params.get("scope", "").split())) or (DEFAULT_SCOPE,)
@@ -281,7 +284,7 @@ def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
 def end_one(account_id: str, grant_id: str) -> Transaction[None]:
     """End a grant of an account; raises `NotFound`."""
     if not grant_id or not (yield from _end_of(account_id, grant_id)):
-        raise errors.NotFound("No program with this access was found")
+        raise errors.NotFound("No OAuth client with this access was found")
     yield from audit_log.note(account_id, "oauth.end", grant_id)
 
 

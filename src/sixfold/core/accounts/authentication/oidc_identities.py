@@ -79,7 +79,8 @@ def account_of(identity: Identity, *, signup: bool) -> Transaction[str]:
         return str(row["account_id"])
     if not identity.verified or not accounts.is_email(identity.email.strip().lower()):
         raise errors.Forbidden(
-            "The provider has not verified this e-mail address: sign in another way, then link it"
+            "The provider has not verified this e-mail address: sign in another way, then link the "
+            "identity in your account"
         )
     account = yield from one("account_by_email", email=identity.email.strip().lower())
     if account is None and not signup:

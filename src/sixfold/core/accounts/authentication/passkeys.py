@@ -39,7 +39,7 @@ def add(account_id: str, credential: bytes, public_key: bytes, uses: int, name: 
     Raises `Conflict` if the passkey is already stored or the account has too many passkeys.
     """
     if len((yield from of_account(account_id))) >= MAX_PER_ACCOUNT:
-        raise errors.Conflict(f"An account can have at most {MAX_PER_ACCOUNT} passkeys")
+        raise errors.Conflict(f"An account can have at most {MAX_PER_ACCOUNT} passkeys: remove one first")
     passkey_id, label = ids.new("pk"), " ".join(name.split())[:_NAME_CHARS] or "Passkey"
     row = {
         "id": passkey_id,

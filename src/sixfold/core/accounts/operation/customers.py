@@ -60,7 +60,9 @@ def sign_in_link(actor: Principal, account_id: str) -> Transaction[InvitedAccoun
     """Create a new sign-in link for an account; raises `NotFound`, and `BadRequest` for an organization."""
     account = yield from find(account_id)
     if not account.has_sign_in:
-        raise errors.BadRequest("An organization cannot sign in: invite its members to accounts of their own")
+        raise errors.BadRequest(
+            "An organization cannot sign in: invite its members, who sign in with their own accounts"
+        )
     yield actions.note(actor, "account.link", account.id)
     return InvitedAccount(account, (yield from _link(account)))
 
@@ -73,7 +75,9 @@ def credit(actor: Principal, account_id: str, amount: int, reason: str) -> Trans
     """Add `amount` micro-dollars, or withdraw a negative amount, with a reason; raises `BadRequest`."""
     text = " ".join(reason.split())
     if not text or len(text) > MAX_REASON or not text.isprintable():
-        raise errors.BadRequest(f"Give a reason of 1 to {MAX_REASON} characters for the account's ledger")
+        raise errors.BadRequest(
+            f"The reason, which the account's ledger shows, must have 1 to {MAX_REASON} characters"
+        )
     if abs(amount) > MAX_CREDIT:
         raise errors.BadRequest(f"The amount must be at most {money.format_usd(MAX_CREDIT)} USD")
     before = yield from accounts.by_id(account_id)

@@ -30,9 +30,7 @@ class Grantee(NamedTuple):
                     name, f"{name} must be a string of at most {_MAX_TEXT} characters"
                 )
         if fields.get("with") and fields.get("team_id"):
-            raise errors.InvalidInput.of(
-                "with", "Send either with (an e-mail address or an organization) or team_id"
-            )
+            raise errors.InvalidInput.of("with", "with and team_id cannot be combined: send only one of them")
         return cls(fields.get("with", "").strip().lower(), fields.get("team_id", ""))
 
 
@@ -56,10 +54,10 @@ def check(account_id: str, grantee: Grantee) -> Transaction[None]:
     """
     if not grantee.team_id:
         if (yield from accounts.by_email(grantee.name)).id == account_id:
-            raise errors.Conflict("Nothing can be shared with its own account")
+            raise errors.Conflict("An account cannot share with itself: choose another account")
         return
     row = yield from one("team_owner", id=grantee.team_id)
     if row is not None and row["account_id"] == account_id:
-        raise errors.Conflict("All members of an organization see what it has already")
+        raise errors.Conflict("The members of this organization already have access: choose another team")
     if row is None or (yield from members.of_person(row["account_id"], account_id)) is None:
         raise errors.NotFound(f"Team {grantee.team_id[:60]} not found in an organization of this account")

@@ -59,7 +59,7 @@ def parse(table: object) -> GroupRules:
     except msgspec.ValidationError as error:
         raise ValueError(f"[sign_in] is not valid: {error}") from None
     if len(rules.groups) > _MAX_RULES:
-        raise ValueError(f"[sign_in.groups] may have at most {_MAX_RULES} groups, not {len(rules.groups)}")
+        raise ValueError(f"[sign_in.groups] must have at most {_MAX_RULES} groups, not {len(rules.groups)}")
     # Names of organizations are stored in lower case; two spellings are one organization.
     groups = {
         name: msgspec.structs.replace(rule, organization=rule.organization.lower())
@@ -95,7 +95,7 @@ def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules)
     for name in dict.fromkeys(rule.organization for rule in rules.groups.values()):
         row = yield from one("account_by_email", email=name)
         if row is None or row["closing_at"] is not None:
-            _LOG.warning("no organization %s of [sign_in.groups] exists: create it first", name)
+            _LOG.warning("the organization %s in [sign_in.groups] does not exist: create it first", name)
             continue
         account_id, rule = str(row["id"]), roles.get(name)
         if account_id == person_id:
@@ -106,7 +106,9 @@ def synchronize(person_id: str, groups: Sequence[str] | None, rules: GroupRules)
                 yield from _join(account_id, person_id, member, rule)
             except (errors.Conflict, errors.Forbidden) as error:
                 # The user can still sign in to the personal account and to other organizations.
-                _LOG.warning("a group of [sign_in.groups] cannot join %s: %s", name, error.message)
+                _LOG.warning(
+                    "a member of a group in [sign_in.groups] could not join %s: %s", name, error.message
+                )
                 continue
             first = first or account_id
         elif member is not None and member.source == "groups" and member.role != "owner":

@@ -83,11 +83,11 @@ def add(
     if person_id == account_id:
         raise errors.Conflict(f"{person.email} owns this organization")
     if not person.has_sign_in:
-        raise errors.BadRequest(f"{person.email} is an organization, which cannot be a member")
+        raise errors.BadRequest(f"{person.email} is an organization: only a person can be a member")
     yield from require_team(account_id, team_id)
     count = yield from one("members_count", account_id=account_id)
     if count is not None and count["total"] >= MAX_MEMBERS:
-        raise errors.Conflict(f"An organization may have at most {MAX_MEMBERS} members")
+        raise errors.Conflict(f"An organization may have at most {MAX_MEMBERS} members: remove one first")
     key_id = ids.new("key")
     former = yield from one("former_member_take", account_id=account_id, person_id=person_id)
     row: Row = former or {"id": ids.new("member"), "budget_day": None, "budget_month": None}

@@ -42,7 +42,9 @@ def create(person_id: str, handle: str) -> Transaction[Account]:
     check_handle(handle)
     rows = yield from many("organizations_of", person_id=person_id)
     if sum(row["role"] == "owner" for row in rows) >= MAX_OWNED:
-        raise errors.Conflict(f"A person may own at most {MAX_OWNED} organizations")
+        raise errors.Conflict(
+            f"A person may own at most {MAX_OWNED} organizations: transfer or close one first"
+        )
     account_id = yield from _insert(handle)
     yield from audit_log.note(account_id, "account.create", handle)
     yield from members.add(account_id, person_id, "owner", "founder")
@@ -50,10 +52,10 @@ def create(person_id: str, handle: str) -> Transaction[Account]:
 
 
 def check_handle(handle: str) -> None:
-    """Raise `BadRequest` unless a handle has 2 to 39 lower-case letters, digits and inner hyphens."""
+    """Raise `BadRequest` unless a handle has 2 to 39 lowercase letters, digits and inner hyphens."""
     if not _HANDLE.fullmatch(handle):
         raise errors.BadRequest(
-            f"The handle {handle[:60]!r} is not valid: use 2 to 39 lower-case letters, digits and hyphens"
+            f"The handle {handle[:60]!r} is not valid: use 2 to 39 lowercase letters, digits and hyphens"
         )
 
 

@@ -45,11 +45,11 @@ def find(account_id: str, team_id: str) -> Transaction[Team]:
 def create(account_id: str, name: str, day: int | None = None, month: int | None = None) -> Transaction[Team]:
     """Create a team; raises `Conflict` if the name is taken or the limit `MAX_TEAMS` is reached."""
     if len((yield from of_account(account_id))) >= MAX_TEAMS:
-        raise errors.Conflict(f"An organization may have at most {MAX_TEAMS} teams")
+        raise errors.Conflict(f"An organization may have at most {MAX_TEAMS} teams: remove one first")
     team_id, text = ids.new("team"), _name(name)
     values: dict[str, Value] = {"id": team_id, "account_id": account_id, "name": text}
     if not (yield Query("team_insert", {**values, "budget_day": day, "budget_month": month})):
-        raise errors.Conflict(f"A team {text} already exists")
+        raise errors.Conflict(f"The team {text} already exists: choose another name")
     yield from audit_log.note(account_id, "team.create", text)
     return (yield from find(account_id, team_id))
 
@@ -64,7 +64,7 @@ def change(account_id: str, team_id: str, **changes: Value) -> Transaction[Team]
     values = {name: changes.get(name, getattr(before, name)) for name in names}
     values["name"] = _name(str(values["name"]))
     if not (yield Query("team_change", {"id": team_id, "account_id": account_id, **values})):
-        raise errors.Conflict(f"A team {values['name']} already exists")
+        raise errors.Conflict(f"The team {values['name']} already exists: choose another name")
     return (yield from find(account_id, team_id))
 
 

@@ -106,7 +106,7 @@ class _Budget:
             raise errors.InvalidInput.of("messages", f"messages may have at most {MAX_URLS} media URLs")
         if self._bytes < 0:
             raise errors.InvalidInput.of(
-                "messages", f"the media of messages may have at most {_MAX_BYTES >> 20} MiB"
+                "messages", f"the media of messages must be at most {_MAX_BYTES:,} bytes in total"
             )
 
 

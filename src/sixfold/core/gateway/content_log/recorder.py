@@ -47,7 +47,9 @@ class ContentRecorder:
 
     def _start(self, request: GatewayRequest, read: Callable[[], str]) -> None:
         if len(self._tasks) >= _MAX_PENDING:
-            _LOG.warning("more than %d calls wait for the content log; one is left out", _MAX_PENDING)
+            _LOG.warning(
+                "more than %d calls are waiting for the content log; one call was not logged", _MAX_PENDING
+            )
             return
         task = asyncio.get_running_loop().create_task(self._write(request, read))
         self._tasks.add(task)
@@ -57,7 +59,7 @@ class ContentRecorder:
         try:
             await self.log.write(await self._read(request, read))
         except (errors.SixfoldError, msgspec.MsgspecError, UnicodeError):
-            _LOG.exception("cannot write the content log")
+            _LOG.exception("the content log could not be written")
 
     async def _read(self, request: GatewayRequest, read: Callable[[], str]) -> LoggedCall:
         content = await PARSER.run(_sent, request)

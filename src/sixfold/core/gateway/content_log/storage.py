@@ -96,7 +96,7 @@ class ContentLog:
             return self._cipher.decrypt(nonce, body, _bound(account_id, call_id)).decode()
         except (InvalidTag, ValueError) as error:
             raise errors.NotConfigured(
-                "The content log was encrypted with another server.key: restore that file"
+                "The content log was encrypted with a different server.key: restore that file"
             ) from error
 
 
@@ -127,7 +127,7 @@ def set_days(account_id: str, days: int) -> Transaction[None]:
     Calls that are already logged do not change.
     """
     if not 0 <= days <= MAX_DAYS:
-        raise errors.InvalidInput.of("days", f"days must be from 0 (off) to {MAX_DAYS}")
+        raise errors.InvalidInput.of("days", f"days must be an integer from 0 (off) to {MAX_DAYS}")
     yield Query("content_days_set", {"account_id": account_id, "days": days})
     yield from audit_log.note(account_id, "content.log", f"{days} days" if days else "off")
 

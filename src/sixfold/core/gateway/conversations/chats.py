@@ -242,7 +242,7 @@ class ChatStore:
         """Return the version that added the message after `last`, so that its edits form one group."""
         family = {str(row["id"]): row for row in (yield from self._family(tenant, chat.family))}
         if len(family) >= MAX_VERSIONS:
-            raise errors.TooLarge(f"A chat may have at most {MAX_VERSIONS} versions: start a new one")
+            raise errors.TooLarge(f"A chat may have at most {MAX_VERSIONS} versions: start a new chat")
         owner = chat.id
         while (row := family.get(owner)) is not None and row["parent"] in family and last <= row["shared"]:
             owner = str(row["parent"])

@@ -81,7 +81,7 @@ class ConversationLocked(errors.UpstreamRefused):
     code = "conversation_locked"
 
     def __init__(self) -> None:
-        message = "A response to this conversation is being made: retry when it has ended"
+        message = "A response in this conversation is still being generated: retry when it has ended"
         super().__init__(message, param="conversation")
 
 
@@ -109,7 +109,7 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
         raise ConversationNotFound(conversation_id)
     if record["size"] > max_bytes:
         raise errors.TooLong(
-            "This conversation is too long to continue; start a new one with the parts that matter"
+            "This conversation is too long to continue; start a new conversation with the parts that matter"
         )
     params = {"account_id": tenant.account_id, "conversation_id": conversation_id, "last": last}
     return tuple(str(row["item"]) for row in (yield Query("conversation_items", params)))
@@ -314,7 +314,7 @@ class ConversationStore:
         if record.items + len(items) > self._policy.conversation_items:
             raise errors.TooLarge(
                 f"A conversation may have at most {self._policy.conversation_items} items: "
-                "delete some or start a new one"
+                "delete some, or start a new conversation"
             )
         params = ConversationLock(tenant, conversation_id, lock_id).row
         if not (yield Query("conversation_lock", {**params, **self.life})):
@@ -335,7 +335,7 @@ def check_quota(policy: GatewayPolicy, tenant: Tenant, size: int, *, new: bool =
     used = int(usage["size"]) if usage is not None else 0
     if used + size > policy.conversations_bytes:
         raise errors.TooLarge(
-            f"The conversations of an account may have at most {policy.conversations_bytes} bytes: "
+            f"The conversations of an account may have at most {policy.conversations_bytes:,} bytes: "
             "delete some"
         )
     if new and usage is not None and usage["conversations"] >= policy.conversations:

@@ -42,7 +42,7 @@ class AnswerTasks:
             if self._answers.get(key) is answer:
                 del self._answers[key]
             if not task.cancelled() and (error := task.exception()) is not None:
-                _LOG.error("An answer could not be stored", exc_info=error)
+                _LOG.error("A response could not be stored", exc_info=error)
 
         task.add_done_callback(end)
 

@@ -91,7 +91,7 @@ class GuardrailHooks:
         if chars > _MAX_CHARS:
             # Also if `on_failure` is `allow`: otherwise a caller could avoid the hook with a longer text.
             raise GuardrailBlocked(
-                f"The guardrail blocked this {stage}: its hook takes at most {_MAX_CHARS:,} characters "
+                f"The guardrail blocked this {stage}: its hook accepts at most {_MAX_CHARS:,} characters "
                 f"of text (got {chars:,})"
             )
         try:
@@ -107,7 +107,7 @@ class GuardrailHooks:
                 return texts
             reason = _reason(error, hook)
             raise GuardrailUnavailable(
-                f"The guardrail did not answer, so the call was blocked: {reason}"
+                f"The call was blocked because the guardrail's hook failed: {reason}"
             ) from error
         if answer.action == "block":
             message = answer.message.strip()[:_MAX_MESSAGE]
@@ -151,7 +151,7 @@ class GuardrailHooks:
             raise errors.FetchFailed(f"it returned status {response.status} instead of 200")
         answer = await PARSER.run_large(len(response.body), _parse, response.body)
         if answer.action == "change" and len(answer.texts or ()) != len(texts):
-            raise errors.FetchFailed(f"it returned {len(answer.texts or ())} texts for {len(texts)}")
+            raise errors.FetchFailed(f"it returned {len(answer.texts or ())} texts instead of {len(texts)}")
         return answer
 
 
@@ -163,7 +163,7 @@ def _parse(body: bytes) -> _HookAnswer:
 def _reason(error: Exception, hook: HookSettings) -> str:
     if isinstance(error, TimeoutError):
         return f"it took longer than {hook.timeout_seconds:g} seconds"
-    return error.message if isinstance(error, errors.SixfoldError) else "its answer cannot be read"
+    return error.message if isinstance(error, errors.SixfoldError) else "its response cannot be parsed"
 
 
 def _message(secret: str, document: dict[str, Any]) -> tuple[dict[str, str], bytes]:

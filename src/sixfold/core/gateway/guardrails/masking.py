@@ -112,7 +112,7 @@ _CARD_LENGTHS = range(13, 20)
 _LIKELY = re.compile("|".join((r"@|\\u|[0-9](?:[ -]?[0-9]){12}", *map(re.escape, _PREFIXES))).encode())
 _CPU_TIME = Limit(
     5_000,
-    "The guardrail would take more than {:,} ms to search this text for data to mask: send less text, or "
+    "The guardrail needs more than {:,} ms to search this text for data to mask: send less text, or "
     "fewer numbers and addresses",
 )
 

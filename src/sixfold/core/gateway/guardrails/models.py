@@ -57,12 +57,12 @@ def parse(fields: Mapping[str, Any]) -> Guardrail:
         reason = str(error)
         raise errors.InvalidInput.of(
             "guardrail",
-            f"The guardrail is not valid: {reason[:1].lower()}{reason[1:]}; mask has some of "
+            f"The guardrail is not valid: {reason[:1].lower()}{reason[1:]}; mask is a list of "
             f"{', '.join(KINDS)}, and hook has url, stages, timeout_seconds and on_failure",
         ) from error
     hook = guardrail.hook
     if guardrail.mask_responses and not guardrail.mask:
-        raise errors.InvalidInput.of("mask_responses", "mask_responses requires mask: name the kinds to mask")
+        raise errors.InvalidInput.of("mask_responses", "mask_responses requires mask: list the kinds to mask")
     if hook is not None:
         _check(hook)
     return msgspec.structs.replace(guardrail, mask=tuple(dict.fromkeys(guardrail.mask)))
@@ -74,7 +74,7 @@ def _check(hook: HookSettings) -> None:
             "hook", f"hook.url must be an http or https URL of at most {_MAX_URL} characters"
         )
     if not hook.stages:
-        raise errors.InvalidInput.of("hook", "hook.stages must have request, response or both")
+        raise errors.InvalidInput.of("hook", "hook.stages must contain request, response or both")
     lowest, highest = _TIMEOUTS
     if not lowest <= hook.timeout_seconds <= highest:
         raise errors.InvalidInput.of("hook", f"hook.timeout_seconds must be from {lowest:g} to {highest:g}")

@@ -322,7 +322,9 @@ def _collector(collected: list[str]) -> texts.Change:
 
 def _check_size(size: int) -> None:
     if size > _MAX_STREAM:
-        raise GuardrailUnavailable(f"A guardrail's hook takes streams of at most {_MAX_STREAM // 2**20} MiB")
+        raise GuardrailUnavailable(
+            f"The hook of a guardrail accepts streams of at most {_MAX_STREAM // 2**20} MiB"
+        )
 
 
 def _read(

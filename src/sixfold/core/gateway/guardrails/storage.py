@@ -29,7 +29,7 @@ def remove_guardrail(account_id: str, key_id: str) -> Transaction[None]:
     """Delete the guardrail of a key or of the account; raises `NotFound` if it does not exist."""
     if not (yield Query("guardrail_delete", {"account_id": account_id, "key_id": key_id})):
         of = f"The key {key_id[:100]}" if key_id else "The account"
-        raise errors.NotFound(f"{of} has no guardrail of its own")
+        raise errors.NotFound(f"{of} does not have its own guardrail")
 
 
 def guardrails_of(account_id: str) -> Transaction[Sequence[Row]]:

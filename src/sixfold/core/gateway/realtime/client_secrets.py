@@ -47,8 +47,9 @@ class ClientSecretSeal:
         value = PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
         if len(value) > MAX_CHARS:
             raise errors.TooLarge(
-                f"The session of a client secret must fit into {MAX_CHARS:,} characters of a header (got "
-                f"{len(value):,}): send its instructions and tools by session.update"
+                f"The session of a client secret must be at most {MAX_CHARS:,} characters, the limit of a "
+                "header (got "
+                f"{len(value):,}): send its instructions and tools with session.update"
             )
         return value
 

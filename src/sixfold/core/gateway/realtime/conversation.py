@@ -48,7 +48,7 @@ class RealtimeConversation:
         Raises `InvalidInput` if the id is in use, and `TooLarge` if the conversation is full.
         """
         if any(item.id == other.id for other in self._items):
-            raise errors.InvalidInput.of("item.id", f"The conversation has an item {item.id[:64]!r} already")
+            raise errors.InvalidInput.of("item.id", f"The conversation already has an item {item.id[:64]!r}")
         check_size((*self._items, item))
         position = len(self._items)
         if previous_id is not None:

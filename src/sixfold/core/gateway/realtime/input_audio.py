@@ -38,13 +38,18 @@ class AudioMemory:
 
 def server_memory() -> AudioMemory:
     """Return the memory for the audio of all sessions of a server."""
-    text = "The server stores too much audio of other sessions: commit or clear the buffer, and retry"
+    text = (
+        "The audio buffers of all sessions have reached the limit of this server: commit or clear the "
+        "buffer, and retry"
+    )
     return AudioMemory(MAX_SERVER_BYTES, text)
 
 
 def session_memory(server: AudioMemory) -> AudioMemory:
     """Return the memory for the audio of one session."""
-    text = f"A session stores at most {MAX_SESSION_BYTES // 2**20} MiB of audio: commit or clear the buffer"
+    text = (
+        f"A session can store at most {MAX_SESSION_BYTES // 2**20} MiB of audio: commit or clear the buffer"
+    )
     return AudioMemory(MAX_SESSION_BYTES, text, server)
 
 

@@ -33,7 +33,7 @@ _TRUNCATED = re.compile(rb'"truncation"\s*:\s*"auto"')
 _CONTEXT_FACTOR = 2
 # An escaped character (`\u4e2d`) is one character in six bytes.
 _ESCAPE, _ESCAPE_EXCESS = b"\\u", 5
-_CHOOSE = "choose a model of GET /v1/models that has"
+_CHOOSE = "choose a model from GET /v1/models that has"
 
 
 class _ToolFields(msgspec.Struct):

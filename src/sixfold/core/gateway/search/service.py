@@ -74,7 +74,7 @@ class WebSearch:
         Raises `SearchUnavailable`, `TooManyRequests`, and the errors of the caller's guardrail.
         """
         if self.engine is None:
-            raise SearchUnavailable("Web search is not configured: set searxng of [search] in sixfold.toml")
+            raise SearchUnavailable("Web search is not configured: set searxng in [search] of sixfold.toml")
         query = " ".join(text[-4 * QUERY_CHARS :].split())[-QUERY_CHARS:]
         if not query:
             return "", ()

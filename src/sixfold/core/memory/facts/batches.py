@@ -77,7 +77,7 @@ def begin(
     budget = min(max_cost, limits.call)
     if budget > 0 and remaining <= 0:
         raise errors.BudgetExceeded(
-            f"The account's requests to the memory's model have reached {money.format_usd(limits.day)} USD "
+            f"The account's requests to the memory model have cost {money.format_usd(limits.day)} USD "
             "today: try again after 00:00 UTC, or ask the operator to raise SIXFOLD_MEMORY_DAY_USD"
         )
     budget = max(0, min(budget, remaining))

@@ -220,7 +220,7 @@ class FactService:
     def _chosen(self) -> ChatModel:
         if self._model is None:
             raise errors.NotConfigured(
-                "This server has no model for the memory: its operator can set SIXFOLD_MEMORY_MODEL to "
+                "The memory model is not configured: an operator can set SIXFOLD_MEMORY_MODEL to "
                 "the name of a chat model, such as default"
             )
         return self._model
@@ -262,9 +262,9 @@ class _Run:
         max_cost = self.chat.max_cost(prompt)
         if self.cost + max_cost > self.budget:
             raise errors.BudgetExceeded(
-                f"The next call of the model may cost {money.format_usd(max_cost)} USD, and "
-                f"{money.format_usd(self.budget - self.cost)} are left for this request: send less, raise "
-                "max_usd, or ask the operator to raise SIXFOLD_MEMORY_CALL_USD"
+                f"The next model call may cost {money.format_usd(max_cost)} USD, but this request has only "
+                f"{money.format_usd(self.budget - self.cost)} USD left: send less, raise max_usd, or ask "
+                "the operator to raise SIXFOLD_MEMORY_CALL_USD"
             )
         try:
             async with asyncio.timeout(self.started_at + _SECONDS - time.monotonic()):

@@ -30,7 +30,7 @@ class FactSource:
 def of(text: str | None, messages: Sequence[Mapping[str, Any]] | None, name: str, date: str) -> FactSource:
     """Return the source of a request; raises `InvalidInput` and `BadRequest`."""
     if (text is None) == (messages is None):
-        raise errors.InvalidInput.of("text", "send either text or messages")
+        raise errors.InvalidInput.of("text", "text and messages cannot be combined: send only one of them")
     content = text if text is not None else "\n".join(_lines(messages or ()))
     content = limits.long_text("text", content, MAX_CHARS)
     if not content.strip():
@@ -50,7 +50,7 @@ def _lines(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         speaker, content = message.get("name") or message.get("role") or "", message.get("content")
         if not isinstance(content, str) or not isinstance(speaker, str):
             raise errors.InvalidInput.of(
-                "messages", f'messages[{number}] must have texts, as in {{"role": "user", "content": "…"}}'
+                "messages", f'messages[{number}] must have text, as in {{"role": "user", "content": "…"}}'
             )
         yield f"{speaker[:_SPEAKER_CHARS]}: {content}" if speaker else content
 

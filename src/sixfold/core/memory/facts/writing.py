@@ -132,7 +132,7 @@ def _write_page(
     """
     located = yield from pages.locate(writer.caller.account_id, slug)
     if located is not None and not located.page.slug.startswith(f"{target.folder}/"):
-        raise errors.Forbidden(f"{slug} was renamed to {located.page.slug}, outside of the folder")
+        raise errors.Forbidden(f"{slug} was renamed to {located.page.slug}, which is outside the folder")
     is_new = located is None or located.deleted
     slug = slug if located is None else located.page.slug
     title = group[0].subject
@@ -142,7 +142,7 @@ def _write_page(
         return None
     # Other limits are checked after the account's usage was counted, so they end the transaction.
     if len(extended.body.encode()) > writer.limits.page_bytes:
-        raise _FullPage(f"The page {slug} has reached {writer.limits.page_bytes} bytes")
+        raise _FullPage(f"The page {slug} has reached the limit of {writer.limits.page_bytes:,} bytes")
     collections = target.collections if is_new else None
     request = PageWrite(slug, extended.body, title if is_new else None, collections=collections)
     saved = yield from commands.write(writer, request, FREELY, "remember")
@@ -157,9 +157,9 @@ def undo(writer: PageWriter, batch_id: str) -> Transaction[UndoneBatch]:
     writer.check()
     row = yield from batches.find(writer.caller, batch_id)
     if row["state"] == "undone":
-        raise errors.Conflict(f"Batch {batch_id} was already undone")
+        raise errors.Conflict(f"The batch {batch_id} was already undone")
     if row["state"] == "running" and (yield from now()) < row["created_at"] + _MAX_RUN_US:
-        raise errors.Conflict(f"Batch {batch_id} is still running: undo it when it has ended")
+        raise errors.Conflict(f"The batch {batch_id} is still running: undo it when it has ended")
     outcomes: Mapping[str, list[str]] = {"restored": [], "deleted": []}
     for page in (yield from batches.pages_of(batch_id)):
         current = yield from one("page_by_id", account_id=writer.caller.account_id, id=page.page_id)

@@ -185,7 +185,7 @@ def outliner(archive: Path, limits: MemoryLimits) -> str | None:
 def _budget(archive: Path, limits: MemoryLimits) -> InputBudget:
     """Return the limits on the files, folders and unpacked bytes of an archive."""
     entries = Limit(limits.import_files, "The archive must have at most {} entries", errors.TooLarge)
-    size = Limit(limits.import_bytes, "The archive holds more than {} bytes", errors.TooLarge)
+    size = Limit(limits.import_bytes, "The archive contains more than {} bytes", errors.TooLarge)
     unpacked = _FREE_BYTES + _RATIO * archive.stat().st_size
     if unpacked < size.maximum:
         message = f"The archive unpacks to more than {_RATIO} times its size"
@@ -211,7 +211,10 @@ def _zipped(
             elif info.flag_bits & _ENCRYPTED:
                 yield ArchiveMember(path, error="is encrypted")
             elif info.compress_type not in _METHODS:
-                yield ArchiveMember(path, error=f"is packed by method {info.compress_type}; use deflate")
+                yield ArchiveMember(
+                    path,
+                    error=f"is compressed with method {info.compress_type}: use deflate instead",
+                )
             elif folder is not None and not is_page(path):
                 archive_file = file(path, b"", limits)
                 yield archive_file if archive_file.error else _unzipped_document(opened, info, folder, budget)
@@ -470,7 +473,7 @@ def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
     """Return the file of a page, or the reason why it cannot be a page."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > paths.MAX_CHARS:
-        return ArchiveMember(path, error="has a path that leads out of the archive, or is too long")
+        return ArchiveMember(path, error="has a path that is too long, or that leads out of the archive")
     # The file may contain a user's text, so it is reported instead of skipped.
     if parts[-1].startswith("."):
         return ArchiveMember(path, error="is hidden: its name begins with a dot")
@@ -481,5 +484,5 @@ def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
     except UnicodeDecodeError:
         return ArchiveMember(path, error="is not text in UTF-8")
     if "\0" in text:
-        return ArchiveMember(path, error="has the character U+0000, which no text may have")
+        return ArchiveMember(path, error="contains the character U+0000, which is not allowed in text")
     return ArchiveMember(path, text)

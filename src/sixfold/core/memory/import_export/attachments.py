@@ -26,14 +26,14 @@ ENDINGS = (
 )
 # Kinds of files that note-taking applications write.
 _LEFT_OUT = {
-    ".canvas": "a canvas of Obsidian, which is not read",
+    ".canvas": "an Obsidian canvas, which cannot be imported",
     ".base": "a view of Obsidian's properties",
     ".edn": "settings of Logseq",
     ".css": "styles",
     ".js": "a program",
     ".csv": "a table; its rows are pages of their own in exports of Notion",
     ".svg": "SVG images can contain programs",
-    ".zip": "an archive within the archive: import it by itself",
+    ".zip": "an archive within the archive: import it separately",
 }
 _MEDIA = ("image/", "audio/", "video/")
 _MAX_EMBEDDED = 200
@@ -68,7 +68,7 @@ def why_left_out(path: str) -> str:
         return _LEFT_OUT[ending]
     if is_attachment(path):
         return "its content is not an image, audio or video format that this server shows"
-    return f"{ending or 'a file without an ending'} is not a page, document, image, audio or video"
+    return f"{ending or 'a file without an extension'} is not a page, document, image, audio or video"
 
 
 def target(name: str, slug: str) -> str | None:
@@ -138,7 +138,7 @@ def find(caller: Caller, slug: str) -> Transaction[AccountFile]:
     located = yield from pages.find(caller, slug)
     file_rows = yield from of_pages(caller.account_id, [located.page.id])
     if not file_rows:
-        raise errors.NotFound(f"Page {slug} has no file")
+        raise errors.NotFound(f"The page {slug} does not have a file")
     return (yield from files.find(tenant(caller), file_rows[located.page.id][0], with_memory=True))
 
 

@@ -247,7 +247,7 @@ def _named(member: ArchiveMember) -> Path:
 def _slug(member: ArchiveMember) -> str:
     slug = slugs.loosely(slugs.without_ids(member.path))
     if slug is None or len(slug) > _MAX_SLUG:
-        raise errors.BadRequest(f"The path of a document must have 1 to {_MAX_SLUG} valid characters")
+        raise errors.BadRequest(f"A document path must have 1 to {_MAX_SLUG} valid characters")
     return slug
 
 
@@ -379,7 +379,7 @@ def _decoded(content: str) -> bytes:
     try:
         return documents.from_base64(content)
     except ValueError as error:
-        raise errors.BadRequest("content must be a file in base64") from error
+        raise errors.BadRequest("content must be a base64 file") from error
 
 
 def _digest(path: Path) -> str:

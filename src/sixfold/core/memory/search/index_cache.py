@@ -160,7 +160,7 @@ class IndexCache:
         self._evict(account_id)
         if place.index.size >= self._most_bytes:
             _LOG.warning(
-                "The search index of account %s has its largest size, %d bytes, and the words of further"
+                "The search index of account %s has reached its limit of %d bytes, and the words of other"
                 " pages are on disk, which is slower; increase SIXFOLD_MEMORY_INDEX_BYTES",
                 account_id,
                 self._most_bytes,

@@ -45,7 +45,7 @@ class FolderShareDraft:
         grantee, written = Grantee.of(fields), fields.get("folder")
         if not any(grantee):
             raise errors.InvalidInput.of(
-                "with", "Send with (an e-mail address or an organization) or team_id"
+                "with", "Send the grantee: with (an e-mail address or an organization) or team_id"
             )
         if not isinstance(written, str) or len(written) > _MAX_TEXT:
             raise errors.InvalidInput.of(
@@ -54,7 +54,7 @@ class FolderShareDraft:
         folder = slugs.normalize(written.strip("/"))
         if len(folder) > _MAX_FOLDER:
             raise errors.InvalidInput.of(
-                "folder", f"A shared folder has at most {_MAX_FOLDER} characters; got {len(folder)}"
+                "folder", f"folder must be at most {_MAX_FOLDER} characters (got {len(folder)})"
             )
         access = fields.get("access", "read")
         if access not in ACCESSES:
@@ -122,7 +122,7 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     if outside is not None:
         raise errors.Conflict(
             f"The page {outside['slug']} is in the collection {membership.collection_of(draft.folder)}: "
-            "take it out first, because the collection is used for the shared folder"
+            "remove it from the collection first, because the shared folder uses this collection"
         )
     rows = yield Query(
         "shared_folder_put",
@@ -139,11 +139,13 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     )
     if not rows:
         raise errors.Conflict(
-            "The account shares this folder already: it can change the access, this key cannot"
+            "The folder is already shared with this grantee: this key cannot change the access"
         )
     shared = yield from _of_tenant(principal.tenant.whole)
     if len(shared) > MAX_SHARED:
-        raise errors.Conflict(f"An account can share at most {MAX_SHARED} folders: end one first")
+        raise errors.Conflict(
+            f"An account can share at most {MAX_SHARED} folders: end one of the shares first"
+        )
     grantee = draft.grantee.name or draft.grantee.team_id
     yield from audit_log.note(account_id, "folder.share", f"{draft.folder} {grantee} {draft.access}"[:300])
     return next(folder for folder in shared if folder.id == rows[0]["id"])
@@ -185,7 +187,7 @@ def access(principal: Principal, share_id: str) -> Transaction[MemoryAccess]:
     """Return a principal's access to a folder that is shared with the principal; raises `NotFound`."""
     shares = yield from received(principal, share_id)
     if not share_id or not shares:
-        raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found, or is not shared any more")
+        raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found, or is no longer shared")
     shared = shares[0]
     other_folders = yield from membership.folders_of(shared.account_id)
     return MemoryAccess(

@@ -34,7 +34,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
     """Return the edits that append the text in a separate chunk."""
     present = riff.complete(data, _FORM)
     if not {b"fmt ", b"data"} <= {chunk.kind for chunk in present}:
-        raise Unembeddable("the WAV has no format or samples")
+        raise Unembeddable("the WAV file does not contain a format and samples")
     cuts = [FileEdit(chunk.start, chunk.end, b"") for chunk in present if chunk.kind == _KIND]
     return riff.rewritten(present, cuts, riff.chunk(_KIND, text.encode()))
 

@@ -77,7 +77,7 @@ def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLim
     try:
         nodes = yield from flatten.flattening(document, limits)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        raise NotAWorkflow("The editor document is not valid") from None
+        raise NotAWorkflow("The workflow is not a valid document of the ComfyUI editor") from None
     follower = _LinkFollower(nodes, limits.values)
     graph: dict[str, dict[str, Any]] = {}
     models: list[Mapping[str, Any]] = []
@@ -168,7 +168,7 @@ class _LinkFollower:
         self._steps -= steps
         if self._steps < 0:
             raise GraphTooLarge(
-                f"The links of a graph may pass through at most {self._most_steps:,} reroutes, "
+                f"The links of a graph may pass at most {self._most_steps:,} reroutes, "
                 "bypassed nodes and subgraph borders"
             )
 

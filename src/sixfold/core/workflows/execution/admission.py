@@ -143,7 +143,7 @@ class MemoryShare:
             return
         if self.admitted + self.pending + count > memory.limit:
             raise GraphTooLarge(
-                f"The graph holds values of more than {memory.limit // 2**20} MiB at once; "
+                f"The values of the graph use more than {memory.limit // 2**20} MiB at a time: "
                 "split it into smaller graphs"
             )
         memory.count(count)
@@ -190,4 +190,4 @@ class MemoryShare:
 
     def _full(self) -> GraphTooLarge:
         limit = self._memory.limit // 2**20
-        return GraphTooLarge(f"The graphs that run here hold more than {limit} MiB at once; try again later")
+        return GraphTooLarge(f"The values of all running graphs use more than {limit} MiB: try again later")

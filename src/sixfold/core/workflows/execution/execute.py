@@ -126,7 +126,7 @@ async def execute(
             return await run.run()
     except TimeoutError:
         raise errors.EngineFailed(
-            f"The graph took longer than {run_limits.seconds:g} seconds; split it into smaller graphs"
+            f"The graph took longer than {run_limits.seconds:g} seconds: split it into smaller graphs"
         ) from None
 
 

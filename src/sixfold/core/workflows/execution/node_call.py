@@ -16,7 +16,7 @@ def call(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> An
     spec = node.spec
     if spec.run is None:
         raise EngineError(
-            "this server has only the schema of the class; connect a ComfyUI server that can run it"
+            "this server knows only the schema of this node class: connect a ComfyUI server that can run it"
         )
     if spec.input_is_list:
         return spec.run(context, **{name: _listed(value) for name, value in inputs.items()})

@@ -326,7 +326,7 @@ def _card(box: LayoutBox) -> str:
         for at, line in enumerate(box.lines)
     ]
     kind = "node missing" if box.is_missing else "node"
-    note = ": this server has no such node" if box.is_missing else ""
+    note = ": this node is not available on this server" if box.is_missing else ""
     return (
         f'<g class="{kind}" data-node="{escape(box.id)}" transform="translate({box.x:g} {box.y:g})">'
         f"<title>{escape(box.title)}{note}</title>"
