@@ -89,7 +89,7 @@ def _expand(entry: str, hosted: Mapping[str, Mapping[str, Any]]) -> Sequence[str
     route = entry.removeprefix("*-")
     names = [name for name, row in hosted.items() if row["options"]["route"] == route]
     if not names:
-        raise ValueError(f"no provider in providers.toml has the engine that {entry!r} names")
+        raise ValueError(f"{entry!r} names an engine that providers.toml does not define")
     return names
 
 

@@ -91,5 +91,5 @@ def _require_no_secret(url: Any) -> None:
     """Raise `InvalidInput` for an address that may contain a secret, as addresses are shown and logged."""
     if isinstance(url, str) and shown_address(url) != url:
         raise errors.InvalidInput.of(
-            "base_url", "base_url must have no user, password or query: enter the key as api_key"
+            "base_url", "base_url must not contain a user, password or query: enter the key as api_key"
         )

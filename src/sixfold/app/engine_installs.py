@@ -70,7 +70,7 @@ class EngineInstalls:
             raise errors.NotFound(f"Weights {name[:60]!r} of the family {family[:60]!r} cannot be downloaded")
         views = await self.view()
         if sum(view.state == "running" for view in views) >= _MAX_RUNNING:
-            raise errors.Conflict(f"{_MAX_RUNNING} installations are running: wait for one to end")
+            raise errors.Conflict(f"{_MAX_RUNNING} installations are running: wait until one has ended")
         await asyncio.to_thread(self._spawn, family, name)
         self._running |= {f"{family}.{name}"}
         await self._database.write(_noted(actor, "engine.install", family, name))

@@ -41,11 +41,11 @@ _CARDS_SECONDS = 1.0
 _LIMITS = ComfyLimits(connect_seconds=2.0, answer_seconds=5.0)
 # The kinds of model servers that can list and unload their models.
 _HOLDERS = frozenset({"ollama", "llamacpp", "llamaswap"})
-_SEVERAL = "this machine has several GPUs: name the programs of each in SIXFOLD_GPU_GROUPS"
+_SEVERAL = "this machine has more than one GPU: list the programs of each GPU in SIXFOLD_GPU_GROUPS"
 _SEVERAL_COMFYUI = (
-    "there are several ComfyUI servers here: name the programs of each GPU in SIXFOLD_GPU_GROUPS"
+    "this machine has more than one ComfyUI server: list the programs of each GPU in SIXFOLD_GPU_GROUPS"
 )
-_UNKNOWN = "nothing states the memory of a GPU here"
+_UNKNOWN = "the memory of the GPU is not known"
 
 
 class ServerSource(Protocol):
@@ -178,7 +178,7 @@ class GpuSharing:
             gpu.note = ""
             total, free = await self._memory(gpu) if is_shared else (0, None)
             if len(programs) < 2:
-                gpu.note = gpu.note or "no two programs share it"
+                gpu.note = gpu.note or "it is not shared by two programs"
             if not gpu.note and await self._start(gpu, total, free):
                 for program in programs:
                     program.attach(gpu.arbiter.access(program.holder))

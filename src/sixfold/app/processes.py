@@ -90,7 +90,7 @@ class ServerProcesses:
             while pending.missing and pending.drop_ended(self.channel):
                 if loop.time() >= deadline:
                     raise errors.StoreFailed(
-                        f"A process of this server sent no metrics within {_METRICS_SECONDS:g} s: try again"
+                        f"A process of this server did not send metrics within {_METRICS_SECONDS:g} s: try again"
                     )
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(pending.done.wait(), _LOOK_SECONDS)
@@ -166,7 +166,7 @@ class MetricsFolder:
             new.write_bytes(text)
             new.replace(self._folder / name)
         except OSError as error:
-            _LOG.warning("the metrics of a process could not be kept", extra={"reason": str(error)})
+            _LOG.warning("the metrics of a process could not be stored", extra={"reason": str(error)})
             return False
         return True
 

@@ -77,7 +77,7 @@ class ProviderKeys:
         spec = _spec(provider)
         key = await asyncio.to_thread(secrets.provider_key, self._settings, spec.key)
         if not key:
-            raise errors.NotFound(f"No key is stored for {spec.title}")
+            raise errors.NotFound(f"A key for {spec.title} is not stored")
         result = await self._ask(spec, key)
         if result.state == "accepted":
             await asyncio.to_thread(self._stored.mark_checked, spec.key, key)
@@ -86,7 +86,7 @@ class ProviderKeys:
     async def remove(self, actor: Principal, provider: str) -> None:
         spec = self._editable(provider)
         if not await asyncio.to_thread(self._stored.remove, spec.key):
-            raise errors.NotFound(f"No key for {spec.title} is stored")
+            raise errors.NotFound(f"A key for {spec.title} is not stored")
         change = {"key": "set"}, None
         await self._database.write(_record(actor, "provider.remove", spec, self._stored.removed(), change))
         await self._changed()

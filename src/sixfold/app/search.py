@@ -22,14 +22,14 @@ def engine(settings: Settings, clients: HttpClients) -> SearxngClient | None:
     table: Mapping[str, Any] = settings.tables.get("search", {})
     if unknown := sorted(table.keys() - _NAMES):
         raise InvalidSetting(
-            f"[search] has an unknown setting {unknown[0]!r}; it has {', '.join(sorted(_NAMES))}"
+            f"[search] has an unknown setting {unknown[0]!r}; use {', '.join(sorted(_NAMES))}"
         )
     url, seconds = table.get("searxng", ""), table.get("timeout_seconds", _SECONDS)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidSetting(f"[search] timeout_seconds must be a number, not {seconds!r}")
     if not _MIN_SECONDS <= seconds <= _MAX_SECONDS:
         raise InvalidSetting(
-            f"[search] timeout_seconds must be {_MIN_SECONDS:g} to {_MAX_SECONDS:g}, not {seconds:g}"
+            f"[search] timeout_seconds must be from {_MIN_SECONDS:g} to {_MAX_SECONDS:g}, not {seconds:g}"
         )
     if not url:
         return None

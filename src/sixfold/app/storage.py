@@ -95,7 +95,7 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
         objects = importlib.import_module("sixfold.store.object_store")
     except ModuleNotFoundError as error:
         raise InvalidSetting(
-            f"{url.partition(':')[0]}:// needs the extra: pip install 'sixfold[objects]'"
+            f"{url.partition(':')[0]}:// requires the `objects` extra: run pip install 'sixfold[objects]'"
         ) from error
     longest = max(settings.run_limit_seconds, settings.graph_limit_seconds, settings.training_limit_seconds)
     keep_seconds = longest + _CACHE_MARGIN_SECONDS

@@ -29,7 +29,7 @@ def _server(name: str, row: Any, clients: HttpClients) -> McpToolServer:
     label = f"[mcp.{name}]"
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise InvalidSetting(
-            f"{label} must have a name of at most 32 lower-case letters, digits and hyphens, other than "
+            f"{label} must have a name of at most 32 lowercase letters, digits and hyphens, other than "
             f"{', '.join(sorted(_RESERVED))}"
         )
     if not isinstance(row, Mapping):
@@ -37,7 +37,7 @@ def _server(name: str, row: Any, clients: HttpClients) -> McpToolServer:
     fields = cast("Mapping[str, Any]", row)
     if unknown := sorted(fields.keys() - _FIELDS):
         raise InvalidSetting(
-            f"{label} has an unknown setting {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}"
+            f"{label} has an unknown setting {unknown[0]!r}; use {', '.join(sorted(_FIELDS))}"
         )
     url, accounts = fields.get("url"), fields.get("accounts", "operators")
     if not isinstance(url, str) or not _URL.fullmatch(url):
@@ -53,7 +53,7 @@ def _server(name: str, row: Any, clients: HttpClients) -> McpToolServer:
         raise InvalidSetting(f"{label} timeout_seconds must be a number, not {seconds!r}")
     if not _MIN_SECONDS <= seconds <= _MAX_SECONDS:
         raise InvalidSetting(
-            f"{label} timeout_seconds must be {_MIN_SECONDS:g} to {_MAX_SECONDS:g}, not {seconds:g}"
+            f"{label} timeout_seconds must be from {_MIN_SECONDS:g} to {_MAX_SECONDS:g}, not {seconds:g}"
         )
     return McpToolServer(
         name,

@@ -86,7 +86,7 @@ def _confirm(account: Account) -> None:
     sys.stderr.write(f"All data of {account.email} will be erased. Type the email address to continue: ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() != account.email:
-        raise CommandError("The email address does not match; nothing was changed")
+        raise CommandError("The email address does not match: nothing was changed")
 
 
 def _close(account: Account, days: float) -> Transaction[int]:

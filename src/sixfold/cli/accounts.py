@@ -120,7 +120,7 @@ def password(arguments: argparse.Namespace) -> None:
 def _prompt_password(email: str) -> str:
     first = getpass.getpass(f"New password of {email}: ")
     if getpass.getpass("Repeat the password: ") != first:
-        raise CommandError("The two passwords differ; nothing was changed")
+        raise CommandError("The two passwords differ: nothing was changed")
     return first
 
 
@@ -289,7 +289,7 @@ def _limits(key: dict[str, Any]) -> str:
 def revoke_key(arguments: argparse.Namespace) -> None:
     """Run `key revoke`: revoke a key with immediate effect, or end all access."""
     if (arguments.id is None) != arguments.all:
-        raise CommandError("name the ID of one key, or --all")
+        raise CommandError("Specify the ID of one key, or --all")
     configured = database_access.settings_of(arguments)
     if arguments.all:
         counts = database_access.write(configured, credentials.end_everything())
@@ -315,7 +315,7 @@ def _usd(text: str, option: str) -> int:
     except ValueError as error:
         raise CommandError(f"{option}: {error}") from None
     if abs(micros) > 10**15:
-        raise CommandError(f"{option}: {text} USD exceeds the limit of 1000000000 USD")
+        raise CommandError(f"{option}: {text} USD exceeds the limit of 1,000,000,000 USD")
     return micros
 
 
@@ -338,7 +338,7 @@ def _names(text: str | None, option: str) -> tuple[str, ...]:
     """Parse a comma-separated list; raises for an empty one, which would remove the limit."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
-        raise CommandError(f"{option} is empty; leave it out for a key without that limit")
+        raise CommandError(f"{option} is empty: omit it for a key without that limit")
     return names
 
 

@@ -254,7 +254,7 @@ class ServerClient:
             if isinstance(error, ConnectionRefusedError):
                 raise CommandError(
                     f"No server responds at {self.origin}: start one with `sixfold serve`, "
-                    "or name another by --api-url or by --data-dir, its data folder"
+                    "or specify another server with --api-url or with --data-dir, its data folder"
                 ) from error
             raise CommandError(f"{self.origin} cannot be reached ({error})") from error
 

@@ -24,7 +24,7 @@ def predictions(arguments: argparse.Namespace) -> int:
         case []:
             return _list(client, arguments)
         case ["cancel"]:
-            raise CommandError("The ID is missing: `sixfold predictions cancel ID`")
+            raise CommandError("The ID is missing: use `sixfold predictions cancel ID`")
         case [prediction_id]:
             return _show(client, prediction_id, as_json=arguments.json)
         case ["cancel", prediction_id]:

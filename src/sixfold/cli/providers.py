@@ -95,7 +95,7 @@ def remove_key(arguments: argparse.Namespace) -> None:
     """Run `provider remove`: delete a stored key; environment variables are not affected."""
     configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
     if not (stored := _secrets(configured)).remove(spec.key):
-        raise CommandError(f"No key for {spec.title} is stored")
+        raise CommandError(f"A key for {spec.title} is not stored")
     _publish(configured, spec, stored.removed())
     if arguments.json:
         put_json({"provider": arguments.provider, "removed": True})

@@ -77,7 +77,7 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
             where = f" at {running_server.url}" if running_server.url else ""
             process = f" (process {running_server.pid})" if running_server.pid else ""
             raise CommandError(
-                f"A server{process} is already running{where} on {data_dir}: stop it first, "
+                f"A server{process} is already running{where} for the data folder {data_dir}: stop it first, "
                 "or use another --data-dir"
             )
         lock = ServerLock(descriptor)

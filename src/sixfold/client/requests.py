@@ -68,7 +68,7 @@ def path(template: str, **parts: str) -> str:
     """Return a path with its parameters escaped; slashes in a parameter stay."""
     for name, value in parts.items():
         if not value:
-            raise ClientError(f"{name} is empty; pass the name or the id of an object")
+            raise ClientError(f"{name} is empty: pass the name or the id of an object")
         if {".", ".."} & set(value.split("/")):
             raise ClientError(f"{name} {value!r} must not have a segment . or ..")
     return template.format(**{name: quote(value, safe="/:@") for name, value in parts.items()})
@@ -125,7 +125,7 @@ def output_url(prediction: Mapping[str, Any]) -> str:
     url = first.get("url") if isinstance(first, dict) else None
     if isinstance(url, str):
         return url
-    raise ClientError(f"The output of {prediction['id']} is not a file; read prediction['output']")
+    raise ClientError(f"The output of {prediction['id']} is not a file: read prediction['output']")
 
 
 class EventParser:

@@ -70,7 +70,7 @@ class CogClient:
                 case "READY" | "BUSY":
                     return
                 case "SETUP_FAILED" | "DEFUNCT":
-                    logs = provider_client.mapping(health.get("setup")).get("logs") or "no reason was given"
+                    logs = provider_client.mapping(health.get("setup")).get("logs") or "the reason is not known"
                     raise CogUnreachable(f"its setup failed: {str(logs).strip()[-2000:]}")
                 case _:
                     await asyncio.sleep(pause)
@@ -94,11 +94,11 @@ class CogClient:
         try:
             document = await self._get("openapi.json")
         except httpx.TransportError as error:
-            raise CogUnreachable("it has no /openapi.json") from error
+            raise CogUnreachable("it does not serve /openapi.json") from error
         if "Input" not in provider_client.mapping(
             provider_client.mapping(document.get("components")).get("schemas")
         ):
-            raise CogUnreachable("its /openapi.json describes no Input")
+            raise CogUnreachable("its /openapi.json does not describe Input")
         return document
 
     async def predict(self, name: str, inputs: Mapping[str, Any]) -> CogResult:

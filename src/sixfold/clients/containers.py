@@ -98,7 +98,7 @@ class DockerClient:
                 timeout=_BUILD_SECONDS,
             )
         except httpx.HTTPError as error:
-            raise ContainersFailed(f"Docker or Podman does not answer: {error}") from error
+            raise ContainersFailed(f"Docker or Podman does not respond: {error}") from error
         if response.is_error:
             raise ContainersFailed(_error_message(response))
         if reason := _build_error(response.text):
@@ -175,7 +175,7 @@ class DockerClient:
             if address := provider_client.mapping(network).get("IPAddress"):
                 return str(address)
         raise ContainersFailed(
-            "the container has no IP address; rootless Podman assigns none that is reachable"
+            "the container does not have an IP address; rootless Podman does not assign one that is reachable"
         )
 
     def _document(self, spec: ContainerSpec, network: str) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class DockerClient:
         try:
             response = await self._client.request(method, path, **arguments)
         except httpx.HTTPError as error:
-            raise ContainersFailed(f"Docker or Podman does not answer: {error}") from error
+            raise ContainersFailed(f"Docker or Podman does not respond: {error}") from error
         if response.status_code == 404 and missing_is_none:
             return None
         if response.is_error:

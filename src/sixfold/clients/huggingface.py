@@ -170,7 +170,7 @@ class HuggingFaceHub:
                 next_link = _NEXT.search(response.headers.get("Link", ""))
                 return response.json(), next_link[1] if next_link else None
             except httpx.TransportError as error:
-                retry = _Retry(f"{self._url} does not answer ({type(error).__name__})")
+                retry = _Retry(f"{self._url} does not respond ({type(error).__name__})")
             except _Retry as retry_error:
                 retry = retry_error
             except ValueError as error:

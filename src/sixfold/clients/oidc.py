@@ -119,7 +119,7 @@ class OidcClient:
         """Return the identity that signed in; raises `Unauthenticated` if the response cannot be verified."""
         metadata = await self._discover()
         if not hmac.compare_digest(params.get("state", "").encode(), content["state"].encode()):
-            raise errors.Unauthenticated("This sign-in was started in another browser; start again")
+            raise errors.Unauthenticated("This sign-in was started in another browser: start again")
         issuer = params.get("iss")
         if issuer != self._issuer and (issuer or metadata.authorization_response_iss_parameter_supported):
             raise errors.Unauthenticated(_INVALID_RESPONSE)

@@ -261,7 +261,7 @@ class ProviderClient:
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
             return _CallFailed(ProviderRefusal("broken", message="could not be reached"), repeat=True)
         except (TimeoutError, httpx.TimeoutException):
-            return _CallFailed(ProviderRefusal("broken", message="did not answer in time"), repeat=repeatable)
+            return _CallFailed(ProviderRefusal("broken", message="did not respond in time"), repeat=repeatable)
         except httpx.RequestError:
             return _CallFailed(ProviderRefusal("broken", message="closed the connection"), repeat=repeatable)
 
@@ -311,7 +311,7 @@ class ProviderClient:
         if 200 <= status < 300:
             if body is None:
                 return _CallFailed(
-                    ProviderRefusal("broken", message="returned a response above the size limit"),
+                    ProviderRefusal("broken", message="returned a response that is larger than the limit"),
                     repeat=False,
                 )
             if body.strip() and document is None:
@@ -388,7 +388,7 @@ def explained(
         case "input":
             text = _input_sentence(title, refusal, names or {})
         case "absent":
-            text = f"{title} has no such model, or its key may not use it."
+            text = f"{title} does not have this model, or the key may not use it."
         case "busy":
             text = f"{title} is limiting this server's requests; try again later."
         case "broken":

@@ -220,7 +220,7 @@ class ContainerDriver:
         async with self._opening:
             engine = self._found()
             if engine is None:
-                raise StartFailed(f"no container engine responds: {UNLOCK}")
+                raise StartFailed(f"Docker or Podman does not respond: {UNLOCK}")
             if not self._tidy:
                 await engine.tidy()
                 self._tidy = True

@@ -84,7 +84,7 @@ class HostedSpaces:
             return SpaceTarget(image=await self._built(folder, source), network=self._terms.network)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise errors.EngineUnavailable(
-                f"No sandbox is available because {fault}: {bubblewrap.UNLOCK}, Docker or Podman"
+                f"A sandbox is not available because {fault}: {bubblewrap.UNLOCK}, Docker or Podman"
             )
         packages = await asyncio.to_thread(_installed, source) if source.requirements else ""
         return SpaceTarget(folder=str(source.path), app=source.app, packages=packages)

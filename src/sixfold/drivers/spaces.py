@@ -206,9 +206,9 @@ async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> 
                     await server.describe()
                     return
                 await asyncio.wait({exit_task}, timeout=_LOOK_SECONDS)
-        raise StartFailed(f"the space {exit_task.result()} before it answered")
+        raise StartFailed(f"the space {exit_task.result()} before it responded")
     except TimeoutError as error:
-        raise StartFailed(f"the space did not answer within {seconds:g} seconds") from error
+        raise StartFailed(f"the space did not respond within {seconds:g} seconds") from error
     finally:
         exit_task.cancel()
         await asyncio.gather(exit_task, return_exceptions=True)

@@ -44,7 +44,7 @@ def open_media(path: Path) -> Iterator[Any]:
         with av.open(str(path), "r", format=kind, options={"protocol_whitelist": "file"}) as container:
             for stream in container.streams.video:
                 if not 0 < stream.width * stream.height <= _MAX_PIXELS:
-                    raise UnreadableMedia(f"A video frame must have at most {_MAX_PIXELS:,} pixels.")
+                    raise UnreadableMedia(f"A video frame must have at most {_MAX_PIXELS:,} pixels in total.")
             yield container
     except (av.error.FFmpegError, ValueError, OverflowError) as error:
         raise UnreadableMedia("The audio or video file is truncated or damaged.") from error

@@ -35,7 +35,7 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
             options_text = (
                 f"its options are {', '.join(parameter_names)}" if parameter_names else "it has no options"
             )
-            raise InvalidOption(f"[engines.{name}] has no option {option!r}; {options_text}")
+            raise InvalidOption(f"[engines.{name}] has an unknown option {option!r}; {options_text}")
     if "outside" in parameters:
         try:
             build(_NoServices(), **options)

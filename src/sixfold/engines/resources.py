@@ -193,7 +193,7 @@ def _title(server: ServerStatus) -> str:
 
 def _server_resource(missing: Resource, server: ServerStatus) -> Resource:
     if server.state == "slow":
-        how = f"wait for {missing.name}: {server.url} did not answer in time"
+        how = f"wait for {missing.name}: {server.url} did not respond in time"
         return replace(missing, state="slow", url=server.url, how=how)
     where = f"at {server.url}" if server.url else "in this program"
     offers = _offers(server)

@@ -242,7 +242,7 @@ _PROMPTS: Mapping[str, tuple[str, str, str]] = {
         "Store something in the memory",
         "The text or topic to store",
         "Store this in the memory: {topic}. Search first; add to existing pages, with links and dates, and "
-        "create a page only for a subject that has none.",
+        "create a page only for a subject that does not have one.",
     ),
 }
 

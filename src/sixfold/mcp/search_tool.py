@@ -29,7 +29,7 @@ def tool(services: WebServices) -> McpTool:
         allowed = call.principal.scope.services
         if allowed and SERVICE not in allowed:
             raise Forbidden(
-                f"This key may not use {SERVICE}: it is limited to {', '.join(sorted(allowed))[:200]}"
+                f"This key may not use {SERVICE}: it may use only {', '.join(sorted(allowed))[:200]}"
             )
         query, results = await services.web_search.search(
             call.principal, call.request_id, values["query"], values["limit"]

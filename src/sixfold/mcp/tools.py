@@ -22,7 +22,7 @@ BUDGET = 250_000
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _HINTS: Mapping[str, str] = {
     "conflict": "Read it first; then send if_version, or overwrite: true, or use edit.",
-    "precondition_failed": "Somebody changed it meanwhile: read it again and merge.",
+    "precondition_failed": "It was changed in the meantime: read it again and merge.",
     "forbidden": "Ask the person for another key if this is needed.",
     "insufficient_credits": "Ask the person to add credit.",
     "rate_limited": "Wait a little and try again.",
@@ -30,7 +30,7 @@ _HINTS: Mapping[str, str] = {
     "in_progress": "Wait a little and try again.",
     "shutting_down": "Try again in a minute.",
     "storage_unavailable": "Try again in a minute.",
-    "invalid_input": "Mend the arguments and call it again.",
+    "invalid_input": "Correct the arguments and call it again.",
     "too_large": "Send less: split the text into several pages.",
 }
 
@@ -144,7 +144,7 @@ def _check_names(tool: McpTool, arguments: Mapping[str, Any]) -> None:
         raise errors.InvalidInput(
             [
                 errors.Problem(
-                    unknown[0], f"{tool.name} has no argument {names}; it has {', '.join(properties)}"
+                    unknown[0], f"{tool.name} does not have the argument {names}; use {', '.join(properties)}"
                 )
             ]
         )
@@ -169,7 +169,7 @@ def _result(outcome: ToolOutcome) -> JsonObject:
     text = _encode(outcome.values if outcome.text_values is None else outcome.text_values).decode()
     if len(text) > BUDGET:
         raise errors.TooLarge(
-            f"The result has {len(text)} characters, {BUDGET} are allowed: use limit or max_chars"
+            f"The result has {len(text)} characters, but at most {BUDGET} are allowed: use limit or max_chars"
         )
     content = [*outcome.content, {"type": "text", "text": text}]
     return {"content": content, "structuredContent": outcome.values, "isError": False}

@@ -103,7 +103,7 @@ class McpEndpoint:
     async def get(self, request: Request) -> Response:
         """Raise `MethodNotAllowed`: the server has no sessions to listen to."""
         del request
-        raise errors.MethodNotAllowed("This endpoint supports only POST: it has no sessions to listen to")
+        raise errors.MethodNotAllowed("This endpoint supports only POST: it does not have event streams")
 
     def _check_origin(self, request: Request) -> None:
         """Reject pages of other origins, as a foreign name may resolve to this server."""
@@ -140,7 +140,7 @@ class McpEndpoint:
         """
         if not 0 < len(documents) <= _MAX_BATCH:
             text = (
-                f"A batch must have 1 to {_MAX_BATCH} messages (got {len(documents):,}): send several batches"
+                f"A batch must have 1 to {_MAX_BATCH} messages (got {len(documents):,}): split it into smaller batches"
             )
             failure = RpcError(jsonrpc.INVALID_REQUEST, text)
             return _error_response(None, failure, 400)

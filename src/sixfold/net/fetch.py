@@ -486,4 +486,4 @@ def _next(target: urls.UrlTarget, response: httpcore.Response) -> urls.UrlTarget
     try:
         return urls.follow(target, locations[0].decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise FetchFailed("This URL could not be fetched: its redirect is not to a valid URL.") from error
+        raise FetchFailed("This URL could not be fetched: its redirect target is not a valid URL.") from error

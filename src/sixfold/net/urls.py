@@ -66,11 +66,11 @@ def parse(text: str) -> UrlTarget:
 def follow(origin: UrlTarget, location: str) -> UrlTarget:
     """Return the target of a redirect; raises `FetchRefused`, also for a redirect from https to http."""
     if not _is_plain(location) or "\\" in location:
-        raise FetchRefused("This URL may not be fetched: its redirect is not to a valid URL.")
+        raise FetchRefused("This URL may not be fetched: its redirect target is not a valid URL.")
     try:
         joined = urljoin(origin.url, location)
     except ValueError as error:
-        raise FetchRefused("This URL may not be fetched: its redirect is not to a valid URL.") from error
+        raise FetchRefused("This URL may not be fetched: its redirect target is not a valid URL.") from error
     target = parse(joined)
     if origin.scheme == "https" and target.scheme == "http":
         raise FetchRefused("This URL may not be fetched: it redirects from https to http.")
@@ -132,9 +132,9 @@ def _name(text: str) -> str:
         try:
             host = idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
         except UnicodeError as error:
-            raise FetchRefused("This URL may not be fetched: its host is not a proper name.") from error
+            raise FetchRefused("This URL may not be fetched: its host is not a valid name.") from error
         if literal(host) is not None:
-            raise FetchRefused("This URL may not be fetched: its host is not a proper name.")
+            raise FetchRefused("This URL may not be fetched: its host is not a valid name.")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
-        raise FetchRefused("This URL may not be fetched: its host is not a proper name.")
+        raise FetchRefused("This URL may not be fetched: its host is not a valid name.")
     return host

@@ -33,7 +33,7 @@ _TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 _BLOCKS, _ADDRESSES = 1000, 500
 _POLL_SECONDS = 15.0
 _MAX_BYTES, _CALL_SECONDS = 16 * 2**20, 120.0
-_EXTRA = "[deposits] needs the extra, on Python 3.11 to 3.13: pip install 'sixfold[tokens]'"
+_EXTRA = "[deposits] requires the `tokens` extra and Python 3.11 to 3.13: run pip install 'sixfold[tokens]'"
 _OFF = "Token deposits are not configured: add a chain to the table [deposits] of sixfold.toml"
 
 
@@ -134,7 +134,7 @@ class DepositWatcher:
             try:
                 credited += await self._read(chain)
             except (ChainError, errors.StoreFailed) as error:
-                _LOG.warning("cannot read a chain", extra={"chain": chain.name, "reason": str(error)})
+                _LOG.warning("a chain could not be read", extra={"chain": chain.name, "reason": str(error)})
         return credited
 
     async def _read(self, chain: TokenChain) -> int:

@@ -193,7 +193,7 @@ class StripeClient:
         pairs = [part.partition("=")[::2] for part in signature.split(",")[: _MAX_SIGNATURES + 1]]
         times = [value for name, value in pairs if name.strip() == "t"]
         if len(times) != 1 or not (times[0].isascii() and times[0].isdigit() and len(times[0]) < 13):
-            raise errors.BadRequest("The Stripe-Signature header must have one t=<seconds>")
+            raise errors.BadRequest("The Stripe-Signature header must contain exactly one t=<seconds>")
         signed = times[0].encode() + b"." + body
         expected = hmac.new(self._secret.encode(), signed, hashlib.sha256).hexdigest().encode()
         signatures = [value.encode() for name, value in pairs if name.strip() == "v1"]

@@ -140,7 +140,7 @@ def decode_row(line: bytes, columns: int) -> list[Value]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ArchiveDamaged("a row is not a JSON array") from error
     if len(values) != columns or not line.endswith(b"\n"):
-        raise ArchiveDamaged(f"a row has {len(values)} values where its table has {columns} columns")
+        raise ArchiveDamaged(f"a row has {len(values)} values, but its table has {columns} columns")
     return [_value(value) for value in values]
 
 
@@ -249,7 +249,7 @@ class Archive:
                 return
             match = _FILE.fullmatch(info.name)
             if match is None:
-                raise ArchiveDamaged(f"it has a file {info.name[:80]!r} that does not belong in a backup")
+                raise ArchiveDamaged(f"it has a file {info.name[:80]!r} that is not part of a backup")
             hashing = HashingStream(self._open(info))
             yield ArchivedFile(match[1], match[2], info.size, hashing)
             self._seen.update(blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))

@@ -109,7 +109,7 @@ def _exclusive(path: Path) -> Generator[IO[bytes]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BackupBusy(
-                f"Another backup is being written to {path}; wait for its end or use another path"
+                f"Another backup is being written to {path}: wait until it has ended, or use another path"
             ) from None
         file.truncate()
         try:

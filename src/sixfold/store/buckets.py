@@ -159,14 +159,14 @@ def _failed(error: Exception) -> errors.StoreFailed:
 
 def _sentence(error: Exception, text: str, status: str) -> str:
     if _NO_BUCKET.search(text) or isinstance(error, FileNotFoundError):
-        return "The object store has no such bucket"
+        return "The bucket does not exist in the object store"
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if refused or status in {"401", "403"} or _CREDENTIALS.search(text):
         return "The object store refuses this server's credentials"
     if status.startswith("5") or status == "429":
-        return "The object store answers with errors right now; nothing was changed"
+        return "The object store currently returns errors; nothing was changed"
     if status:
         return f"The object store refused a request (status {status}); nothing was changed"
     if _SLOW.search(text):
-        return "The object store did not answer in time; nothing was changed"
+        return "The object store did not respond in time; nothing was changed"
     return "The object store cannot be reached; nothing was changed"

@@ -120,7 +120,7 @@ class GpuStateFile:
         except FileNotFoundError:
             return GpuState()
         except msgspec.MsgspecError as error:
-            _LOG.warning("the state of the GPU cannot be read and begins anew", extra={"reason": str(error)})
+            _LOG.warning("the state of the GPU could not be read and was reset", extra={"reason": str(error)})
             return GpuState()
 
     def _store(self, state: GpuState) -> None:

@@ -264,7 +264,7 @@ class ObjectStore:
             raise InvalidBlobKey(f"{prefix[:80]!r} is not a valid prefix of object keys")
         if len(prefix) > MAX_KEY_CHARACTERS:
             raise InvalidBlobKey(
-                f"{prefix[:80]!r} has {len(prefix)} characters; a key has at most {MAX_KEY_CHARACTERS}"
+                f"{prefix[:80]!r} has {len(prefix)} characters; a key can have at most {MAX_KEY_CHARACTERS}"
             )
         return self._list("/".join(within), prefix)
 

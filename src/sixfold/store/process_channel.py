@@ -139,7 +139,7 @@ class ProcessChannel:
     def send(self, kind: bytes, body: bytes, to: Iterable[str] | None = None) -> None:
         """Send a message to some peers (default: all); raises `ValueError` if the body is too large."""
         if len(body) > MAX_BYTES:
-            raise ValueError(f"a message between processes has at most {MAX_BYTES} bytes (got {len(body)})")
+            raise ValueError(f"a message between processes must be at most {MAX_BYTES:,} bytes (got {len(body)})")
         message = kind + self.name.encode() + b"\0" + body
         for peer in self.peers() if to is None else to:
             backlog = self._backlogs.get(peer)
@@ -157,7 +157,7 @@ class ProcessChannel:
             if error.errno in _FULL:
                 return False
             if error.errno not in _REFUSED:
-                _LOG.warning("a message between processes is lost", extra={"reason": str(error)})
+                _LOG.warning("a message between processes was lost", extra={"reason": str(error)})
                 return True
             # A killed process leaves its files; the next one that starts deletes them.
             self._peers = tuple(name for name in self._peers if name != peer)

@@ -94,7 +94,7 @@ class Secrets:
             return self._seal.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()).decode()
         except (InvalidTag, ValueError, KeyError, TypeError) as error:
             raise SecretUnreadable(
-                f"The stored {name} cannot be decrypted: it was stored with another {MASTER}, or is damaged"
+                f"The stored {name} cannot be decrypted: it was stored with a different {MASTER}, or it is damaged"
             ) from error
 
     def stored(self, name: str) -> StoredSecret | None:
@@ -187,7 +187,7 @@ def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
     try:
         return Secrets(data_dir, (data_dir / MASTER).read_bytes()).get(name) or ""
     except (OSError, SecretUnreadable) as error:
-        _LOG.warning("a provider's key is not used: %s", error)
+        _LOG.warning("a provider key is not used: %s", error)
         return ""
 
 

@@ -124,7 +124,7 @@ class PublishForms:
         files = () if output is None else output.files
         visible_files = [file for file in files if file.content_type.startswith(("image/", "video/"))]
         if prediction.state is not PredictionState.SUCCEEDED or not visible_files:
-            raise errors.Conflict("Only a run that made an image or a video can be published")
+            raise errors.Conflict("Only a run that generated an image or a video can be published")
         return prediction, visible_files[0]
 
     def _model(self, prediction: Prediction) -> Model | None:

@@ -268,7 +268,7 @@ def frame(message: WorkerMessage) -> bytes:
     """Encode one message with its length; raises `FrameTooLarge`, and `TypeError` for unsupported types."""
     body = encode(message)
     if len(body) > MAX_FRAME_BYTES:
-        raise FrameTooLarge(f"a message must be at most {MAX_FRAME_BYTES} bytes (got {len(body)})")
+        raise FrameTooLarge(f"a message must be at most {MAX_FRAME_BYTES:,} bytes (got {len(body):,})")
     return len(body).to_bytes(_HEADER_BYTES, "little") + body
 
 
@@ -288,7 +288,7 @@ class FrameSplitter:
                 body = start + _HEADER_BYTES
                 length = int.from_bytes(buffer[start:body], "little")
                 if length > MAX_FRAME_BYTES:
-                    raise FrameTooLarge(f"a frame must be at most {MAX_FRAME_BYTES} bytes (got {length})")
+                    raise FrameTooLarge(f"a frame must be at most {MAX_FRAME_BYTES:,} bytes (got {length:,})")
                 if len(buffer) < body + length:
                     break
                 start = body + length

@@ -74,7 +74,7 @@ def backup(arguments: argparse.Namespace) -> int:
             with Spinner("backup") as waiting:
                 result = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))
         except backups.BackupBusy as busy:
-            raise CommandError(f"{busy}: wait until it ends, or choose another file") from busy
+            raise CommandError(f"{busy}: wait until that backup has ended, or choose another file") from busy
     document = {
         "file": str(path),
         "bytes": path.stat().st_size,

@@ -157,7 +157,7 @@ def _move_rows(reader: TableReader, target: Settings, result: MoveReport) -> Non
             drift = _compare_all(reader, copies, result) if copies.schema == reader.schema else 1
         if drift:
             raise CommandError(
-                f"{admin.place} is not empty and not a copy of {target.data_dir}: use a new database"
+                f"{admin.place} is neither empty nor a copy of {target.data_dir}: use a new database"
             )
         return
     with storage.open_loader(target) as loader:

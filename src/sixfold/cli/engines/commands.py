@@ -83,7 +83,7 @@ def remove(arguments: argparse.Namespace) -> None:
     weight_store = WeightStore(configured.data_dir / "weights")
     names = [arguments.name] if arguments.name else weight_store.names(arguments.family)
     if not names:
-        raise CommandError(f"No weights of the family {arguments.family} are installed")
+        raise CommandError(f"Weights of the family {arguments.family} are not installed")
     try:
         for name in names:
             weight_store.remove(arguments.family, name)

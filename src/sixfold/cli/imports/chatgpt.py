@@ -67,7 +67,7 @@ def read(path: Path) -> ReadExport:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
             chosen = [name for name in names if _NAME.fullmatch(name)]
             if not chosen:
-                raise UnreadableExport(f"{path.name} has no conversations.json")
+                raise UnreadableExport(f"{path.name} does not contain conversations.json")
             remaining = MAX_BYTES
             for name in chosen:
                 # A size that the archive states may be false.

@@ -31,7 +31,7 @@ _MAX_KEYS_BYTES = 64 * 2**20
 def import_litellm(arguments: argparse.Namespace) -> None:
     """Run `import litellm`: convert models, aliases, prices and keys; print what has no equivalent."""
     if bool(arguments.keys) != bool(arguments.account):
-        raise CommandError("--keys and --account belong together: name the account of the new keys")
+        raise CommandError("--keys and --account must be used together: --account names the account of the new keys")
     configured = database_access.settings_of(arguments)
     path = configured.config_file
     present = path.read_text("utf-8") if path.exists() else ""
@@ -44,7 +44,7 @@ def import_litellm(arguments: argparse.Namespace) -> None:
         raise CommandError(str(error)) from error
     converted.omitted += omitted
     text, skipped = config_file.merge(present, converted)
-    converted.omitted += [Omission(name, "it is in sixfold.toml already") for name in skipped]
+    converted.omitted += [Omission(name, "it is already in sixfold.toml") for name in skipped]
     if not arguments.write:
         _preview(arguments, converted, new_keys)
         return

@@ -117,7 +117,7 @@ def convert(document: Any, present: Mapping[str, Mapping[str, Any]]) -> Converte
     config = _table(document, "the file")
     models = _list(config.get("model_list"), "model_list")
     if not models:
-        raise UnreadableConfig("model_list is missing or empty: give the config.yaml of a LiteLLM proxy")
+        raise UnreadableConfig("model_list is missing or empty: specify the config.yaml of a LiteLLM proxy")
     if len(models) > MAX_DEPLOYMENTS:
         raise UnreadableConfig(
             f"model_list has {len(models):,} rows; at most {MAX_DEPLOYMENTS:,} can be imported"
@@ -130,7 +130,7 @@ def convert(document: Any, present: Mapping[str, Mapping[str, Any]]) -> Converte
         row = _table(item, place)
         name = row.get("model_name")
         if not isinstance(name, str) or not name:
-            raise UnreadableConfig(f"{place} has no model_name")
+            raise UnreadableConfig(f"{place}.model_name is missing")
         if (deployment := _deployment(row, place, credentials, converted)) is not None:
             groups.setdefault(name, []).append(deployment)
     _add_aliases(config, groups, converted)
@@ -166,7 +166,7 @@ def _deployment(
     parameters = {**credentials.get(str(credential_name), {}), **parameters}
     model = parameters.get("model")
     if not isinstance(model, str) or not model:
-        raise UnreadableConfig(f"{place}.litellm_params has no model")
+        raise UnreadableConfig(f"{place}.litellm_params.model is missing")
     has_url = bool(parameters.get("api_base") or parameters.get("base_url"))
     kind, model = _kind(model, str(parameters.get("custom_llm_provider") or ""), has_url=has_url)
     if not kind:

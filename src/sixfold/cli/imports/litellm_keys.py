@@ -47,7 +47,7 @@ def convert(document: Any, models: Collection[str], now: int) -> tuple[list[Conv
         raise UnreadableConfig("The keys must be the JSON response of GET /key/list?return_full_object=true")
     items = cast("list[Any]", rows)
     if len(items) > MAX_KEYS:
-        raise UnreadableConfig(f"There are {len(items):,} keys; at most {MAX_KEYS:,} can be imported")
+        raise UnreadableConfig(f"The list has {len(items):,} keys; at most {MAX_KEYS:,} can be imported")
     converted: list[ConvertedKey] = []
     omitted: list[Omission] = []
     for index, item in enumerate(items):

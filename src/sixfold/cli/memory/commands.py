@@ -147,7 +147,7 @@ def _edit(arguments: argparse.Namespace) -> Document:
     if arguments.rename is not None:
         changes.append({"operation": "rename", "slug": arguments.rename})
     if len(changes) != 1:
-        raise CommandError("Give exactly one change, such as --append TEXT or --find OLD --replace NEW")
+        raise CommandError("Specify exactly one change, such as --append TEXT or --find OLD --replace NEW")
     return changes[0]
 
 
@@ -211,7 +211,7 @@ def list_pages(arguments: argparse.Namespace) -> int:
     """Run `memory list`: print pages by slug."""
     client = ServerClient.of(arguments)
     if arguments.limit < 1:
-        raise CommandError("--limit must be at least 1 (got {arguments.limit})")
+        raise CommandError(f"--limit must be at least 1 (got {arguments.limit})")
     filters = {name: getattr(arguments, name) for name in ("prefix", "tag", "type", "collection")}
     rows: list[Document] = []
     for page in _pages(client, {name: value for name, value in filters.items() if value}):

@@ -182,7 +182,7 @@ def _name(requested: str | None, described: DescribedModel) -> str:
     if not files.NAME.fullmatch(name):
         raise CommandError(f"{name!r} is not a valid model name: use a to z, digits and -")
     if name in app_catalog.models_document()["models"]:
-        raise CommandError(f"{name} is the name of a built-in model: choose another with --name")
+        raise CommandError(f"{name} is the name of a built-in model: choose another name with --name")
     return name
 
 

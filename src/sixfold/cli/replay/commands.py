@@ -119,7 +119,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
         return _graph_plan(origin, catalog[workflows.PROMPT], engine, configured)
     if manifest.model not in catalog:
         raise CommandError(
-            f"This version has no model {manifest.model}; the file was made by {manifest.software}"
+            f"This version does not have the model {manifest.model}: the file was created by {manifest.software}"
         )
     model = catalog[manifest.model]
     is_graph = engine.kind == workflows.ENGINE
@@ -152,7 +152,7 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
     engine = catalog.engines().get(manifest.engine)
     if engine is None:
         raise CommandError(
-            f"This version has no engine {manifest.engine}; the file was made by {manifest.software}"
+            f"This version does not have the engine {manifest.engine}: the file was created by {manifest.software}"
         )
     if engine.kind not in ("embedded", workflows.ENGINE):
         raise CommandError(f"{engine.name} is not an embedded engine: its output is not reproducible")
@@ -274,7 +274,7 @@ async def _recreate(
     index = origin.manifest.index
     if index >= len(outcome.files):
         raise CommandError(
-            f"The run returned {len(outcome.files)} files, but the original is number {index + 1}"
+            f"The run returned {len(outcome.files)} files, but the original is file number {index + 1}"
         )
     output = outcome.files[index]
     return embed.embed(output.path.read_bytes(), output.content_type, origin.text)

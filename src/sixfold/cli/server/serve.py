@@ -109,7 +109,7 @@ def _require_workers(configured: Settings) -> None:
     """Refuse to start without workers, unless `sixfold worker` processes can share the database."""
     if not configured.workers and not configured.on_postgres:
         raise CommandError(
-            "With --workers 0 no request would run: use a PostgreSQL database that "
+            "With --workers 0, this server would not run any request: use a PostgreSQL database that "
             "`sixfold worker` processes share (SIXFOLD_DATABASE_URL)"
         )
 
@@ -120,7 +120,7 @@ def _require_public_account(configured: Settings) -> None:
         return
     where = f"{configured.host} can be reached from other machines"
     if not configured.public_url:
-        raise CommandError(f"{where}: set --public-url to the URL that they use, https://…")
+        raise CommandError(f"{where}: set --public-url to the URL that clients use, https://…")
     exists = storage.open_keeper(configured).schema() is not None
     people = database_access.read(configured, accounts.people()) if exists else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
@@ -145,7 +145,7 @@ def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket
         return stack.enter_context(local_socket.listening(path))
     except OSError as error:
         _LOG.warning(
-            "Cannot create the local socket %s (%s): commands on this machine need a key",
+            "The local socket %s could not be created (%s): commands on this machine need a key",
             path,
             error.strerror,
         )

@@ -289,7 +289,7 @@ class FolderSync:
             slug, state = by_path.get(path, (None, None))
             slug = slug or paths.slug(path, self._outliner)
             if slug is None:
-                self._problem(f"{path}: its name has no letter or digit")
+                self._problem(f"{path}: its name does not contain a letter or digit")
             elif slug in files:
                 self._problem(f"{path}: page {slug} is already in {files[slug].path}")
             else:

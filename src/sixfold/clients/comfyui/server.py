@@ -270,7 +270,7 @@ class ComfyServer:
             now = asyncio.get_running_loop().time()
             run.unanswered_since = run.unanswered_since or now
             if now - run.unanswered_since >= self._limits.gone_seconds:
-                raise ComfyUnreachable("ComfyUI stopped answering in the middle of the run.") from None
+                raise ComfyUnreachable("ComfyUI stopped responding during the run.") from None
             return
         run.unanswered_since = None
         if entry is not None:
@@ -363,7 +363,7 @@ def _comfy_errors(limits: ComfyLimits) -> Iterator[None]:
         raise ComfyUnreachable("ComfyUI cannot be reached.") from error
     except httpx.TimeoutException as error:
         raise comfyui_errors.ComfyTimeout(
-            f"ComfyUI did not answer within {seconds_text(limits.answer_seconds)}."
+            f"ComfyUI did not respond within {seconds_text(limits.answer_seconds)}."
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ComfyUnreachable("The connection to ComfyUI was lost.") from error

@@ -78,7 +78,7 @@ def read(path: Path) -> SpaceFolder:
     if not has_dockerfile and (
         Path(app).is_absolute() or ".." in Path(app).parts or not (path / app).is_file()
     ):
-        raise errors.BadRequest(f"{path.name} has no {app}, the file that starts it")
+        raise errors.BadRequest(f"{path.name} does not contain {app}, the file that starts the application")
     if not re.fullmatch(r"[\w./-]+", app):
         raise errors.BadRequest(
             f"{path.name} has an invalid app_file: use letters, digits, '.', '_', '-' and '/' only"

@@ -39,7 +39,7 @@ _MAX_CHOICES_CHARS = 100_000
 _MAX_FUNCTION_CHOICES = 20_000
 _ARGUMENTS = Limit(
     50_000,
-    "The space's functions have more than {} inputs and outputs together, which is too many to import",
+    "The space's functions have more than {} inputs and outputs in total, which is too many to import",
     errors.BadRequest,
 )
 
@@ -84,7 +84,7 @@ def best_function(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFu
         raise errors.BadRequest(f"The space runs Gradio {version}; only versions 4, 5 and 6 can be imported")
     functions = [function for function in _functions(config, info) if function is not None]
     if not functions:
-        raise errors.BadRequest("The space has no public function that can be called")
+        raise errors.BadRequest("The space does not have a public function that can be called")
     return max(
         functions,
         key=lambda function: (

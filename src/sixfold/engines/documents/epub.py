@@ -24,7 +24,7 @@ def read(path: Path, max_pages: int, max_chars: int) -> Document:
     with packages.open_package(path) as package:
         root = packages.xml(package, _CONTAINER).find(_ROOT_FILE)
         if root is None or not (name := root.get("full-path")):
-            raise UnusableInput("The EPUB has no package document.")
+            raise UnusableInput("The EPUB does not contain a package document.")
         book = packages.xml(package, name)
         spine = _spine(book, posixpath.dirname(name))
         if len(spine) > max_pages:

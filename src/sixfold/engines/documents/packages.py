@@ -47,9 +47,9 @@ def _check(package: zipfile.ZipFile) -> None:
         raise UnusableInput(f"The file must have at most {_MAX_ENTRIES:,} parts.")
     # `zipfile` reads no more of a part than its entry states.
     if sum(row.file_size for row in rows) > _MAX_BYTES or any(row.file_size > _MAX_PART for row in rows):
-        raise UnusableInput(f"The file unpacks to more than {_MAX_BYTES >> 20} MiB.")
+        raise UnusableInput(f"The decompressed file is larger than {_MAX_BYTES >> 20} MiB.")
     if any(row.compress_type not in _METHODS or row.flag_bits & 1 for row in rows):
-        raise UnusableInput("The file is encrypted or compressed by an unknown method.")
+        raise UnusableInput("The file is encrypted or compressed with an unknown method.")
 
 
 def refuse_entities(package: zipfile.ZipFile) -> None:

@@ -52,7 +52,7 @@ def read(path: Path, max_pages: int, max_chars: int) -> Document:
 
 def _opened(reader: pypdf.PdfReader) -> pypdf.PdfReader:
     if reader.is_encrypted and not reader.decrypt(""):
-        raise UnusableInput("The PDF is encrypted; remove its password first.")
+        raise UnusableInput("The PDF is encrypted: remove its password first.")
     return reader
 
 

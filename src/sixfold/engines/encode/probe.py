@@ -56,7 +56,7 @@ def _length(container: Any) -> float:
     """Return the seconds from the first packet to the end of the last one, of the video stream if any."""
     stream = (container.streams.video or container.streams.audio or (None,))[0]
     if stream is None:
-        raise UnusableInput("The file has neither a video nor an audio stream.")
+        raise UnusableInput("The file does not contain a video or audio stream.")
     first, last = None, 0.0
     for packet in container.demux(stream):
         if packet.pts is None or packet.time_base is None:

@@ -24,7 +24,7 @@ def read(points: Sequence[Any]) -> Values:
     values = _on_grid(points) if isinstance(points[0], Mapping) else _numbers(points)
     indices = np.flatnonzero(np.isfinite(values))
     if indices.size < MIN_VALUES:
-        raise UnusableInput("A forecast needs a series of at least 2 values.")
+        raise UnusableInput("A forecast requires a series of at least 2 values.")
     if np.abs(values[indices]).max() > 1e150:
         raise UnusableInput("The values of the series must be at most 1e150 in magnitude.")
     return values[indices[0] : indices[-1] + 1]

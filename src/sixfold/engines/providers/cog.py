@@ -85,7 +85,7 @@ class CogEngine:
                         limit.reschedule(asyncio.get_running_loop().time() + _SLOT_SECONDS)
                     await asyncio.sleep(_SLOT_POLL_SECONDS)
         except TimeoutError as error:
-            raise RemoteLost("did not free a slot and was removed") from error
+            raise RemoteLost("did not free its slot and was removed") from error
         except asyncio.CancelledError:
             await self._cancel(name)
             raise

@@ -43,7 +43,7 @@ def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidModelFile(f"{name} must be a keyword argument")
         if name not in type_hints:
-            raise InvalidModelFile(f"{name} has no type hint")
+            raise InvalidModelFile(f"{name} must have a type hint")
         if type_hints[name] != model_api.Progress:
             inputs_by_name[name] = _input_row(name, type_hints[name], parameter.default)
     return inputs_by_name

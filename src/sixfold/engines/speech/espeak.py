@@ -66,7 +66,7 @@ def _library() -> Iterator[tuple[Any, int]]:
 
 def _select_voice(library: Any, name: str) -> None:
     if library.espeak_SetVoiceByName(name.encode()) != 0:
-        raise EngineError(f"espeak-ng has no voice {name}.")
+        raise EngineError(f"espeak-ng does not have the voice {name}.")
 
 
 def synthesize(text: str, style: EspeakStyle) -> tuple[Wave, int]:

@@ -62,7 +62,7 @@ class KokoroEngine:
         """Return the network's voice for one of the API, of the same language and gender, in turn."""
         matching = sorted(name for name in self._styles if name[:1] in _ACCENTS.get(language, ""))
         if not matching:
-            raise EngineError(f"No Kokoro voice for {language} is in the folder `source`.")
+            raise EngineError(f"The folder `source` does not contain a Kokoro voice for {language}.")
         kind = voice.colour[:1]
         same_kind = [name for name in matching if name[1:2] == kind] or matching
         voice_ids = [
@@ -95,5 +95,5 @@ class KokoroEngine:
 def _find(folder: Path, pattern: str) -> Path:
     paths = sorted(folder.glob(pattern))
     if not paths:
-        raise EngineError(f"The folder `source` contains no {pattern}.")
+        raise EngineError(f"The folder `source` does not contain {pattern}.")
     return paths[0]

@@ -125,7 +125,7 @@ def _config(path: Path) -> dict[str, Any]:
         return json.loads(path.with_name(f"{path.name}.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise EngineError(
-            f"The Piper voice {path.name} has no readable {path.name}.json beside it."
+            f"The Piper voice {path.name} requires a readable {path.name}.json next to it."
         ) from error
 
 
@@ -133,7 +133,7 @@ def _speakers(source: Path) -> list[PiperSpeaker]:
     """Return every speaker of every file, in order of the file names."""
     paths = [source] if source.is_file() else sorted(source.rglob("*.onnx"))
     if not paths:
-        raise EngineError("`source` contains no Piper voice (NAME.onnx).")
+        raise EngineError("`source` does not contain a Piper voice (NAME.onnx).")
     speakers: list[PiperSpeaker] = []
     for path in paths:
         config = _config(path)

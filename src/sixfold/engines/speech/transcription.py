@@ -81,7 +81,7 @@ def model_folder(path: Path, file: str) -> Path:
     places = [path, *sorted(path.glob("[!.]*/"))]
     folder = next((place for place in places if (place / file).is_file()), None)
     if folder is None:
-        raise EngineError(f"{path} is not the folder of a transcription model: it has no {file}.")
+        raise EngineError(f"{path} is not the folder of a transcription model: {file} is missing.")
     return folder
 
 

@@ -67,7 +67,7 @@ def language(hint: str) -> str:
         return ""
     code = _NAMES.get(name, name.replace("_", "-").partition("-")[0])
     if code not in LANGUAGES:
-        raise UnusableInput(f"Language {hint!r} is not supported; supported are {', '.join(LANGUAGES)}.")
+        raise UnusableInput(f"Language {hint!r} is not supported; the languages are {', '.join(LANGUAGES)}.")
     return code
 
 

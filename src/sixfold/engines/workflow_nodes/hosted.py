@@ -36,7 +36,7 @@ from sixfold.errors import EngineUnavailable
 _SEEDS = 2**31
 _EFFECTS = "sound-effects"
 CLONING = (
-    "Cloning a voice needs a recording of it in `voice_sample` and weights: run `pip install chatterbox-tts` "
+    "Cloning a voice requires a recording of it in `voice_sample`, and weights: run `pip install chatterbox-tts` "
     "and set `source` in `[engines.weights-clone]` of sixfold.toml to the folder of its weights."
 )
 _UNKNOWN_EFFECT = (

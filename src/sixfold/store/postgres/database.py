@@ -311,7 +311,7 @@ class PostgresDatabase:
                 return
             else:
                 return
-        raise errors.StoreFailed("The database is too busy right now; nothing was changed")
+        raise errors.StoreFailed("The database is too busy; nothing was changed")
 
     async def _run_changes(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
         """Run a query with `each` or `parts` in one round trip."""

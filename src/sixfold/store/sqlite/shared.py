@@ -57,7 +57,7 @@ class _TurnLock:
         except queue.Empty:
             # The helper thread still waits. If it gets the lock, the next caller holds it.
             raise TimeoutError(
-                errno.ETIMEDOUT, f"another process has been writing for {seconds:g} s"
+                errno.ETIMEDOUT, f"the database was locked by another process for {seconds:g} s"
             ) from None
         self._is_waiting = False
         if error is not None:

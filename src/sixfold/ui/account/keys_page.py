@@ -91,7 +91,7 @@ class KeysPage:
             except errors.NotFound:
                 unknown.append(name[:100])
         if unknown:
-            message = f"No model is called {', '.join(unknown)}: use names from the catalog, such as ra1"
+            message = f"Model {', '.join(unknown)} not found: use names from the catalog, such as ra1"
             raise errors.InvalidInput([errors.Problem("services", message, "value_error")])
 
     async def rename(self, request: Request) -> Response:

@@ -65,7 +65,7 @@ def server(form: Mapping[str, str]) -> Parsed:
     """Return the section, name and value of the form of a model server; raises `InvalidInput`."""
     name, kind = form.get("name", "").strip(), form.get("kind", "")
     if not name or "/" in name:
-        raise errors.InvalidInput.of("name", "Give the server a name without /, such as gpu-box")
+        raise errors.InvalidInput.of("name", "Enter a server name without /, such as gpu-box")
     if kind not in KINDS:
         raise errors.InvalidInput.of("kind", "Choose the kind of server")
     value: dict[str, Any] = {"kind": kind}
@@ -73,7 +73,7 @@ def server(form: Mapping[str, str]) -> Parsed:
     if address and not address.startswith(("http://", "https://")):
         raise errors.InvalidInput.of("base_url", "The address must begin with http:// or https://")
     if not address and kind == "openai":
-        raise errors.InvalidInput.of("base_url", "Give the address, which usually ends in /v1")
+        raise errors.InvalidInput.of("base_url", "Enter the address, which usually ends in /v1")
     if address:
         value["base_url"] = address
     if form.get("api_key", "").strip():
@@ -87,7 +87,7 @@ def alias(form: Mapping[str, str]) -> Parsed:
     """Return the section, name and value of the form of an alias; raises `InvalidInput`."""
     name = form.get("name", "").strip()
     if not name:
-        raise errors.InvalidInput.of("name", "Give the alias a name, such as fast")
+        raise errors.InvalidInput.of("name", "Enter a name for the alias, such as fast")
     targets = [text for at in range(_TARGETS) if (text := form.get(f"target{at}", "").strip())]
     if not targets:
         raise errors.InvalidInput.of("target0", "Choose at least one model")

@@ -66,12 +66,12 @@ def token_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
     """Return the section, name and value of the form of a model's price; raises `InvalidInput`."""
     name = form.get("name", "").strip()
     if not name:
-        raise errors.InvalidInput.of("name", "Name a model, such as gpu-box/qwen3 or gpt-5.4")
+        raise errors.InvalidInput.of("name", "Enter a model name, such as gpu-box/qwen3 or gpt-5.4")
     old = next((row.fields for row in view.token_prices if row.name == name and row.source == "page"), {})
     value: dict[str, Any] = {field: amount for field, amount in old.items() if field not in TOKEN_FIELDS}
     value |= {field: text for field in TOKEN_FIELDS if (text := form.get(field, "").strip())}
     if not value:
-        raise errors.InvalidInput.of(next(iter(TOKEN_FIELDS)), "Give at least one price in USD")
+        raise errors.InvalidInput.of(next(iter(TOKEN_FIELDS)), "Enter at least one price in USD")
     return Parsed(TOKEN_PRICES, name, value)
 
 
@@ -84,7 +84,7 @@ def model_price(form: Mapping[str, str], view: ConfigurationView) -> Parsed:
     amounts = {variant: form.get(f"usd.{variant}", "").strip() for variant in row.usd}
     for variant, text in amounts.items():
         if not text:
-            raise errors.InvalidInput.of(f"usd.{variant}", "Give a price in USD, such as 0.05")
+            raise errors.InvalidInput.of(f"usd.{variant}", "Enter a price in USD, such as 0.05")
     request = amounts.pop(_REQUEST, None)
     value: dict[str, Any] = {"usd": amounts.get("", amounts)}
     return Parsed(PRICES, name, value if request is None else {**value, "request_usd": request})

@@ -68,7 +68,7 @@ async def of_request(
     if origin.startswith(_POST):
         post = await services.database.read(gallery.get_post(origin))
         if post.model != model.name:
-            raise errors.NotFound("The post was made with another model")
+            raise errors.NotFound(f"The post used a model other than {model.name}")
         return InitialValues({name: value for name, value in post.inputs.items() if model.takes(name)})
     if query.get("share"):
         return InitialValues(await _shared(services, user, model, query["share"]))
@@ -103,7 +103,7 @@ async def _shared(services: WebServices, user: PageUser | None, model: Model, to
     viewer = None if user is None else user.principal
     share = await services.database.read(shares.opened(token, viewer), snapshot=False)
     if share.kind != "run":
-        raise errors.NotFound("The link does not share a run")
+        raise errors.NotFound("The link shares something other than a run")
     prediction = await services.database.read(objects.run(share.tenant, share.object_id))
     if prediction.model != model.name:
         raise errors.NotFound(f"The shared run used the model {prediction.model}, not {model.name}")

@@ -34,7 +34,7 @@ class SessionPages:
         name = requests.path_value(request, "model")
         templates = self._services.templates
         if name not in templates or not templates[name].session:
-            raise errors.NotFound(f"{name[:100]} has no live sessions")
+            raise errors.NotFound(f"{name[:100]} does not support live sessions")
         model, example = self._services.catalog[name], example_outputs.by_model().get(name)
         return self._pages.render(
             "catalog/session.html",

@@ -39,7 +39,7 @@ _KEEP_ALIVE_SECONDS = 15.0
 # How often another process's answer is read.
 _POLL_SECONDS = 0.3
 _MAX_CHARS = 400_000
-_FAILED = "The answer failed on this server. Nothing was charged; the server's log has the reason."
+_FAILED = "The answer failed on this server. Nothing was charged; the server log contains the reason."
 _encode = msgspec.json.Encoder().encode
 
 
@@ -99,7 +99,7 @@ class Answer:
     async def add(self, piece: str) -> None:
         """Add a piece of text; raises `TooLarge` at the limit of an answer."""
         if len(self._text.text) + len(piece) > _MAX_CHARS:
-            raise errors.TooLarge(f"An answer may have at most {_MAX_CHARS:,} characters")
+            raise errors.TooLarge(f"An answer can have at most {_MAX_CHARS:,} characters")
         self.status = ""
         self._text.push(piece)
         # Pages show the piece before its block is laid out.
@@ -261,7 +261,7 @@ class AnswerWriter:
             outputs: list[ToolOutput] = []
             for call in response.calls.values():
                 if len(parts) >= tools.MAX_CALLS:
-                    outputs.append(ToolOutput(f"An answer may call {tools.MAX_CALLS} tools.", failed=True))
+                    outputs.append(ToolOutput(f"An answer may make at most {tools.MAX_CALLS} tool calls.", failed=True))
                     continue
                 answer.tell(f"Using {call.name} …")
                 work = toolset.call(answer.order.request_id, call.name, call.arguments)

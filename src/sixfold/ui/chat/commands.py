@@ -192,5 +192,5 @@ class ImageDrawing:
                 return name
             previews.append(name)
         if not previews:
-            raise errors.EngineUnavailable("No image model is ready on this server")
+            raise errors.EngineUnavailable("This server does not have an image model that is ready")
         return previews[0]

@@ -211,15 +211,15 @@ class _FileBudget:
         self._bytes += file.size
         if self._images > _REQUEST_IMAGES or self._bytes > _REQUEST_IMAGE_BYTES:
             raise errors.BadRequest(
-                f"A chat may have at most {_REQUEST_IMAGES} images of {_REQUEST_IMAGE_BYTES >> 20} MiB "
-                "together: start a new one"
+                f"A chat may have at most {_REQUEST_IMAGES} images and {_REQUEST_IMAGE_BYTES >> 20} MiB of "
+                "images in total: start a new chat"
             )
 
     def spend_text(self, text: str) -> None:
         self._chars += len(text)
         if self._chars > self._max_chars:
             raise errors.BadRequest(
-                f"The documents of a chat may have at most {self._max_chars:,} characters: start a new one"
+                f"The documents of a chat may have at most {self._max_chars:,} characters: start a new chat"
             )
 
 

@@ -63,7 +63,9 @@ class Round:
             case ToolCallDelta(number, text) if number in self.calls:
                 call = self.calls[number]
                 if len(call.arguments) + len(text) > _ARGUMENT_CHARS:
-                    raise errors.TooLarge(f"The arguments of a tool may have {_ARGUMENT_CHARS:,} characters")
+                    raise errors.TooLarge(
+                        f"The arguments of a tool call can have at most {_ARGUMENT_CHARS:,} characters"
+                    )
                 self.calls[number] = replace(call, arguments=call.arguments + text)
             case _:
                 pass

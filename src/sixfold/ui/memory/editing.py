@@ -33,7 +33,7 @@ _FORM_ERRORS = (
     errors.StoreFailed,
     errors.Conflict,
 )
-_MARKERS_LEFT = "Conflicts are left: choose a side for each, or save with the conflict markers."
+_MARKERS_LEFT = "Some conflicts are not resolved: choose a side for each, or save with the conflict markers."
 _MAX_CONFLICTS = 10_000
 _DELETED = "The page was deleted while you were editing. Saving restores it with this text."
 

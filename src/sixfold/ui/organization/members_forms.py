@@ -84,7 +84,7 @@ class MembersForms:
         """End one's own membership; the browser continues with the person's own account."""
         member_id = session.principal.member_id
         if member_id is None:
-            raise errors.BadRequest("This is your own account: there is no membership to end")
+            raise errors.BadRequest("You cannot leave your own account")
         moved = login_sessions.act_for(session.token, session.person_id)
 
         def ended() -> Transaction[str]:

@@ -84,7 +84,7 @@ class FormRuns:
         kinds = {each.name: each.type for each in form.model.media_inputs}
         unknown = next((name for name in files if name not in kinds), None)
         if unknown is not None:
-            raise errors.BadRequest(f"{form.model.name} takes no file named {unknown[:100]!r}")
+            raise errors.BadRequest(f"{form.model.name} does not have a file input {unknown[:100]!r}")
         return {name: await self._uploads.store(user, file, kinds[name]) for name, file in files.items()}
 
 

@@ -95,7 +95,7 @@ def _models(place: str) -> list[Path]:
     path = Path(place).expanduser()
     paths = sorted(path.rglob("*.onnx")) if path.is_dir() else [path]
     if not paths or not paths[0].is_file():
-        raise EngineError(f"{path.name} contains no ONNX model")
+        raise EngineError(f"{path.name} does not contain an ONNX model")
     return paths
 
 

@@ -179,7 +179,7 @@ class PipelineCache:
             if sources.read_json(folder / "config.json").get("cross_attention_dim") == width:
                 return folder
         raise EngineError(
-            f"No ControlNet for {kind} that fits {loaded.source.name} is installed on this server."
+            f"A ControlNet for {kind} that fits {loaded.source.name} is not installed on this server."
         )
 
     def _load(self, source: WeightSource) -> LoadedPipeline:

@@ -102,7 +102,7 @@ def resolve(adapters: Sequence[tuple[str, float]], weights: Path | None) -> Lora
             path = weights / "loras" / name
         # Stored media files have no suffix; their header is checked below.
         if path.suffix.lower() not in ("", ".safetensors"):
-            raise EngineError(f"{path.name} is not a .safetensors file; only safetensors are loaded.")
+            raise EngineError(f"{path.name} is not a .safetensors file: only safetensors files are loaded.")
         if not path.is_file():
             raise EngineError(f"LoRA not found on this machine: {path.name}")
         sources.header(path)

@@ -57,7 +57,7 @@ def device(options: DiffusersOptions) -> Device:
     if kind == "auto":
         kind = next(name for name, is_available in available.items() if is_available)
     if not available[kind]:
-        raise EngineError(f"torch finds no {kind} device on this machine.")
+        raise EngineError(f"torch did not find a {kind} device on this machine.")
     if kind == "cuda":
         # The same seed gives the same image; this costs a few percent of speed.
         torch.backends.cudnn.deterministic = True

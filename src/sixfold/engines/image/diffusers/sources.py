@@ -160,7 +160,7 @@ def check(folder: Path) -> None:
         stray = next((path.name for path in sorted(folder.iterdir()) if path.suffix in _PICKLES), None)
         if stray:
             raise EngineError(_pickle_message(stray))
-        raise EngineError(f"{folder.name} is not in diffusers' layout: it has no {INDEX}.")
+        raise EngineError(f"{folder.name} does not have the layout of diffusers: {INDEX} is missing.")
     for component in components(folder):
         check_component(folder / component, f"{folder.name}/{component}")
 
@@ -187,7 +187,7 @@ def check_component(folder: Path, title: str) -> None:
         pickled = next((path.name for path in entries if path.suffix in _PICKLES), None)
         if pickled:
             raise EngineError(_pickle_message(f"{title}/{pickled}"))
-        raise EngineError(f"{title} has no weights: the download is incomplete, or a file was deleted.")
+        raise EngineError(f"{title} does not contain weights: the download is incomplete, or a file was deleted.")
     for path in files:
         if not path.is_file():
             raise EngineError(f"{title} is missing {path.name}, which its index lists.")

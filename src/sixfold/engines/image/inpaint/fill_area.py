@@ -64,7 +64,7 @@ def read(task: Task) -> FillArea:
     """Return the area of a task's `image` and `mask`; raise `UnusableInput` if the mask marks nothing."""
     image, hole = masks.read(task)
     if hole is None:
-        raise UnusableInput("The mask marks nothing: make the area to fill white, or transparent.")
+        raise UnusableInput("The mask is empty: make the area to fill white or transparent.")
     return FillArea(image, hole, _box(hole, image.width, image.height))
 
 

@@ -66,7 +66,7 @@ def make_hole(marked: Array, grow: int, feather: int) -> MaskHole:
     cover = cover * cover * (3 - 2 * cover)
     gone = cover > 0
     if gone.mean() > _MAX_SHARE:
-        raise UnusableInput("The mask covers the whole image: leave some of it to fill from.")
+        raise UnusableInput("The mask covers the whole image: leave part of the image unmasked.")
     return MaskHole(gone, cover)
 
 

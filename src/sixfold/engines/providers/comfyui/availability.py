@@ -40,7 +40,7 @@ class ComfyAvailability:
         url = str(spec.options.get("url") or "")
         servers = (await self._found(url),) if url else await self._all_found()
         if not servers:
-            return EngineStatus(False, "ComfyUI is not searched for (SIXFOLD_PROBE=0)")
+            return EngineStatus(False, "the search for ComfyUI is disabled (SIXFOLD_PROBE=0)")
         statuses = [_status(spec, server) for server in servers]
         return next((status for status in statuses if status.ready), statuses[0])
 

@@ -182,7 +182,7 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
         return FoundModels(url, str(error), slow=isinstance(error, ComfyTimeout))
     except TimeoutError:
         return FoundModels(
-            url, f"ComfyUI did not answer within {seconds_text(_ROUNDS * seconds)}.", slow=True
+            url, f"ComfyUI did not respond within {seconds_text(_ROUNDS * seconds)}.", slow=True
         )
     stats = installed.stats
     return FoundModels(

@@ -59,7 +59,7 @@ def frames(
     Longer videos are generated in pieces. Raises `EngineError` if the weights do not support the plan.
     """
     if plan.image is None and not profile.words:
-        raise EngineError(f"The weights {loaded.source.name} need an input image.")
+        raise EngineError(f"The weights {loaded.source.name} require an input image.")
     if plan.image is not None and not profile.pictured:
         raise EngineError(f"The weights {loaded.source.name} do not support an input image.")
     if plan.frames > profile.frames + profile.group and not profile.pictured:
