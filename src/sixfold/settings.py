@@ -267,7 +267,7 @@ class Settings(_ProviderSettings):
             raise InvalidSetting(f"areas has an unknown entry {sorted(unknown)[0]!r}; use {', '.join(APIS)}")
         if not 0 <= self.blob_link_seconds <= MAX_LINK_SECONDS:
             raise InvalidSetting(
-                f"blob_link_seconds must be from 0 to {MAX_LINK_SECONDS} (a week), not {self.blob_link_seconds}"
+                f"blob_link_seconds must be from 0 to {MAX_LINK_SECONDS} (got {self.blob_link_seconds})"
             )
         if self.failpoints and not self.testing:
             raise InvalidSetting("SIXFOLD_FAILPOINTS is for tests and requires SIXFOLD_TESTING=1")
@@ -279,7 +279,9 @@ class Settings(_ProviderSettings):
             if value != Settings.__dataclass_fields__[name].default and not pattern.fullmatch(value):
                 raise InvalidSetting(f"{name} must be {kind} such as {example}, not {value!r}")
         if len(self.comfyui_servers) > _MAX_PROBE_HOSTS:
-            raise InvalidSetting(f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries (got {len(self.comfyui_urls)})")
+            raise InvalidSetting(
+                f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries (got {len(self.comfyui_urls)})"
+            )
         for url in self.comfyui_urls:
             if not _ORIGIN.fullmatch(url):
                 raise InvalidSetting(f"comfyui_urls must be origins such as http://gpu-box:8188, not {url!r}")

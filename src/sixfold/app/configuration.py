@@ -100,7 +100,9 @@ class OperatorConfiguration:
         except ValueError as error:
             raise errors.InvalidInput.of("value", _sentence(error)) from None
         if not policy.servers:
-            raise errors.InvalidInput.of("kind", f"A server of the kind {document.get('kind')} does not support chats")
+            raise errors.InvalidInput.of(
+                "kind", f"A server of the kind {document.get('kind')} does not support chats"
+            )
         models, problem = await self._gateway.probe(policy.servers[0])
         return ServerProbe(models[:_MAX_MODELS], problem)
 
@@ -133,7 +135,9 @@ class OperatorConfiguration:
                 raise errors.InvalidInput.of("value", "An alias cannot refer to itself")
             if name not in models and not (slash and prefix in servers):
                 hint = "write SERVER/MODEL, or a model that is listed"
-                raise errors.InvalidInput.of("value", f"{name[:80]!r} is not available on any model server: {hint}")
+                raise errors.InvalidInput.of(
+                    "value", f"{name[:80]!r} is not available on any model server: {hint}"
+                )
 
     async def _apply(self) -> None:
         """Apply the change to this server; the other servers apply it within a second."""

@@ -141,7 +141,9 @@ def _ray_driver(settings: Settings, failpoints: Failpoints, templates: Templates
     try:
         module = importlib.import_module("sixfold.drivers.ray")
     except ModuleNotFoundError as error:
-        raise InvalidSetting("SIXFOLD_DRIVER=ray requires the `ray` extra: run pip install 'sixfold[ray]'") from error
+        raise InvalidSetting(
+            "SIXFOLD_DRIVER=ray requires the `ray` extra: run pip install 'sixfold[ray]'"
+        ) from error
     driver: Driver = module.RayDriver(
         settings.ray_address,
         namespace=_namespace(settings),

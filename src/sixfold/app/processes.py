@@ -90,7 +90,7 @@ class ServerProcesses:
             while pending.missing and pending.drop_ended(self.channel):
                 if loop.time() >= deadline:
                     raise errors.StoreFailed(
-                        f"A process of this server did not send metrics within {_METRICS_SECONDS:g} s: try again"
+                        f"A process did not send metrics within {_METRICS_SECONDS:g} s: try again"
                     )
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(pending.done.wait(), _LOOK_SECONDS)

@@ -107,7 +107,9 @@ def read(path: Path, data_dir: Path) -> FileProvenance:
     data = path.read_bytes()
     text = embed.extract(data)
     if text is None:
-        raise CommandError(f"{path} does not contain a manifest: it was not created by Sixfold, or its metadata was removed")
+        raise CommandError(
+            f"{path} does not contain a manifest: it was not created by Sixfold, or its metadata was removed"
+        )
     try:
         signed = signing.verify(text, _own_keys(data_dir))
     except provenance_manifest.NotAManifest as error:

@@ -170,7 +170,8 @@ class StdioProxy:
             self._forget()
             reason = f"No server responds at {self._client.origin}: start it and call again"
             if is_sent:
-                reason = f"{self._client.origin} closed the connection: check whether the call had an effect before you repeat it"
+                lost = f"{self._client.origin} closed the connection"
+                reason = f"{lost}: check whether the call had an effect before you repeat it"
             raise _ServerUnavailable(reason, sent=is_sent) from error
 
     def _connection(self) -> http.client.HTTPConnection:

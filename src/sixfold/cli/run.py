@@ -177,7 +177,9 @@ def _inputs(client: ServerClient, model: Model | None, arguments: list[str]) -> 
             raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
         if types and name not in types:
             names = ", ".join(types)
-            raise CommandError(f"{model.name if model else ''} does not have the input {name}; its inputs are {names}")
+            raise CommandError(
+                f"{model.name if model else ''} does not have the input {name}; its inputs are {names}"
+            )
         inputs[name] = _value(client, types.get(name), name, value)
     return inputs
 

@@ -215,7 +215,9 @@ def _parse_input(client: ServerClient, types: dict[str, str], text: str) -> tupl
     if not equals or not name:
         raise CommandError(f"{text!r} must be NAME=VALUE, such as prompt='a lighthouse'")
     if name not in types:
-        raise CommandError(f"The workflow does not have the input {name}; its inputs are {', '.join(types) or 'none'}")
+        raise CommandError(
+            f"The workflow does not have the input {name}; its inputs are {', '.join(types) or 'none'}"
+        )
     if value.startswith("@"):
         path = Path(value[1:]).expanduser()
         if not path.is_file():

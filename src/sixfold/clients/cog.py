@@ -70,7 +70,9 @@ class CogClient:
                 case "READY" | "BUSY":
                     return
                 case "SETUP_FAILED" | "DEFUNCT":
-                    logs = provider_client.mapping(health.get("setup")).get("logs") or "the reason is not known"
+                    logs = (
+                        provider_client.mapping(health.get("setup")).get("logs") or "the reason is not known"
+                    )
                     raise CogUnreachable(f"its setup failed: {str(logs).strip()[-2000:]}")
                 case _:
                     await asyncio.sleep(pause)

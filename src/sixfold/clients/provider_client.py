@@ -261,7 +261,9 @@ class ProviderClient:
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
             return _CallFailed(ProviderRefusal("broken", message="could not be reached"), repeat=True)
         except (TimeoutError, httpx.TimeoutException):
-            return _CallFailed(ProviderRefusal("broken", message="did not respond in time"), repeat=repeatable)
+            return _CallFailed(
+                ProviderRefusal("broken", message="did not respond in time"), repeat=repeatable
+            )
         except httpx.RequestError:
             return _CallFailed(ProviderRefusal("broken", message="closed the connection"), repeat=repeatable)
 

@@ -75,7 +75,8 @@ class ToolInvocation:
         """Send a request to the client and return its response; raises `RpcError` if that is not possible."""
         if self.channel is None or self.version == jsonrpc.LATEST:
             raise RpcError(
-                jsonrpc.INVALID_REQUEST, "This client does not accept requests, because it did not open an event stream"
+                jsonrpc.INVALID_REQUEST,
+                "This client does not accept requests, because it did not open an event stream",
             )
         key = (self.principal.account_id, f"ask_{secrets.token_urlsafe(16)}")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -139,9 +139,7 @@ class McpEndpoint:
         Each message after the first counts as a request of its own, the POST as the first.
         """
         if not 0 < len(documents) <= _MAX_BATCH:
-            text = (
-                f"A batch must have 1 to {_MAX_BATCH} messages (got {len(documents):,}): split it into smaller batches"
-            )
+            text = f"A batch must have 1 to {_MAX_BATCH} messages (got {len(documents):,}): split it"
             failure = RpcError(jsonrpc.INVALID_REQUEST, text)
             return _error_response(None, failure, 400)
         replies: list[JsonObject] = []

@@ -63,4 +63,6 @@ def _postgres(module: str) -> Any:
     try:
         return importlib.import_module(f"sixfold.store.postgres.{module}")
     except ModuleNotFoundError as error:
-        raise InvalidSetting("postgresql:// requires the `postgres` extra: run pip install 'sixfold[postgres]'") from error
+        raise InvalidSetting(
+            "postgresql:// requires the `postgres` extra: run pip install 'sixfold[postgres]'"
+        ) from error

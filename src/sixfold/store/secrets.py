@@ -94,7 +94,7 @@ class Secrets:
             return self._seal.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()).decode()
         except (InvalidTag, ValueError, KeyError, TypeError) as error:
             raise SecretUnreadable(
-                f"The stored {name} cannot be decrypted: it was stored with a different {MASTER}, or it is damaged"
+                f"The stored {name} cannot be decrypted: it is damaged, or {MASTER} was different"
             ) from error
 
     def stored(self, name: str) -> StoredSecret | None:

@@ -41,7 +41,9 @@ def import_openwebui(arguments: argparse.Namespace) -> None:
         raise CommandError(f"The folder {uploads} does not exist")
     export = _read(partial(openwebui.read, uploads=uploads), arguments.file)
     if not export.users and not arguments.account:
-        raise CommandError("A chat export does not contain users: add --account EMAIL, the account for the chats")
+        raise CommandError(
+            "A chat export does not contain users: add --account EMAIL, the account for the chats"
+        )
     _run(arguments, export, arguments.account)
 
 

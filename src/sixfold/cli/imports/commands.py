@@ -31,7 +31,9 @@ _MAX_KEYS_BYTES = 64 * 2**20
 def import_litellm(arguments: argparse.Namespace) -> None:
     """Run `import litellm`: convert models, aliases, prices and keys; print what has no equivalent."""
     if bool(arguments.keys) != bool(arguments.account):
-        raise CommandError("--keys and --account must be used together: --account names the account of the new keys")
+        raise CommandError(
+            "--keys and --account must be used together: --account names the account of the new keys"
+        )
     configured = database_access.settings_of(arguments)
     path = configured.config_file
     present = path.read_text("utf-8") if path.exists() else ""

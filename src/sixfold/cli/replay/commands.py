@@ -119,7 +119,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
         return _graph_plan(origin, catalog[workflows.PROMPT], engine, configured)
     if manifest.model not in catalog:
         raise CommandError(
-            f"This version does not have the model {manifest.model}: the file was created by {manifest.software}"
+            f"This version lacks the model {manifest.model}: the file was created by {manifest.software}"
         )
     model = catalog[manifest.model]
     is_graph = engine.kind == workflows.ENGINE
@@ -152,7 +152,7 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
     engine = catalog.engines().get(manifest.engine)
     if engine is None:
         raise CommandError(
-            f"This version does not have the engine {manifest.engine}: the file was created by {manifest.software}"
+            f"This version lacks the engine {manifest.engine}: the file was created by {manifest.software}"
         )
     if engine.kind not in ("embedded", workflows.ENGINE):
         raise CommandError(f"{engine.name} is not an embedded engine: its output is not reproducible")

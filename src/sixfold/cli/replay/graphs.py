@@ -175,5 +175,7 @@ def _counterpart(origin: FileProvenance, prediction: Prediction) -> OutputFile:
         )
     files, index = prediction.output.files, origin.manifest.index
     if index >= len(files):
-        raise CommandError(f"The run returned {len(files)} files, but the original is file number {index + 1}")
+        raise CommandError(
+            f"The run returned {len(files)} files, but the original is file number {index + 1}"
+        )
     return files[index]

@@ -185,7 +185,8 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     router = ModelRouter(tuple, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.is_shared)
     memory = MemoryLimit(
-        settings.response_memory_bytes, "Too many large responses at a time: retry when earlier responses have ended"
+        settings.response_memory_bytes,
+        "Too many large responses at a time: retry when earlier responses have ended",
     )
     attempts = FailoverClient(policy, health, MediaInliner(_media_fetcher(media)), memory)
     gateway = Gateway(database, router, attempts, prices, policy, limiter)

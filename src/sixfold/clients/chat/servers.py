@@ -191,7 +191,10 @@ class ModelServer:
         except (UpstreamFailure, TimeoutError) as failure:
             return (), f"The model server {str(failure) or f'did not respond within {seconds:g} s'}"
         if models is None:
-            return (), "The server responds, but does not return a list of models: check the kind, the address and the key"
+            return (
+                (),
+                "The server does not return a list of models: check the kind, the address and the key",
+            )
         return tuple(model.name for model in models), ""
 
     def queries(self) -> listing.ModelQueries:

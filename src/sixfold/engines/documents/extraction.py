@@ -48,7 +48,9 @@ def finish(document: Document, max_chars: int) -> Document:
     if sum(len(block.text) for block in blocks) > max_chars:
         raise UnusableInput(TOO_LONG.format(max_chars))
     if not any(block.text for block in blocks):
-        raise UnusableInput("The document does not contain text: run text recognition on scanned pages first.")
+        raise UnusableInput(
+            "The document does not contain text: run text recognition on scanned pages first."
+        )
     document.blocks = blocks
     document.title, document.author = line(document.title), line(document.author)
     return document

@@ -91,7 +91,9 @@ def formats(text: str, supported: Sequence[str], others: Sequence[str]) -> list[
     ]
     unknown = [part for part in parts if part not in supported and part not in others]
     if unknown:
-        raise UnusableInput(f"formats must be any of {', '.join((*supported, *others))} (got {unknown[0][:20]})")
+        raise UnusableInput(
+            f"formats must be any of {', '.join((*supported, *others))} (got {unknown[0][:20]})"
+        )
     return [part for part in dict.fromkeys(parts) if part in supported] or list(supported[:1])
 
 

@@ -261,7 +261,9 @@ class AnswerWriter:
             outputs: list[ToolOutput] = []
             for call in response.calls.values():
                 if len(parts) >= tools.MAX_CALLS:
-                    outputs.append(ToolOutput(f"An answer may make at most {tools.MAX_CALLS} tool calls.", failed=True))
+                    outputs.append(
+                        ToolOutput(f"An answer may make at most {tools.MAX_CALLS} tool calls.", failed=True)
+                    )
                     continue
                 answer.tell(f"Using {call.name} …")
                 work = toolset.call(answer.order.request_id, call.name, call.arguments)

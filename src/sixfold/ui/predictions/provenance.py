@@ -31,7 +31,9 @@ from sixfold.web.services import WebServices
 _MAX_BYTES = 256 * 2**20
 _FORM_BYTES = 4096
 _SEED, _MAX_SEED = "seed", 2**31 - 1
-_NO_MANIFEST = "The file does not contain a manifest: it was not created by Sixfold, or its metadata was removed"
+_NO_MANIFEST = (
+    "The file does not contain a manifest: it was not created by Sixfold, or its metadata was removed"
+)
 
 
 class ProvenancePages:
@@ -102,7 +104,9 @@ class ProvenancePages:
         model = await self._services.predictions.find(prediction.model, user.account_id)
         seed = next((each for each in model.inputs if each.name == _SEED), None)
         if seed is None:
-            raise errors.BadRequest(f"{prediction.model} does not use a seed, so a variation would be identical")
+            raise errors.BadRequest(
+                f"{prediction.model} does not use a seed, so a variation would be identical"
+            )
         low, high = int(seed.min or 0), int(min(seed.max or _MAX_SEED, _MAX_SEED))
         inputs: dict[str, Any] = {_SEED: low + ids.draw(high - low + 1)}
         extras = lineage.drawn_values(prediction)

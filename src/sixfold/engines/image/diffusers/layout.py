@@ -50,7 +50,9 @@ def _component(paths: list[str], variant: str, *, must: bool, title: str) -> lis
     for kind in (*([variant] if variant else []), None, *sources.VARIANTS):
         weights = weights or [path for path, name in names.items() if _kind(name) == (kind,)]
     if must and not any(path.endswith(".safetensors") for path in weights):
-        raise EngineError(f"{title} does not contain safetensors; pickles can run code and are not downloaded.")
+        raise EngineError(
+            f"{title} does not contain safetensors; pickles can run code and are not downloaded."
+        )
     configs = [
         path
         for path, name in names.items()

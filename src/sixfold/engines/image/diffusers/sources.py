@@ -187,7 +187,9 @@ def check_component(folder: Path, title: str) -> None:
         pickled = next((path.name for path in entries if path.suffix in _PICKLES), None)
         if pickled:
             raise EngineError(_pickle_message(f"{title}/{pickled}"))
-        raise EngineError(f"{title} does not contain weights: the download is incomplete, or a file was deleted.")
+        raise EngineError(
+            f"{title} does not contain weights: the download is incomplete, or a file was deleted."
+        )
     for path in files:
         if not path.is_file():
             raise EngineError(f"{title} is missing {path.name}, which its index lists.")
