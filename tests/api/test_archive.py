@@ -165,7 +165,7 @@ async def test_closing_balances_must_follow_from_the_charges(app: AppFixture) ->
     change = {"account_id": app.account.id, "balance": -1, "entries": 1}
     await app.database.write(many("closing_balance_set", **change))
     faults = (await verify(app)).faults
-    assert f"{app.account.id}: closing balance differs from the archived charges" in faults
+    assert f"{app.account.id}: the closing balance differs from the archived charges" in faults
     assert any("balance differs from the sum" in fault for fault in await app.faults())
 
 

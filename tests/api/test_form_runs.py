@@ -59,7 +59,7 @@ async def test_files_of_a_form_are_stored_as_inputs(app: AppFixture, tmp_path: P
     assert stored.content == png
     for name, content, text in (
         ("file.image_url", b"text", "not a supported image"),
-        ("file.other", png, "takes no file named"),
+        ("file.other", png, "does not have a file input"),
     ):
         answer = await submit(name, content)
         assert answer.status_code == 400

@@ -218,7 +218,7 @@ async def test_an_import_replaces_only_what_its_key_sees(tmp_path: Path) -> None
         for space in ("acme/paint-box", "acme-paint/box"):
             answer = await app.client.post(IMPORT, json={"space": space}, headers=narrow)
             assert answer.status_code == 403
-            assert "needs the right account.read" in answer.json()["error"]
+            assert "requires the right account.read" in answer.json()["error"]
         assert (await app.client.post(IMPORT, json={"space": "acme/new"}, headers=narrow)).status_code == 201
         document = {"models": {"acme-box": MINE}}
         await app.predictions.custom_models.put(app.account.id, "model", "acme-box", document)

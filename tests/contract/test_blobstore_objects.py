@@ -26,9 +26,9 @@ from tests.harness import azure, buckets, s3
 
 pytestmark = s3.NEEDED
 MIB = 1 << 20
-ANGRY = "The object store answers with errors right now; nothing was changed"
+ANGRY = "The object store currently returns errors; nothing was changed"
 REFUSES = "The object store refuses this server's credentials"
-SLOW = "The object store did not answer in time; nothing was changed"
+SLOW = "The object store did not respond in time; nothing was changed"
 AWAY = "The object store cannot be reached; nothing was changed"
 
 
@@ -90,7 +90,7 @@ async def test_a_bucket_that_is_not_there_is_no_missing_object(tmp_path: Path) -
     store = buckets.content_store(tmp_path, "s3://no-such-bucket")
     key = blob_key(b"1")
     for work in (lambda: store.get(key), lambda: store.put(key, b"1"), lambda: store.local_path(key)):
-        with pytest.raises(errors.StoreFailed, match="no such bucket"):
+        with pytest.raises(errors.StoreFailed, match="bucket does not exist"):
             await work()
 
 

@@ -133,10 +133,10 @@ def test_a_running_server_refuses_the_move(old: Installation) -> None:
 
 def test_another_database_is_not_overwritten(old: Installation) -> None:
     storage.open_keeper(old.target).migrate(1)
-    assert "is not empty and not a copy" in old.sixfold.refused("move")
+    assert "is neither empty nor a copy" in old.sixfold.refused("move")
     storage.open_keeper(old.target).migrate(sql.latest("postgres"))
     before = content(old.target)
-    assert "is not empty and not a copy" in old.sixfold.refused("move")
+    assert "is neither empty nor a copy" in old.sixfold.refused("move")
     assert content(old.target) == before
 
 

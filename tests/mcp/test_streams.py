@@ -115,7 +115,7 @@ async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture)
 
     async with serving(app, [tool("ask", ask)]) as url, httpx.AsyncClient(headers=app.bearer) as client:
         answer = (await client.post(url, json=asking("ask"))).json()
-    assert "has no event stream" in answer["error"]["message"]
+    assert "did not open an event stream" in answer["error"]["message"]
 
 
 async def test_a_client_that_leaves_ends_the_work_for_it(app: AppFixture) -> None:

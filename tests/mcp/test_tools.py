@@ -371,7 +371,7 @@ async def test_a_long_page_is_read_in_parts_that_fit(agent: Agent) -> None:
 
 async def test_unknown_tool_argument_is_reported(agent: Agent) -> None:
     text = await agent.refused("write", slug="a", content="x")
-    assert "write has no argument content" in text
+    assert "write does not have the argument content" in text
     assert "body" in text
 
 

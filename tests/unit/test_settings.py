@@ -96,9 +96,7 @@ def test_hosts_to_probe_may_be_in_the_file_and_of_version_6(tmp_path: Path) -> N
     ["http://gpu-box", "gpu-box:11434", "gpu box", "a/b", "-x", "user@host", "x" * 300, "fe80::1%eth0"],
 )
 def test_a_host_to_probe_that_is_none_is_named(text: str) -> None:
-    with pytest.raises(
-        InvalidSetting, match="probe_hosts must be names or addresses of hosts such as gpu-box"
-    ):
+    with pytest.raises(InvalidSetting, match="probe_hosts must be host names or addresses such as gpu-box"):
         settings.load({"SIXFOLD_PROBE_HOSTS": text})
 
 

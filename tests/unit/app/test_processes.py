@@ -83,7 +83,7 @@ async def test_metrics_without_a_response_are_an_error(
 ) -> None:
     monkeypatch.setattr(processes, "_METRICS_SECONDS", 0.01)
     pair[1].channel.subscribe(b"m", lambda _sender, _body: None)
-    with pytest.raises(errors.StoreFailed, match="sent no metrics"):
+    with pytest.raises(errors.StoreFailed, match="did not send metrics"):
         await pair[0].metrics(b"")
 
 

@@ -111,7 +111,7 @@ async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(
         comfy.silent.add("/system_stats")
         row = (await detect(tmp_path, comfyui_url=comfy.url, probe=False))["ComfyUI"]
     assert (row["state"], row["found"], row["url"]) == ("slow", None, comfy.url)
-    assert row["how"] == f"wait for ComfyUI: {comfy.url} did not answer within 0.2 seconds"
+    assert row["how"] == f"wait for ComfyUI: {comfy.url} did not respond within 0.2 seconds"
 
 
 async def test_nothing_is_asked_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ async def test_uninstalled_embedded_engines_are_reported_missing(
 
 
 def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    how = "wait for ComfyUI: http://127.0.0.1:8188 did not answer within 1 second"
+    how = "wait for ComfyUI: http://127.0.0.1:8188 did not respond within 1 second"
     banner.print_found(
         TerminalStyle(), [Resource("ComfyUI", "comfyui", None, "images", how, used=True, state="slow")]
     )

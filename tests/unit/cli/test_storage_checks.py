@@ -48,7 +48,7 @@ def test_a_bucket_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
 @needed
 def test_each_thing_that_is_wrong_with_a_bucket_has_its_sentence(tmp_path: Path) -> None:
     results, uploads = look(tmp_path, blob_url="s3://no-such-bucket", upload_url="ftp://bucket?secret")
-    assert results.fault == "The object store has no such bucket"
+    assert results.fault == "The bucket does not exist in the object store"
     assert "is not a bucket" in uploads.fault
     assert "secret" not in f"{uploads.problem()}"
     assert (

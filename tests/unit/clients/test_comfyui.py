@@ -347,7 +347,7 @@ async def test_a_server_that_dies_in_the_middle_is_given_up(place: Place) -> Non
     run = place.begun(graph())
     await reach(hold.reached)
     await place.comfy.stop()
-    with pytest.raises(comfyui_errors.ComfyUnreachable, match="stopped answering in the middle"):
+    with pytest.raises(comfyui_errors.ComfyUnreachable, match="stopped responding during the run"):
         await run
 
 
@@ -360,7 +360,7 @@ async def test_missing_server_is_named_in_the_error(place: Place) -> None:
 @pytest.mark.parametrize("path", ["/system_stats", "/prompt"])
 async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path: str) -> None:
     place.comfy.silent.add(path)
-    with pytest.raises(comfyui_errors.ComfyUnreachable, match=r"did not answer within 1 second\.$"):
+    with pytest.raises(comfyui_errors.ComfyUnreachable, match=r"did not respond within 1 second\.$"):
         await (place.server.stats() if path == "/system_stats" else place.run(graph()))
 
 

@@ -108,7 +108,7 @@ def test_many_colliding_output_labels_are_named_fast() -> None:
 
 def test_a_function_with_too_many_choices_is_left_out() -> None:
     assert len(schema_of(([0] * 100, [2]), ([1], [2])).inputs) == 1
-    with pytest.raises(errors.BadRequest, match="no public function"):
+    with pytest.raises(errors.BadRequest, match="does not have a public function"):
         schema_of(([0] * 21, [2]))
 
 

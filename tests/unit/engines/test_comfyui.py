@@ -406,7 +406,7 @@ async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(setup: Co
     assert other.problem == "The server at this address is not ComfyUI."
     setup.comfy.silent.add("/system_stats")
     slow = await probe(setup.client, setup.comfy.url, seconds=0.2)
-    assert slow.problem == "ComfyUI did not answer within 0.2 seconds."
+    assert slow.problem == "ComfyUI did not respond within 0.2 seconds."
     await setup.comfy.stop()
     assert (await probe(setup.client, setup.comfy.url)).problem == "ComfyUI cannot be reached."
     assert (await probe(setup.client, "nonsense")).problem.startswith("SIXFOLD_COMFYUI_URL must")

@@ -107,7 +107,7 @@ def test_the_function_is_called_and_reports(tmp_path: Path) -> None:
 FAULTS = [
     ("def broken(:\n  pass\n", "line 1: invalid syntax"),
     ("x = 1\n", "no function decorated with @sixfold.model"),
-    ("import sixfold\n@sixfold.model\ndef f(a): return a\n", "a has no type hint"),
+    ("import sixfold\n@sixfold.model\ndef f(a): return a\n", "a must have a type hint"),
     ("import sixfold\n@sixfold.model\ndef f(a: complex) -> str: return ''\n", "is not supported"),
     ("import sixfold\n@sixfold.model\ndef f(*a: str) -> str: return ''\n", "a must be a keyword argument"),
     (

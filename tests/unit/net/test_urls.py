@@ -55,7 +55,7 @@ def test_too_long_url_or_lone_surrogate_is_refused() -> None:
         ("http://example.com/a b", "a space, a backslash or a control character"),
         ("ftp://example.com/", "must begin with http:// or https://"),
         ("http://127.1/", "its host is not a valid IP address"),
-        ("http://example..com/", "its host is not a proper name"),
+        ("http://example..com/", "its host is not a valid name"),
         ("http://example.com:70000/", "its port must be from 1 to 65535"),
     ],
 )

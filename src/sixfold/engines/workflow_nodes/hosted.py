@@ -37,7 +37,8 @@ _SEEDS = 2**31
 _EFFECTS = "sound-effects"
 CLONING = (
     "Cloning a voice requires a recording of it in `voice_sample`, and weights: run "
-    "`pip install chatterbox-tts` and set `source` in `[engines.weights-clone]` of sixfold.toml to the folder of its weights."
+    "`pip install chatterbox-tts` and set `source` in `[engines.weights-clone]` of sixfold.toml to the "
+    "folder of its weights."
 )
 _UNKNOWN_EFFECT = (
     "No engine on this server makes the sound that the prompt describes; set `model` to another model, "

@@ -132,7 +132,7 @@ def test_a_models_file_serves_window_by_window(tmp_path: Path) -> None:
 
 def test_missing_or_unsuitable_model_is_named_in_the_error(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    with pytest.raises(EngineError, match="contains no ONNX model"):
+    with pytest.raises(EngineError, match="does not contain an ONNX model"):
         OnnxStemEngine(source=str(tmp_path))
     engine = OnnxStemEngine(source=str(model(tmp_path / "two.onnx", (0.5, 0.5))))
     inputs = {"stems": "two", "format": "wav", "model": "htdemucs"}

@@ -67,7 +67,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
         for name, there in (("mps", torch.backends.mps.is_available()), ("cuda", torch.cuda.is_available()))
         if not there
     )
-    with pytest.raises(EngineError, match=f"torch finds no {missing} device"):
+    with pytest.raises(EngineError, match=f"torch did not find a {missing} device"):
         placement.device(DiffusersOptions(device=missing))
 
 

@@ -162,7 +162,7 @@ def test_kokoro_speaks_at_any_speed_with_a_fitting_voice(tmp_path: Path) -> None
     speakers = [engine.speaker(voices.find(name), "en") for name in ("ava", "chloe", "ella")]
     assert speakers == ["af_heart", "af_sky", "af_heart"]
     assert engine.speaker(voices.find("lucia"), "es") == "ef_dora"
-    with pytest.raises(EngineError, match="No Kokoro voice for de"):
+    with pytest.raises(EngineError, match="a Kokoro voice for de"):
         engine.speaker(voices.find("anna"), "de")
 
 
@@ -190,7 +190,7 @@ def test_a_voice_without_its_description_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lost.onnx").write_bytes(b"x")
     with pytest.raises(EngineError, match="no readable"):
         PiperEngine(source=str(tmp_path))
-    with pytest.raises(EngineError, match="contains no Piper voice"):
+    with pytest.raises(EngineError, match="does not contain a Piper voice"):
         PiperEngine(source=str(tmp_path / "nowhere"))
 
 
