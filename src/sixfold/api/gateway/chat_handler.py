@@ -203,6 +203,10 @@ class ChatHandler:
         idempotent_request = IdempotentRequest(principal.replays, content, self._dialect.dialect)
         return await self._services.idempotency.run(call.request(), idempotent_request, work)
 
+    def check(self, call: RawRequest, principal: Principal, chat_call: ChatCall, raw: bytes) -> None:
+        """Raise the errors of `answer` about the model: unknown, unpriced, or not allowed to the key."""
+        self._gateway.check(self._gateway_request(call, principal, chat_call, raw, SERVICES))
+
     def _gateway_request(
         self,
         call: RawRequest,

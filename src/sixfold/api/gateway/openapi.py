@@ -303,7 +303,7 @@ def _stored() -> dict[str, OperationSpec]:
             openapi.response("Items", stored.InputItemsSchema),
             parameters=_PAGING,
         ),
-        f"POST {path}/cancel": _openai("Always returns 400, as stored responses have ended", response),
+        f"POST {path}/cancel": _openai("Cancel a background response", response),
     }
 
 

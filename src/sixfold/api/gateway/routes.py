@@ -47,7 +47,8 @@ from sixfold.api.gateway.openai.moderations import ModerationRoutes
 from sixfold.api.gateway.openai.passthrough import UpstreamPassthrough
 from sixfold.api.gateway.openai.realtime import routes as realtime
 from sixfold.api.gateway.openai.realtime.services import RealtimeParts
-from sixfold.api.gateway.openai.responses import compaction, dialect
+from sixfold.api.gateway.openai.responses import background, compaction, dialect
+from sixfold.api.gateway.openai.responses.background import BackgroundResponses
 from sixfold.api.gateway.openai.responses.stored import ResponseStorage, StoredResponseRoutes
 from sixfold.api.gateway.openai.videos import models as video_models
 from sixfold.api.gateway.openai.videos import routes as videos
@@ -193,6 +194,7 @@ class ChatRoutes:
         self._objects = ObjectGuard(services.responses, gateway.router)
         self._gateway = gateway
         self._storage = ResponseStorage(services)
+        self._background = BackgroundResponses(services)
         self._compactions = services.compactions
         self._chat = ChatHandler(services, gateway, chat.DIALECT)
         self._texts = ChatHandler(services, gateway, text_completions.DIALECT)
@@ -234,8 +236,14 @@ class ChatRoutes:
     async def responses(self, request: RawRequest) -> Response | RawResponse:
         """`POST /v1/responses`."""
         principal = await self._auth.admit(request.headers)
-        raw = await self._documents.inline(principal, await request.body(), "responses")
+        body = await request.body()
+        raw = await self._documents.inline(principal, body, "responses")
         chat_call, handler, sent = await bodies.parse(dialect.parse_call, raw), self._responses, raw
+        if chat_call.background:
+            if chat_call.previous or chat_call.conversation:
+                await self._storage.with_earlier_items(principal, chat_call, raw)
+            self._responses.check(request, principal, chat_call, raw)
+            return await self._background.create(request, principal, chat_call, body)
         raw, added = await self._memory.add(request, principal, raw, "responses")
         if raw is not sent:
             chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=chat_call.echo)
@@ -251,11 +259,13 @@ class ChatRoutes:
             chat_call = replace(await bodies.parse(dialect.parse_call, raw), echo=echo, searches=searches)
             handler = self._tool_responses
 
-        async def respond(call: ChatCall, body: bytes) -> Response | RawResponse:
+        async def respond(call: ChatCall, joined: bytes) -> Response | RawResponse:
             call = call if added is None else added.call(call)
-            return await handler.answer(request, principal, call, body, sent=sent)
+            return await handler.answer(request, principal, call, joined, sent=sent)
 
-        response = await self._storage.answer(principal, chat_call, raw, request.request_id, respond)
+        response = await self._storage.answer(
+            principal, chat_call, raw, request.request_id, respond, background.response_id(request)
+        )
         return response if added is None else added.on(response)
 
     async def compact(self, request: RawRequest) -> Response | RawResponse:
@@ -359,7 +369,7 @@ def build_apis(services: WebServices) -> tuple[ApiGroup, ...]:
     forwarding = UpstreamPassthrough(services, functools.partial(image_sizes.is_name, services.catalog))
     images, audio = ImageRoutes(services, runner, forwarding), AudioRoutes(runner, forwarding)
     embeddings, moderations = EmbeddingRoutes(runner, forwarding), ModerationRoutes(runner, forwarding)
-    stored = StoredResponseRoutes(auth, services.responses, gateway, body)
+    stored = StoredResponseRoutes(services, auth)
     openai = ApiGroup(
         "openai",
         openai_errors.dialect,

@@ -144,6 +144,11 @@ def is_suspended(batch: Batch) -> Transaction[bool]:
     return (yield from one("batch_suspended", **params)) is not None
 
 
+def holds_money(batch: Batch) -> Transaction[bool]:
+    """Return whether calls of the account of a batch hold money, most of which will be released."""
+    return (yield from accounts.by_id(batch.account_id)).held > 0
+
+
 def decide(batch_id: str, outcome: BatchOutcome, code: str = "", message: str = "") -> Transaction[None]:
     """Set the outcome of a batch, with an error if there is a reason."""
     errors = [{"code": code, "line": None, "message": message, "param": None}] if code else []
@@ -169,7 +174,7 @@ def finish(batch_id: str, number: int, reply: LineReply) -> Transaction[None]:
 def requeue(batch: Batch, number: int, holder: str, verdict: Verdict, reason: str = "") -> Transaction[float]:
     """Schedule a retry of a line, or of the whole batch; return the seconds until then."""
     seconds = verdict.seconds
-    if verdict.for_money and (yield from accounts.by_id(batch.account_id)).held > 0:
+    if verdict.for_money and (yield from holds_money(batch)):
         seconds = HELD_SECONDS
     delay = round(seconds * SECOND_US)
     if verdict.answer == "wait":

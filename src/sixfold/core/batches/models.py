@@ -63,6 +63,8 @@ class Batch(msgspec.Struct, frozen=True):
     finalizing_at: int | None
     cancelling_at: int | None
     ended_at: int | None
+    # The id of the background response that the batch creates, or None for a batch of a client.
+    response_id: str | None
     # The blob with the requests, if it is read to run them.
     input_blob: str = ""
 

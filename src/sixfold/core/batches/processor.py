@@ -74,6 +74,8 @@ class BatchProcessor:
         self._running: dict[asyncio.Task[None], str] = {}
         self._paces: dict[str, Pace] = {}
         self._jobs: dict[str, asyncio.Task[bool]] = {}
+        # The batches whose running lines are canceled.
+        self._stopped: set[str] = set()
         self._renewed_at = 0.0
 
     @property
@@ -124,6 +126,8 @@ class BatchProcessor:
                 await self._database.write(lines.decide(batch.id, "expired"))
                 self.wake()
             elif batch.outcome is not None:
+                if batch.outcome == "cancelled" and batch.response_id is not None:
+                    self._stop(batch)
                 await self._release(batch)
                 if await self._may_end(batch):
                     self._start_job(batch, self._end)
@@ -156,6 +160,9 @@ class BatchProcessor:
                 claimed = await self._database.write(claim, durable=False)
                 if claimed is None:
                     # The final status of the batch is now decided.
+                    self.wake()
+                elif claimed and len(batches) > len(first_of_accounts):
+                    # The next batches of the accounts may have lines for the remaining capacity.
                     self.wake()
                 self._claimed.extend((batch, line) for line in claimed or ())
         self._start_lines()
@@ -198,6 +205,15 @@ class BatchProcessor:
         for line in released:
             await self._requeue(batch, line, Verdict("release"))
 
+    def _stop(self, batch: Batch) -> None:
+        """Cancel the running lines of a batch, once."""
+        if batch.id in self._stopped:
+            return
+        for task, batch_id in self._running.items():
+            if batch_id == batch.id:
+                self._stopped.add(batch.id)
+                task.cancel()
+
     async def _run_line(self, batch: Batch, line: ClaimedLine) -> None:
         try:
             key_id = await self._database.read(lines.credential_of(batch), snapshot=False)
@@ -209,9 +225,19 @@ class BatchProcessor:
             # The key has ended, so the batch ends when it is claimed next.
             await self._requeue(batch, line, Verdict("retry"))
             return
-        reply = await self._call(batch, line, key_id, body)
+        try:
+            reply = await self._call(batch, line, key_id, body)
+        except asyncio.CancelledError:
+            if batch.id not in self._stopped:
+                raise
+            await self._requeue(batch, line, Verdict("release"))
+            return
         self._failpoints.hit("batch.answered")
         verdict = lines.judge(reply, line.tries)
+        if verdict.for_money and batch.response_id is not None:
+            # The client of a background response learns at once that its credit or budget is too small.
+            is_held = await self._write(lambda: lines.holds_money(batch))
+            verdict = verdict if is_held else Verdict("keep")
         if verdict.answer == "keep":
             await self._write(lambda: lines.finish(batch.id, line.number, reply))
             self._failpoints.hit("batch.stored")
@@ -267,6 +293,7 @@ class BatchProcessor:
         def ended(task: asyncio.Task[bool]) -> None:
             del self._jobs[batch.id]
             self._paces.pop(batch.id, None)
+            self._stopped.discard(batch.id)
             if task.cancelled():
                 return
             error = task.exception()
@@ -331,11 +358,14 @@ class BatchProcessor:
         assert batch.outcome is not None  # noqa: S101 - `_look` checks it
         page = await self._database.write(interrupted.restore(batch, 0))
         while page.last:
-            for line, scope in page.unfinished:
+            # A canceled background response is not generated again, even if it was charged in part.
+            is_stopped = batch.outcome == "cancelled" and batch.response_id is not None
+            for line, scope in () if is_stopped else page.unfinished:
                 await self._repeat(batch, line, scope)
             page = await self._database.write(interrupted.restore(batch, page.last))
         stored = await self._results.collect(batch, batch.outcome)
-        end = results.end(batch, self._boot, batch.outcome, stored, batch.error_list)
+        errors = stored.errors or batch.error_list
+        end = results.end(batch, self._boot, batch.outcome, stored, errors)
         await self._database.write(end)
         return True
 

@@ -11,8 +11,10 @@ import msgspec
 
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.batches.models import Batch, BatchDialect, BatchOutcome, LineProblem
+from sixfold.core.batches import lines
+from sixfold.core.batches.models import Batch, BatchDialect, BatchOutcome, LineProblem, LineReply
 from sixfold.core.batches.service import OUTPUT_PURPOSE
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database, Query, Row, Transaction, many
 from sixfold.core.files import files
 from sixfold.core.files.files import AccountFiles, FileDetails
@@ -45,12 +47,16 @@ class BatchLost(Exception):
 
 
 class BatchResults(NamedTuple):
-    """Result files that are stored but do not have a name yet, and the numbers of lines."""
+    """Result files that are stored but do not have a name yet, and the numbers of lines.
+
+    `errors` are the errors of a background response.
+    """
 
     sources: Mapping[_Target, MediaSource]
     total: int
     succeeded: int
     failed: int
+    errors: Sequence[Mapping[str, Any]] = ()
 
 
 def _render_openai(batch: Batch, outcome: BatchOutcome, row: Row) -> tuple[_Target, bytes]:
@@ -106,6 +112,11 @@ class ResultWriter:
 
     async def collect(self, batch: Batch, outcome: BatchOutcome) -> BatchResults:
         """Store the answers to the lines of a batch."""
+        if batch.response_id is not None:
+            page = many("batch_lines_page", batch_id=batch.id, after=0, limit=_PAGE_LINES)
+            rows = await self._database.read(page)
+            size = sum(len(row["response"] or "") for row in rows)
+            return await PARSER.run_large(size, _of_response, rows)
         paths = await asyncio.to_thread(self._paths)
         sinks: dict[_Target, BinaryIO] = {}
         total = succeeded = failed = after = 0
@@ -168,6 +179,22 @@ def _write_problems(path: Path, problems: Sequence[LineProblem]) -> None:
             }
             line = {"id": None, "custom_id": problem.custom_id, "response": None, "error": error}
             file.write(_encode(line) + b"\n")
+
+
+def _of_response(rows: Sequence[Row]) -> BatchResults:
+    """Return the result of a background response; the route that generated it has stored it."""
+    replies = [
+        LineReply(row["status"], row["request_id"], str(row["response"]).encode())
+        for row in rows
+        if row["status"] is not None
+    ]
+    # A response that a model server could not complete has status 200 and an error.
+    problems = [
+        {"code": error.code or "server_error", "line": None, "message": error.message, "param": None}
+        for reply in replies
+        if (error := lines.error_of(reply)).message or reply.status >= 300
+    ]
+    return BatchResults({}, len(rows), len(replies) - len(problems), len(problems), problems)
 
 
 def _discard(sinks: Mapping[_Target, BinaryIO], paths: Mapping[_Target, Path]) -> None:

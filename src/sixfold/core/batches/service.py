@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -41,6 +42,8 @@ class NewBatch(msgspec.Struct, frozen=True):
     output_seconds: int | None = None
     # The number of lines, if already known.
     total: int = 0
+    # The id of the background response that the batch creates.
+    response_id: str | None = None
 
 
 def _find(tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Transaction[Batch]:
@@ -48,6 +51,11 @@ def _find(tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Transaction[B
     if row is None:
         raise errors.NotFound(f"No batch found with id {batch_id[:100]!r}")
     return models.from_row(row)
+
+
+def _of_response(tenant: Tenant, response_id: str) -> Transaction[Batch | None]:
+    row = yield from one("batch_of_response", **tenant.row, response_id=response_id)
+    return None if row is None else models.from_row(row)
 
 
 class BatchService:
@@ -95,10 +103,12 @@ class BatchService:
     def _insert(
         self, principal: Principal, new: NewBatch, source: MediaSource, file_id: str | None
     ) -> Transaction[Batch]:
-        row = yield from one("batches_unfinished", account_id=principal.account_id)
+        is_response = new.response_id is not None
+        row = yield from one("batches_unfinished", account_id=principal.account_id, response=int(is_response))
         if row is not None and int(row["batches"]) >= self.limits.unfinished:
+            name = "background responses" if is_response else "batches"
             raise errors.TooManyRequests(
-                f"An account may have at most {self.limits.unfinished} unfinished batches: retry later",
+                f"An account may have at most {self.limits.unfinished} unfinished {name}: retry later",
                 retry_after=60,
             )
         # A separate name, so that the input remains after its file is deleted.
@@ -120,10 +130,44 @@ class BatchService:
                 "headers": _encode(new.headers).decode(),
                 "output_seconds": new.output_seconds,
                 "total": new.total,
+                "response_id": new.response_id,
                 "window": WINDOW_US,
             },
         )
+        if new.response_id is not None:
+            return cast("Batch", (yield from _of_response(tenant, new.response_id)))
         return (yield from _find(tenant, new.dialect, batch_id))
+
+    async def of_response(self, tenant: Tenant, response_id: str) -> Batch | None:
+        """Return the batch of a background response, or None."""
+        return await self._database.read(_of_response(tenant, response_id), snapshot=False)
+
+    async def cancel_response(self, tenant: Tenant, response_id: str) -> Batch | None:
+        """Cancel a background response unless it is ending, and return its batch, or None."""
+
+        def cancel() -> Transaction[Batch | None]:
+            batch = yield from _of_response(tenant, response_id)
+            if batch is None or not (yield Query("batch_cancel", {"id": batch.id})):
+                return batch
+            return (yield from _of_response(tenant, response_id))
+
+        batch = await self._database.write(cancel())
+        self.on_change()
+        return batch
+
+    async def delete_response(self, tenant: Tenant, response_id: str) -> bool:
+        """Delete the batch of a background response that has ended; return whether it existed.
+
+        Raises `BadRequest` for a response that has not ended.
+        """
+
+        def delete() -> Transaction[bool]:
+            batch = yield from _of_response(tenant, response_id)
+            if batch is not None and not (yield Query("batch_delete", {"id": batch.id})):
+                raise errors.BadRequest("A response cannot be deleted before it has ended: cancel it first")
+            return batch is not None
+
+        return await self._database.write(delete())
 
     async def get(self, tenant: Tenant, dialect: BatchDialect, batch_id: str) -> Batch:
         """Return a batch; raises `NotFound`."""

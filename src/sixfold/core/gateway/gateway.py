@@ -253,6 +253,11 @@ class Gateway:
             chat_bytes=chats.approximate_bytes(chat),
         )
 
+    def check(self, request: GatewayRequest) -> None:
+        """Raise the errors of `complete` about the model: unknown, unpriced, or not allowed to the key."""
+        _check_allowed(request)
+        self._priced_targets(request)
+
     async def count_tokens(self, request: GatewayRequest) -> int:
         """Return the input tokens of a request, counted by its server or estimated; free of charge."""
         _check_allowed(request)

@@ -1,18 +1,20 @@
 -- name: batch_insert | Insert a batch that is to be validated.
 INSERT INTO batch (id, account_id, credential_id, key_id, grant_id, dialect, endpoint, state, input_file_id,
-                   input_media, metadata, headers, output_seconds, total, created_at, expires_at)
+                   input_media, metadata, headers, output_seconds, total, response_id, created_at, expires_at)
 VALUES (:id, :account_id, :credential_id, :key_id, :grant_id, :dialect, :endpoint, 'validating', :input_file_id,
-        :input_media, :metadata, :headers, :output_seconds, :total, :now, :now + :window);
+        :input_media, :metadata, :headers, :output_seconds, :total, :response_id, :now,
+        :now + :window);
 
--- name: batches_unfinished | Return the number of an account's batches that have not ended.
-SELECT COUNT(*) AS batches FROM batch WHERE account_id = :account_id AND ended_at IS NULL;
+-- name: batches_unfinished | Return the number of an account's batches, or background responses, that have not ended.
+SELECT COUNT(*) AS batches FROM batch
+WHERE account_id = :account_id AND ended_at IS NULL AND (response_id IS NULL) = (CAST(:response AS INTEGER) = 0);
 
 -- name: batch_by_id | Return a batch that a tenant sees, and the counts of its lines that have ended.
 SELECT b.*, CAST(:now AS BIGINT) AS now,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
 FROM batch b
-WHERE b.id = :id AND b.account_id = :account_id AND b.dialect = :dialect
+WHERE b.id = :id AND b.account_id = :account_id AND b.dialect = :dialect AND b.response_id IS NULL
   AND (:credential_id = '' OR b.credential_id = :credential_id);
 
 -- name: batches_before | Return a page of a tenant's batches, newest first.
@@ -20,7 +22,7 @@ SELECT b.*, CAST(:now AS BIGINT) AS now,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
 FROM batch b
-WHERE b.account_id = :account_id AND b.dialect = :dialect AND b.id < :bound
+WHERE b.account_id = :account_id AND b.dialect = :dialect AND b.response_id IS NULL AND b.id < :bound
   AND (:credential_id = '' OR b.credential_id = :credential_id)
 ORDER BY b.id DESC LIMIT :limit;
 
@@ -29,9 +31,14 @@ SELECT b.*, CAST(:now AS BIGINT) AS now,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status < 300) AS lines_succeeded,
        (SELECT COUNT(*) FROM batch_line l WHERE l.batch_id = b.id AND l.status >= 300) AS lines_failed
 FROM batch b
-WHERE b.account_id = :account_id AND b.dialect = :dialect AND b.id > :bound
+WHERE b.account_id = :account_id AND b.dialect = :dialect AND b.response_id IS NULL AND b.id > :bound
   AND (:credential_id = '' OR b.credential_id = :credential_id)
 ORDER BY b.id LIMIT :limit;
+
+-- name: batch_of_response | Return the batch of a tenant's background response.
+SELECT b.*, CAST(:now AS BIGINT) AS now FROM batch b
+WHERE b.response_id = :response_id AND b.account_id = :account_id
+  AND (:credential_id = '' OR b.credential_id = :credential_id);
 
 -- name: batch_cancel | Let a batch end as cancelled; return no row if its end is decided already.
 UPDATE batch SET state = 'cancelling', outcome = 'cancelled', cancelling_at = :now

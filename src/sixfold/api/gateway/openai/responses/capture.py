@@ -48,7 +48,8 @@ _event = msgspec.json.Decoder(_ResponseEvent).decode
 class CapturePlan(msgspec.Struct, frozen=True):
     """The parts of a response to store.
 
-    The response is stored if `keep` is set; its items are added to the conversation after `items`.
+    The response is stored if `keep` is set; its items are added to the conversation after `items`. A
+    background response has the id `background_id`, with which its request was accepted.
     """
 
     tenant: Tenant
@@ -57,6 +58,7 @@ class CapturePlan(msgspec.Struct, frozen=True):
     raw: bytes
     lock: ConversationLock | None = None
     items: tuple[ConversationItem, ...] = ()
+    background_id: str = ""
 
     @property
     def conversation(self) -> msgspec.Raw | None:
@@ -93,19 +95,22 @@ class ResponseCapture:
         if not output.id or output.status not in _ENDED:
             return body, None, None, None
         response, objects, addition = None, None, None
+        response_id = plan.background_id or output.id
+        if plan.background_id:
+            body = _in_background(body, output.id, response_id, is_own=not server)
         if plan.conversation is not None and server:
             body = _encode({**parsing.raws(body), "conversation": plan.conversation})
         if server:
             created = references.created(output.output, stored=output.store is True)
-            objects = OwnedObjects(server, output.id, created) if created else None
+            objects = OwnedObjects(server, response_id, created) if created else None
         if plan.lock is not None:
             items = item_forms.conversation_items(output.output, keep_ids=True)
             addition = ConversationAddition(plan.lock, (*plan.items, *items))
         if plan.keep:
             response = StoredResponse(
-                id=output.id,
-                previous=plan.previous if plan.previous not in ("", output.id) else None,
-                server=server if output.store is True else "",
+                id=response_id,
+                previous=plan.previous if plan.previous not in ("", response_id) else None,
+                server=server if output.store is True and not plan.background_id else "",
                 input=_encode(item_forms.input_items(plan.raw)).decode("utf-8", "replace"),
                 response=body.decode("utf-8", "replace"),
             )
@@ -142,6 +147,13 @@ class ResponseCapture:
         return (
             b"data: " + _encode({**parsing.raws(data), "response": msgspec.Raw(response)}) + _line_end(line)
         )
+
+
+def _in_background(body: bytes, old_id: str, new_id: str, *, is_own: bool) -> bytes:
+    """Return a response with the id of its background request; the ids of its own items contain that id."""
+    if is_own:
+        body = body.replace(old_id.partition("_")[2].encode(), new_id.partition("_")[2].encode())
+    return _encode({**parsing.raws(body), "id": new_id, "background": True, "store": True})
 
 
 def _line_end(line: bytes) -> bytes:

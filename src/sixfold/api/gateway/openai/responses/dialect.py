@@ -63,6 +63,7 @@ class ResponsesRequest(ChatCall, frozen=True):
 
     previous: str = ""
     conversation: str = ""
+    background: bool = False
 
 
 PROVIDER_TOOL_ITEMS = frozenset(
@@ -111,9 +112,6 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
     head = cast("_ResponsesHead", parsing.head(_head, raw))
     if not head.input and not (counting and (head.previous_response_id or head.conversation)):
         raise InvalidRequest("input must not be empty", param="input")
-    if head.background:
-        # The usage of this tool would be known only after the response, and could not be charged.
-        raise InvalidRequest("background is not supported: omit it, or use a batch", param="background")
     if head.max_output_tokens is not None and head.max_output_tokens < 1:
         raise InvalidRequest(
             f"max_output_tokens must be at least 1 (got {head.max_output_tokens})", param="max_output_tokens"
@@ -132,6 +130,7 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
         echo=lambda: _echo(raw),
         previous=head.previous_response_id or "",
         conversation=conversation or "",
+        background=bool(head.background),
         store=head.store,
         metadata=head.metadata,
         user=head.user,

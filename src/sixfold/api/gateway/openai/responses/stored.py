@@ -23,6 +23,7 @@ from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import PreviousResponseNotFound
 from sixfold.api.gateway.openai.responses import compaction, dialect, references
 from sixfold.api.gateway.openai.responses import items as item_forms
+from sixfold.api.gateway.openai.responses.background import BackgroundResponses
 from sixfold.api.gateway.openai.responses.capture import CapturePlan, ResponseCapture, parse_output
 from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
 from sixfold.core.accounts.keys import Principal
@@ -31,8 +32,7 @@ from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.conversations.conversations import ConversationItem, ConversationLock
-from sixfold.core.gateway.conversations.responses import ResponseChain, ResponseNotFound, ResponseStore
-from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.conversations.responses import ResponseChain, ResponseNotFound
 from sixfold.core.input_limits import json_decoding
 from sixfold.web import bodies, requests
 from sixfold.web import responses as web_responses
@@ -61,14 +61,23 @@ class ResponseStorage:
         self._max_bytes = services.settings.inline_body_bytes
 
     async def answer(
-        self, principal: Principal, request: ResponsesRequest, raw: bytes, request_id: str, respond: Respond
+        self,
+        principal: Principal,
+        request: ResponsesRequest,
+        raw: bytes,
+        request_id: str,
+        respond: Respond,
+        background_id: str = "",
     ) -> Response | RawResponse:
-        """Return the response to a request, with what it refers to; it is stored before its end is sent."""
+        """Return the response to a request, with what it refers to; it is stored before its end is sent.
+
+        It gets the id `background_id` if it was accepted as a background response before.
+        """
         tenant, keep = principal.tenant, self._store.should_store(request.store)
-        plan = CapturePlan(tenant, keep, request.previous, raw)
+        plan = CapturePlan(tenant, keep, request.previous, raw, background_id=background_id)
         body = raw
-        if not keep and request.store is not False:
-            # A provider may store it only if an account owns it here.
+        if (not keep and request.store is not False) or background_id:
+            # A provider may store it only if an account owns it here, by the provider's id.
             body = _encode({**parsing.raws(raw), "store": _FALSE})
         if not request.conversation:
             request, body = await self.with_history(principal, request, body)
@@ -222,6 +231,13 @@ def _new_items(raw: bytes) -> tuple[ConversationItem, ...]:
     return item_forms.conversation_items(item_forms.input_items(raw), keep_ids=False)
 
 
+class _BackgroundHead(msgspec.Struct):
+    background: bool | None = None
+
+
+_head = msgspec.json.Decoder(_BackgroundHead).decode
+
+
 class DeletedResponseSchema(TypedDict):
     """A stored response that was deleted."""
 
@@ -250,32 +266,57 @@ class InputItemsSchema(TypedDict):
 class StoredResponseRoutes:
     """`/v1/responses/{response_id}`: the account's stored responses."""
 
-    def __init__(self, auth: CachedKeyAuth, store: ResponseStore, gateway: Gateway, max_bytes: int) -> None:
+    def __init__(self, services: WebServices, auth: CachedKeyAuth) -> None:
         self._auth = auth
-        self._gateway = gateway
-        self._store = store
-        self._max_bytes = max_bytes
+        self._gateway = services.gateway
+        self._store = services.responses
+        self._background = BackgroundResponses(services)
+        self._max_bytes = services.settings.inline_body_bytes
 
     async def show(self, request: HttpRequest) -> Response:
         if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
             raise errors.BadRequest("A stored response cannot be streamed: omit stream")
-        body = await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))
-        return Response(body, headers=_NO_STORE, media_type="application/json")
+        tenant, response_id = await self._tenant(request), requests.path_value(request, "response_id")
+        return _stored(await self._shown(tenant, response_id))
+
+    async def _shown(self, tenant: Tenant, response_id: str) -> str | bytes:
+        """Return a stored or background response as JSON; raises `ResponseNotFound`."""
+        try:
+            return await self._store.get(tenant, response_id)
+        except ResponseNotFound:
+            if (body := await self._background.find(tenant, response_id)) is None:
+                # It may have been completed since the first read.
+                return await self._store.get(tenant, response_id)
+            return body
 
     async def delete(self, request: HttpRequest) -> Response:
         """Delete a response, first at the model server that stores it too."""
         response_id, tenant = requests.path_value(request, "response_id"), await self._tenant(request)
-        server, _, _ = (await self._store.server_of(tenant, response_id)).partition("/")
-        if server:
-            await self._gateway.delete_stored(server, f"/responses/{quote(response_id, safe='')}")
-        await self._store.delete(tenant, response_id)
+        was_background = await self._background.delete(tenant, response_id)
+        try:
+            server, _, _ = (await self._store.server_of(tenant, response_id)).partition("/")
+            if server:
+                await self._gateway.delete_stored(server, f"/responses/{quote(response_id, safe='')}")
+            await self._store.delete(tenant, response_id)
+        except ResponseNotFound:
+            # A background response that failed or was canceled is not stored.
+            if not was_background:
+                raise
         deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
         return web_responses.json(deleted)
 
     async def cancel(self, request: HttpRequest) -> Response:
-        """Raise `BadRequest`: stored responses have ended."""
-        await self._store.get(await self._tenant(request), requests.path_value(request, "response_id"))
-        raise errors.BadRequest("Cannot cancel a synchronous response.")
+        """Cancel a background response; return it unchanged if it has ended.
+
+        Raises `BadRequest` for another response.
+        """
+        tenant, response_id = await self._tenant(request), requests.path_value(request, "response_id")
+        if (body := await self._background.cancel(tenant, response_id)) is not None:
+            return _stored(body)
+        stored = await self._store.get(tenant, response_id)
+        if not _head(stored).background:
+            raise errors.BadRequest("Cannot cancel a synchronous response.")
+        return _stored(stored)
 
     async def input_items(self, request: HttpRequest) -> Response:
         """Return a page of the items that the model received, including previous responses."""
@@ -283,14 +324,23 @@ class StoredResponseRoutes:
         order = requests.query_choice(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
         after = requests.query_text(request, "after", _MAX_TEXT)
         response_id = requests.path_value(request, "response_id")
-        chain = await self._store.get_chain(await self._tenant(request), response_id, self._max_bytes)
+        tenant = await self._tenant(request)
+        chain = await self._store.get_chain(tenant, response_id, self._max_bytes)
         if chain is None:
+            if await self._background.find(tenant, response_id) is not None:
+                raise errors.BadRequest(
+                    f"The response {response_id} is not completed: its input items are listed after that"
+                )
             raise ResponseNotFound(response_id)
         content = await PARSER.run(_encoded_page, chain, order, after, size)
         return Response(content, headers=_NO_STORE, media_type="application/json")
 
     async def _tenant(self, request: HttpRequest) -> Tenant:
         return (await self._auth.enter(request)).tenant
+
+
+def _stored(body: str | bytes) -> Response:
+    return Response(body, headers=_NO_STORE, media_type="application/json")
 
 
 def _encoded_page(chain: ResponseChain, order: str, after: str, size: int) -> bytes:

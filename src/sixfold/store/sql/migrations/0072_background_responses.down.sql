@@ -1,0 +1,2 @@
+DROP INDEX batch_response;
+ALTER TABLE batch DROP COLUMN response_id;

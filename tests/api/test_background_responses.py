@@ -1,0 +1,217 @@
+"""Background responses by the official client: polled, canceled, charged once, and kept over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import openai
+import pytest
+
+from sixfold.core.batches.processor import BatchProcessor
+from tests.api.gateway import Gateway, running_gateway
+from tests.api.test_stored_responses import native
+
+OPEN = ("queued", "in_progress")
+
+
+async def begun(gateway: Gateway, text: str = "say 3 words", key: str | None = None, **more: Any) -> Any:
+    request: dict[str, Any] = {"model": "acme/small", "input": text, "background": True, **more}
+    return await gateway.openai(key).responses.create(**request)
+
+
+async def ended(gateway: Gateway, response_id: str, key: str | None = None) -> Any:
+    """Wait until a background response has ended, and return it."""
+    async with asyncio.timeout(60):
+        while True:
+            response = await gateway.openai(key).responses.retrieve(response_id)
+            if response.status not in OPEN:
+                return response
+            await asyncio.sleep(0.02)
+
+
+async def deleted(gateway: Gateway, response_id: str) -> None:
+    """Delete a response as soon as it has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            path = f"/v1/responses/{response_id}"
+            answer = await gateway.app.client.delete(path, headers=gateway.headers)
+            if answer.status_code == 200:
+                return
+            assert "cancel it first" in answer.text
+            await asyncio.sleep(0.02)
+
+
+async def test_background_response_is_polled_and_charged_once(any_database_gateway: Gateway) -> None:
+    gateway = any_database_gateway
+    before = await gateway.app.balance()
+    queued = await begun(gateway, metadata={"a": "b"}, instructions="Be short")
+    assert (queued.status, queued.background, queued.store) == ("queued", True, True)
+    assert (queued.model, queued.metadata, queued.instructions) == ("acme/small", {"a": "b"}, "Be short")
+    response = await ended(gateway, queued.id)
+    assert (response.id, response.status, response.output_text) == (queued.id, "completed", "word word word")
+    assert (response.background, response.store, response.usage.output_tokens) == (True, True, 3)
+    (call,) = await gateway.settled()
+    after = await gateway.app.balance()
+    assert float(before[0]) - float(after[0]) == pytest.approx(float(call["cost_usd"]))
+    assert after[1] == "0.00"
+    items = await gateway.openai().responses.input_items.list(queued.id)
+    assert [cast("Any", item).content[0].text for item in items.data] == ["say 3 words"]
+    batches = await gateway.openai().batches.list()
+    files = await gateway.openai().files.list()
+    assert (batches.data, files.data) == ([], []), "a background response is neither a batch nor a file"
+
+
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+async def test_later_requests_continue_a_background_response(
+    any_database_gateway: Gateway, model: str
+) -> None:
+    client = any_database_gateway.openai()
+    first = await ended(any_database_gateway, (await begun(any_database_gateway, model=model)).id)
+    second = await begun(any_database_gateway, "say 1 words", model=model, previous_response_id=first.id)
+    second = await ended(any_database_gateway, second.id)
+    assert (second.previous_response_id, second.output_text) == (first.id, "word")
+    assert second.usage.input_tokens == first.usage.input_tokens + 20
+    reference: Any = [{"type": "item_reference", "id": first.output[-1].id}]
+    reference.append({"role": "user", "content": "say 2 words"})
+    third = await client.responses.create(model=model, input=reference)
+    assert third.output_text == "word word"
+
+
+async def test_background_response_joins_its_conversation(gateway: Gateway) -> None:
+    client = gateway.openai()
+    conversation = await client.conversations.create()
+    response = await ended(gateway, (await begun(gateway, conversation=conversation.id)).id)
+    assert response.conversation.id == conversation.id
+    items = await client.conversations.items.list(conversation.id, order="asc")
+    assert [cast("Any", item).content[0].text for item in items.data] == ["say 3 words", "word word word"]
+
+
+async def test_native_background_response_is_stored_here_only(tmp_path: Path) -> None:
+    async with native(tmp_path) as (first, gateway):
+        queued = await begun(gateway, "Hello", model="native/small")
+        response = await ended(gateway, queued.id)
+        assert (response.id, response.output_text) == (queued.id, "I am native")
+        sent = first.acme.seen[-1].document
+        assert (sent["store"], "background" in sent) == (False, False)
+        await gateway.openai().responses.delete(queued.id)
+        assert first.acme.forgotten == []
+        with pytest.raises(openai.NotFoundError):
+            await gateway.openai().responses.retrieve(queued.id)
+
+
+async def test_failed_background_response_has_its_error_and_is_free(gateway: Gateway) -> None:
+    before = await gateway.app.balance()
+    gateway.acme.mode = "refuse"
+    response = await ended(gateway, (await begun(gateway)).id)
+    assert (response.status, response.output, response.error.message) == ("failed", [], "It says so")
+    assert await gateway.app.balance() == before
+    await gateway.openai().responses.delete(response.id)
+    with pytest.raises(openai.NotFoundError):
+        await gateway.openai().responses.retrieve(response.id)
+
+
+async def test_lack_of_credit_fails_a_background_response_at_once(gateway: Gateway) -> None:
+    queued = await begun(gateway, key=gateway.app.poor)
+    response = await ended(gateway, queued.id, gateway.app.poor)
+    assert (response.status, response.error.code) == ("failed", "insufficient_credits")
+    assert gateway.acme.seen == []
+
+
+async def test_canceled_background_response_stops_and_is_not_repeated(
+    any_database_gateway: Gateway,
+) -> None:
+    gateway = any_database_gateway
+    gateway.acme.modes = ["hang"]
+    queued = await begun(gateway)
+    async with asyncio.timeout(60):
+        await gateway.acme.asked.wait()
+    client = gateway.openai()
+    assert (await client.responses.retrieve(queued.id)).status == "in_progress"
+    assert (await client.responses.cancel(queued.id)).status == "cancelled"
+    await deleted(gateway, queued.id)
+    await gateway.settled()
+    assert (len(gateway.acme.seen), await gateway.pending()) == (1, 0)
+    assert (await gateway.app.balance())[1] == "0.00"
+
+
+async def test_completed_background_response_is_returned_by_cancel(gateway: Gateway) -> None:
+    response = await ended(gateway, (await begun(gateway)).id)
+    assert await gateway.openai().responses.cancel(response.id) == response
+
+
+async def test_another_server_runs_an_accepted_background_response(either: Path) -> None:
+    async with running_gateway(either, {"batch_concurrency": 0, "batches_per_account": 2}) as gateway:
+        client, server = gateway.openai(), gateway.app.server
+        kept, canceled = await begun(gateway), await begun(gateway)
+        with pytest.raises(openai.RateLimitError, match="at most 2 unfinished background responses"):
+            await begun(gateway)
+        assert (await client.responses.retrieve(kept.id)).status in OPEN
+        with pytest.raises(openai.BadRequestError, match="cancel it first"):
+            await client.responses.delete(kept.id)
+        with pytest.raises(openai.BadRequestError, match="is not completed"):
+            await client.responses.input_items.list(kept.id)
+        stranger = gateway.openai(gateway.app.other).responses
+        for operation in (stranger.retrieve, stranger.cancel, stranger.delete):
+            with pytest.raises(openai.NotFoundError):
+                await operation(kept.id)
+        assert (await client.responses.cancel(canceled.id)).status == "cancelled"
+        limits = msgspec.structs.replace(server.batches.limits, concurrency=8)
+        other = BatchProcessor(server.database, server.files, limits, server.scheduler.boot)
+        runner = server.batch_processor._runner
+        assert runner is not None
+        other.attach(runner)
+        running = asyncio.create_task(other.run())
+        response = await ended(gateway, kept.id)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert (response.status, response.output_text) == ("completed", "word word word")
+        assert (await client.responses.retrieve(canceled.id)).status == "cancelled"
+        assert len(gateway.acme.seen) == 1
+
+
+async def test_repeated_request_has_one_background_response(gateway: Gateway) -> None:
+    headers = {"Idempotency-Key": "once"}
+    first, second = [await begun(gateway, extra_headers=headers) for _ in range(2)]
+    await ended(gateway, first.id)
+    assert (first.id, len(await gateway.settled())) == (second.id, 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "message"),
+    [
+        ({"stream": True}, 400, "cannot be streamed"),
+        ({"store": False}, 400, "store must not be false"),
+        ({"model": "acme/none"}, 400, "acme/none has no price"),
+        ({"model": "none/small"}, 404, "none/small"),
+        ({"previous_response_id": "resp_none"}, 400, "resp_none"),
+        ({"conversation": "conv_none"}, 404, "conv_none"),
+        ({"background": "yes"}, 400, "background"),
+    ],
+)
+async def test_wrong_background_request_is_refused_before_it_is_queued(
+    gateway: Gateway, wrong: dict[str, Any], status: int, message: str
+) -> None:
+    body = {"model": "acme/small", "input": "Hello", "background": True, **wrong}
+    answer = await gateway.app.client.post("/v1/responses", json=body, headers=gateway.headers)
+    assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), answer.text
+    assert gateway.acme.seen == []
+
+
+async def test_background_needs_stored_responses(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, responses_bytes=0) as gateway:
+        with pytest.raises(openai.BadRequestError, match="this server stores no responses"):
+            await begun(gateway)
+
+
+async def test_many_background_responses_run_side_by_side(gateway: Gateway) -> None:
+    gateway.acme.mode = "wait"
+    queued = [await begun(gateway, max_output_tokens=50) for _ in range(5)]
+    async with asyncio.timeout(60):
+        while len(gateway.acme.seen) < 5:  # noqa: ASYNC110 - the server has one event for all requests
+            await asyncio.sleep(0.01)
+    gateway.acme.go_on.set()
+    responses = [await ended(gateway, each.id) for each in queued]
+    assert {response.status for response in responses} == {"completed"}
