@@ -279,9 +279,7 @@ class Settings(_ProviderSettings):
             if value != Settings.__dataclass_fields__[name].default and not pattern.fullmatch(value):
                 raise InvalidSetting(f"{name} must be {kind} such as {example}, not {value!r}")
         if len(self.comfyui_servers) > _MAX_PROBE_HOSTS:
-            raise InvalidSetting(
-                f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries (got {len(self.comfyui_urls)})"
-            )
+            raise InvalidSetting(f"comfyui_urls must have at most {_MAX_PROBE_HOSTS} entries")
         for url in self.comfyui_urls:
             if not _ORIGIN.fullmatch(url):
                 raise InvalidSetting(f"comfyui_urls must be origins such as http://gpu-box:8188, not {url!r}")

@@ -80,7 +80,7 @@ async def test_archived_runs_are_read_from_the_archive(app: AppFixture) -> None:
     assert "a mill" in records[0]["row"]["inputs"]
     response = await app.client.get(PREDICTION.format(run["id"]), headers=app.bearer)
     assert response.status_code == 404
-    assert "were archived; ask the operator" in response.text
+    assert "only the operator can read the archive" in response.text
     other = await app.client.get(
         PREDICTION.format(run["id"]), headers={"Authorization": f"Bearer {app.other}"}
     )

@@ -176,7 +176,7 @@ async def test_an_input_has_at_most_the_stated_lines(tmp_path: Path) -> None:
         assert done.errors is not None
         assert done.errors.data is not None
         assert done.errors.data[0].code == "too_many_lines"
-        with pytest.raises(openai.BadRequestError, match="at most 2000 bytes"):
+        with pytest.raises(openai.BadRequestError, match="at most 2,000 bytes"):
             await create_batch(gateway, b" " * 2001)
         assert (
             await finished_batch(gateway, await create_batch(gateway, [chat_line("a")]))

@@ -168,7 +168,7 @@ async def test_only_operators_use_a_server_that_is_not_for_all(tmp_path: Path) -
     ("name", "row", "reason"),
     [
         ("web", {"url": "http://a/mcp"}, "other than draw, memory, web"),
-        ("Files", {"url": "http://a/mcp"}, "lower-case letters"),
+        ("Files", {"url": "http://a/mcp"}, "lowercase letters"),
         ("files", {}, "url must be a URL"),
         ("files", {"url": "http://user:secret@a/mcp"}, "url must be a URL"),
         ("files", {"url": "http://a/mcp", "accounts": "some"}, "operators or all, not 'some'"),

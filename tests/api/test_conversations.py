@@ -373,7 +373,7 @@ async def test_quotas_limit_conversations_items_and_bytes(tmp_path: Path) -> Non
             client.conversations.items.create(second.id, items=[large]),
             respond(gateway, model="acme/small", input=[large], conversation=second.id),
         ):
-            with pytest.raises(openai.APIStatusError, match="at most 2000 bytes") as error:
+            with pytest.raises(openai.APIStatusError, match="at most 2,000 bytes") as error:
                 await refused
             assert error.value.status_code == 413
         assert gateway.acme.seen == []

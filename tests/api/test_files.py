@@ -191,9 +191,9 @@ async def test_parts_become_one_file(any_database_gateway: Gateway) -> None:
     digest = hashlib.md5(b"abcdef", usedforsecurity=False).hexdigest()
     with pytest.raises(openai.BadRequestError, match="md5"):
         await client.uploads.complete(upload.id, part_ids=order, md5="0" * 32)
-    with pytest.raises(openai.BadRequestError, match="must have 6 bytes in total"):
+    with pytest.raises(openai.BadRequestError, match="must be 6 bytes in total"):
         await client.uploads.complete(upload.id, part_ids=order[:2])
-    with pytest.raises(openai.BadRequestError, match="must have 6 bytes in total"):
+    with pytest.raises(openai.BadRequestError, match="must be 6 bytes in total"):
         await client.uploads.parts.create(upload.id, data=b"g")
     done = await client.uploads.complete(upload.id, part_ids=order, md5=digest)
     assert done.status == "completed"

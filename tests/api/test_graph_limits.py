@@ -108,7 +108,7 @@ async def test_large_graphs_share_memory_until_their_responses(tmp_path: Path) -
             memory_limit.scope.set(other)
             await memory.reserve(2**20)
             status, _, message = await refusal(app, path, flat(3_000))
-            assert (status, message.partition(":")[0]) == (429, "Too many large workflows at once"), path
+            assert (status, message.partition(":")[0]) == (429, "Too many large workflows at a time"), path
             other.close()
             assert memory.total == 0
             response = await app.client.post(path, json=BODIES[path](flat(3_000)), headers=app.bearer)

@@ -152,7 +152,7 @@ WRONG_SIZES: list[Any] = [
 
 
 SIZES_TOLD = re.compile(
-    r"Invalid target_sizes: it (is required|must (be 1 to 20 sizes|be a list of sizes"
+    r"Invalid target_sizes: it (is required|must (have 1 to 20 sizes|be a list of sizes"
     r"|be from 16 to 4096; got .+|be a whole number from 16 to 4096"
     r"|contain sizes as \"WxH\" or as width and height))"
 )

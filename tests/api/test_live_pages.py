@@ -90,7 +90,7 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
         await page.wait_for_url("**/workflows/my-graph")
         assert await page.locator("[data-node]").count() == 2
         await page.evaluate(DROP, ["words.txt", base64.b64encode(b"words").decode(), "text/plain"])
-        await page.wait_for_selector("#dropped:has-text('has no manifest')")
+        await page.wait_for_selector("#dropped:has-text('does not contain a manifest')")
         tab.ignore("status of 400")  # the words
 
 

@@ -71,7 +71,7 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     for name, why in (
         ("files/fake.png", "its content is not an image"),
         (".obsidian/app.json", "settings"),
-        ("board.canvas", "a canvas of Obsidian"),
+        ("board.canvas", "an Obsidian canvas"),
     ):
         line = report[report.index(f">{name}<") :].partition("</li>")[0]
         assert why in line

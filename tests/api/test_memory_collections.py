@@ -58,7 +58,7 @@ async def test_a_key_of_a_collection_changes_nothing_outside(app: AppFixture, ro
     answer = await send_route(app, route, slug, await key_of(app, *TEAM))
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert answer.json()["error"] == (
-        f"This key may only change pages in its collections (team); {slug} is not such a page"
+        f"This key may only change pages in its collections (team); {slug} is not in any of them"
     )
     assert await memory_rows(app) == before
 

@@ -119,7 +119,7 @@ async def test_server_without_completions_is_refused(gateway: Gateway) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await gateway.openai().completions.create(model="anth/small", prompt="x")
     assert caught.value.param == "model"
-    assert "does not serve completions" in cast("Any", caught.value.body)["message"]
+    assert "does not support completions" in cast("Any", caught.value.body)["message"]
     assert not gateway.anth.seen
 
 

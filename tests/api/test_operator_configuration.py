@@ -164,8 +164,8 @@ async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppF
             {"name": "box", "kind": "openai", "base_url": "gpu:8000"},
             "must begin with http://",
         ),
-        ("models/servers", {"name": "a b", "kind": "ollama"}, "without spaces"),
-        ("models/aliases", {"name": "fast", "target0": "nowhere/m"}, "No model server has"),
+        ("models/servers", {"name": "a b", "kind": "ollama"}, "letters, digits and . : @"),
+        ("models/aliases", {"name": "fast", "target0": "nowhere/m"}, "not available on any model server"),
         ("prices/tokens", {"name": "box/m", "input_per_million_usd": "cheap"}, "must be an amount in USD"),
         ("prices/models", {"name": "ra1", "usd.": "-1"}, "must be USD with at most six decimals"),
     ],
@@ -222,7 +222,7 @@ async def test_an_entry_that_became_invalid_leaves_the_others(app: AppFixture) -
     await app.database.write(entries.store(ConfigEntry("prices", "ra1", '{"usd":"0.05"}')))
     await app.server.operator.reloader.refresh()
     assert app.server.catalog.prices["ra1"].unit == 50_000
-    assert "no row 'gone'" in app.server.operator.reloader.faults["prices", "gone"]
+    assert "unknown row 'gone'" in app.server.operator.reloader.faults["prices", "gone"]
 
 
 async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> None:

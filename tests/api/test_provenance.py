@@ -83,7 +83,7 @@ async def test_changed_and_foreign_files_have_no_valid_signature(app: AppFixture
     )
     for other in (b"\x89PNG\r\n\x1a\nnothing", b"words"):
         response = await drop(app, token, other)
-        assert (response["code"], "has no manifest" in response["error"]) == (400, True)
+        assert (response["code"], "does not contain a manifest" in response["error"]) == (400, True)
 
 
 async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixture) -> None:

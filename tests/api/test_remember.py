@@ -162,8 +162,8 @@ async def test_a_full_page_takes_no_facts_and_the_account_counts_none(tmp_path: 
         model.extract = [{"facts": [WORKS, OSLO]}]
         result = await full.remember()
         assert [row["reason"] for row in result["dropped"]] == [
-            "The page facts/ann has reached 100 bytes",
-            "The page facts/ben has reached 100 bytes",
+            "The page facts/ann has reached the limit of 100 bytes",
+            "The page facts/ben has reached the limit of 100 bytes",
         ]
         assert (result["added"], result["pages"]) == ([], [])
         usage = await app.client.get("/api/pages", headers=app.bearer)

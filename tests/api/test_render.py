@@ -130,7 +130,7 @@ WRONG: list[tuple[Any, str]] = [
     ("nonsense", "Invalid project: it must be an object"),
     ([], "Invalid project: it must be an object"),
     ({}, "Invalid project: tracks: must be a list"),
-    ({"tracks": []}, "Invalid project: project must have 1 to 256 clips"),
+    ({"tracks": []}, "Invalid project: project must have 1 to 256 clips in total"),
     ({"tracks": {}}, "Invalid project: tracks: must be a list"),
     ({"tracks": [TITLE] * 33}, "Invalid project: tracks: must be at most 32"),
     (project(width=15), "Invalid project: project width must be from 16 to 3840; got 15"),

@@ -76,7 +76,7 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture
     elsewhere = PredictionRequest(
         ordered, "photoreal", inputs, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")
     )
-    with pytest.raises(Forbidden, match="may not use photoreal: it is limited to ra1"):
+    with pytest.raises(Forbidden, match="may not use photoreal: it may use only ra1"):
         await pipeline.submit(elsewhere)
 
 
@@ -192,7 +192,7 @@ async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixtur
         await app.client.post("/api/containers/spaces/import", json={"space": "a/b"}, headers=headers),
     ]
     assert [answer.status_code for answer in answers] == [403] * 3
-    assert all("limited to space:mine" in answer.text for answer in answers)
+    assert all("may use only space:mine" in answer.text for answer in answers)
 
 
 async def test_an_operators_key_without_operate_starts_no_program_here(app: AppFixture) -> None:

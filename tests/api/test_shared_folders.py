@@ -299,8 +299,8 @@ async def test_a_large_folder_is_moved_in_several_transactions(
     ("fields", "status", "text"),
     [
         ({"with": "nobody@example.com"}, 404, "nobody@example.com not found"),
-        ({"with": "ada@example.com"}, 409, "its own account"),
-        ({"team_id": "team_none"}, 400, "either with"),
+        ({"with": "ada@example.com"}, 409, "cannot share with itself"),
+        ({"team_id": "team_none"}, 400, "cannot be combined"),
         ({"folder": "x" * 94}, 400, "at most 93 characters"),
         ({"access": "own"}, 400, "access must be read or write"),
         ({"colour": 1}, 400, "Unknown field 'colour'"),

@@ -208,7 +208,7 @@ async def test_without_a_gpu_no_call_waits(tmp_path: Path, monkeypatch: pytest.M
         two.comfy.vram.device = "cpu"
         await two.app.server.gpu.refresh()
         assert all(server.gpu is None for server in two.app.server.gateway_runtime.model_servers())
-        assert "nothing states" in two.app.server.gpu.reports()[0]["note"]
+        assert "memory of the GPU is not known" in two.app.server.gpu.reports()[0]["note"]
         ok(await two.chat(), await two.image())
         assert not two.gpu.unloaded
 

@@ -264,7 +264,7 @@ async def test_quotas_refuse_and_change_nothing(tmp_path: Path) -> None:
         result = await wait_for_files(client, store.id)
         assert (result.file_counts.failed, result.usage_bytes) == (1, 0)
         row = await client.vector_stores.files.retrieve(large, vector_store_id=store.id)
-        assert "beyond the 2000" in (row.last_error.message if row.last_error else "")
+        assert "exceeds the limit of 2,000" in (row.last_error.message if row.last_error else "")
 
 
 async def test_export_and_erasure_include_the_stores(any_database_gateway: Gateway) -> None:

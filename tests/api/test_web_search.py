@@ -261,7 +261,7 @@ async def test_tool_of_agents_returns_results(gateway: Gateway) -> None:
     ]
     assert "Strangers" in result["note"]
     limited = await gateway.app.limited_key(Scope(services=("ra1",)))
-    assert "limited to ra1" in await Agent(gateway.app, limited).refused("web_search", query=ASK)
+    assert "may use only ra1" in await Agent(gateway.app, limited).refused("web_search", query=ASK)
 
 
 async def test_doctor_reports_the_server(gateway: Gateway, searxng: SearxngServer) -> None:

@@ -185,7 +185,7 @@ async def test_graph_that_no_single_executor_supports_is_refused(two: ComfySetup
     assert response.json()["missing_classes"] == ["SixfoldSaveText"]
     sentences = {
         "unknown": "The connected ComfyUI server does not have them",
-        "mixed": "a graph cannot be divided",
+        "mixed": "a graph cannot use both",
     }
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
         await two.imported(graph, name)

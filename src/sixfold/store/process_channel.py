@@ -140,7 +140,7 @@ class ProcessChannel:
         """Send a message to some peers (default: all); raises `ValueError` if the body is too large."""
         if len(body) > MAX_BYTES:
             raise ValueError(
-                f"a message between processes must be at most {MAX_BYTES:,} bytes (got {len(body)})"
+                f"a message between processes must be at most {MAX_BYTES:,} bytes (got {len(body):,})"
             )
         message = kind + self.name.encode() + b"\0" + body
         for peer in self.peers() if to is None else to:

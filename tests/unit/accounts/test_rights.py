@@ -135,7 +135,7 @@ async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, 
         first = await secrets.of(result)
         assert first.startswith("whsec_")
         assert await secrets.of(result) == first != SECRET
-        with pytest.raises(errors.NotConfigured, match=r"another server\.key"):
+        with pytest.raises(errors.NotConfigured, match=r"a different server\.key"):
             await WebhookSecrets(database, b"o" * 32).of("customer")
         for account_id in ("customer", "operator", result):
             row = await database.read(one("account_by_id", id=account_id))
@@ -154,7 +154,7 @@ async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
             (Scope(read_only=True), rights.MEMORY, "memory.write"),
             (Scope(collections=("a",)), Rights.RUN, "run"),
             (None, rights.ALL, "operate"),
-            (None, rights.NONE, "must have at least one right"),
+            (None, rights.NONE, "must have at least one of the rights"),
         ]
         for scope, granted, named in refused:
             with pytest.raises(errors.BadRequest, match=named):

@@ -18,7 +18,7 @@ CHARS = 4 * 2**20
     [
         ("numbers", "1," * CHARS, "x must have at most 10 numbers"),
         ("series", "1," * CHARS, "x must have at most 10 values"),
-        ("sizes", "1x1," * CHARS, "x must be 1 to 10 sizes"),
+        ("sizes", "1x1," * CHARS, "x must have 1 to 10 sizes"),
         ("texts", "a\n" * CHARS, "x must have at most 10 texts"),
         ("texts", "a\u2028" * CHARS, "x must have at most 10 texts"),
         ("images", "a " * CHARS, "x must have at most 10 images"),

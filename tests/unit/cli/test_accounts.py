@@ -210,8 +210,8 @@ def test_key_has_named_rights_or_all_but_operate(sixfold: Commands) -> None:
             "--rights",
             "run",
             "--read-only",
-        ): "A key with these limits cannot have run: it can have memory.read",
-        ("--rights", "account.manage", "--services", "ra1"): "cannot have account.manage",
+        ): "A key with these limits cannot have the rights run: it can have memory.read",
+        ("--rights", "account.manage", "--services", "ra1"): "cannot have the rights account.manage",
         ("--rights", ","): "--rights is empty",
     }
     for options, text in refused.items():

@@ -176,7 +176,7 @@ def test_hostile_files_are_refused(owner: Commands, tmp_path: Path, monkeypatch:
     for file, words in (
         (bomb, "at most 1 MiB"),
         (deep, "not a JSON array"),
-        (empty, "no conversations.json"),
+        (empty, "does not contain conversations.json"),
         (str(cut), ""),
     ):
         refused = owner("import", "chatgpt", file, "--account", ANN, "--write")

@@ -131,7 +131,7 @@ def test_a_file_without_a_manifest_is_one_sentence(server: Server, tmp_path: Pat
     plain = tmp_path / "plain.txt"
     plain.write_text("nothing")
     for path, sentence in (
-        (plain, "has no manifest"),
+        (plain, "does not contain a manifest"),
         (tmp_path, "not a folder"),
         (tmp_path / "x", "No such file"),
     ):

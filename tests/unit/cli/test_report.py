@@ -100,7 +100,7 @@ async def test_a_model_server_that_accepts_and_does_not_answer_is_slow(
         ollama_at(monkeypatch, port)
         row = (await detect(tmp_path))["Ollama"]
     assert (row["state"], row["found"]) == ("slow", None)
-    assert row["how"] == f"wait for Ollama: http://127.0.0.1:{port} did not answer in time"
+    assert row["how"] == f"wait for Ollama: http://127.0.0.1:{port} did not respond in time"
 
 
 async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(

@@ -62,9 +62,9 @@ def test_missing_gradio_version_installs_the_newest(tmp_path: Path) -> None:
     [
         ("---\nsdk: streamlit\n---\n", "uses the SDK streamlit"),
         ("---\nsdk: docker\n---\n", "uses the SDK docker"),
-        ("---\napp_file: ../app.py\n---\n", "no ../app.py"),
-        ("---\napp_file: /etc/passwd\n---\n", "no /etc/passwd"),
-        ("", "no app.py"),
+        ("---\napp_file: ../app.py\n---\n", "does not contain ../app.py"),
+        ("---\napp_file: /etc/passwd\n---\n", "does not contain /etc/passwd"),
+        ("", "does not contain app.py"),
     ],
 )
 def test_space_that_cannot_start_is_refused(tmp_path: Path, readme: str, sentence: str) -> None:

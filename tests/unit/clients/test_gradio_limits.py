@@ -54,7 +54,7 @@ def schema_of(*functions: tuple[list[Any], list[Any]], parameters: int = 100) ->
 )
 def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) -> None:
     def expect_refusal() -> None:
-        with pytest.raises(errors.BadRequest, match="more than 50000 inputs and outputs together"):
+        with pytest.raises(errors.BadRequest, match="more than 50000 inputs and outputs in total"):
             schema_of(*functions)
 
     tracemalloc.start()

@@ -148,6 +148,6 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(hub: LoopbackHub, path: 
 def test_a_hub_that_is_not_there_is_named() -> None:
     with (
         HuggingFaceHub("http://127.0.0.1:9", pause=lambda _: None) as client,
-        pytest.raises(HubError, match="does not answer"),
+        pytest.raises(HubError, match="does not respond"),
     ):
         client.tree("someone/tiny", "main")

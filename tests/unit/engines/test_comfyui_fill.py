@@ -75,6 +75,6 @@ async def test_an_unreadable_painted_image_is_a_fault_of_the_model(setup: ComfyS
 async def test_an_unusable_mask_starts_nothing(setup: ComfySetup) -> None:
     sent = files(setup.folder)
     Image.new("L", (900, 200)).save(sent["mask"])
-    with pytest.raises(UnusableInput, match="marks nothing"):
+    with pytest.raises(UnusableInput, match="The mask is empty"):
         await setup.run("image-fill", sent, prompt="a boat", seed=1)
     assert not setup.comfy.history

@@ -181,7 +181,7 @@ async def test_empty_lines_around_headings_stay(place: MemoryFixture) -> None:
     [
         (PageEdit("replace_text", "x", "nowhere"), "not in the page"),
         (PageEdit("replace_text", "x", "a"), "2 times"),
-        (PageEdit("replace_section", "x", section="Z"), "sections: A"),
+        (PageEdit("replace_section", "x", section="Z"), "its sections are A"),
         (PageEdit("set_fields", fields={"title": None}), "title must be a string"),
         (PageEdit("set_fields", fields={"slug": "x"}), "; use title"),
         (PageEdit("set_fields", fields={"tags": [1]}), "list of strings"),

@@ -125,7 +125,7 @@ def test_a_replacement_is_counted_before_it_is_built() -> None:
     edit = PageEdit("replace_text", "é" * 1_000, find="ä", every=True)
     tracemalloc.start()
     try:
-        with pytest.raises(errors.TooLarge, match=r"at most 1048576 bytes \(got 100000000\)"):
+        with pytest.raises(errors.TooLarge, match=r"at most 1,048,576 bytes \(got 100,000,000\)"):
             page_edits.apply(page("ä" * 50_000), edit, MemoryLimits())
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
@@ -136,7 +136,7 @@ def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
     edit = PageEdit("replace_text", "日本", find="ä", every=True)
     allowed = MemoryLimits(page_bytes=6 * 1_000)
     assert page_edits.apply(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
-    with pytest.raises(errors.TooLarge, match=r"at most 6000 bytes \(got 6006\)"):
+    with pytest.raises(errors.TooLarge, match=r"at most 6,000 bytes \(got 6,006\)"):
         page_edits.apply(page("ä" * 1_001), edit, allowed)
 
 

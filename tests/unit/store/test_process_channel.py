@@ -85,7 +85,7 @@ async def test_backlog_for_a_stopped_peer_has_a_size(open_channel: Open) -> None
 async def test_large_message_is_refused(open_channel: Open) -> None:
     first, second = open_channel("first"), open_channel("second")
     queue = receive(second, b"x")
-    with pytest.raises(ValueError, match="at most 131072 bytes"):
+    with pytest.raises(ValueError, match="at most 131,072 bytes"):
         first.send(b"x", bytes(MAX_BYTES + 1))
     first.send(b"x", bytes(MAX_BYTES))
     assert len((await queue.get())[1]) == MAX_BYTES

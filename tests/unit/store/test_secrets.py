@@ -53,7 +53,7 @@ def test_a_file_opens_under_no_other_name_and_no_other_master(folder: Path) -> N
     shutil.copy(folder / "providers/fal_key.json", folder / "providers/openai_api_key.json")
     with pytest.raises(SecretUnreadable):
         remaining.get("openai_api_key")
-    with pytest.raises(SecretUnreadable, match=r"another server\.key"):
+    with pytest.raises(SecretUnreadable, match=r"server\.key was different"):
         Secrets(folder, bytes(32)).get("fal_key")
 
 

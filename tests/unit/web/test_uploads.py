@@ -30,7 +30,7 @@ async def test_uploads_in_progress_of_one_account_are_limited(tmp_path: Path) ->
 
     tasks = [asyncio.create_task(upload("ann", number)) for number in range(MOST)]
     await asyncio.sleep(0)
-    with pytest.raises(errors.TooManyRequests, match="may run 16 uploads"):
+    with pytest.raises(errors.TooManyRequests, match="may run at most 16 uploads"):
         await asyncio.create_task(upload("ann", MOST))
     tasks.append(asyncio.create_task(upload("ben", 0)))
     released.set()

@@ -179,7 +179,7 @@ def test_result_larger_than_a_frame_fails_with_the_limit(tmp_path: Path) -> None
     reply = perform(lambda _: result, tmp_path)[0]
     assert isinstance(reply, protocol.RunFailedMessage)
     assert reply.public
-    assert f"at most {protocol.MAX_FRAME_BYTES} bytes (got " in reply.message
+    assert f"at most {protocol.MAX_FRAME_BYTES:,} bytes (got " in reply.message
 
 
 def test_a_run_cannot_shift_the_random_state_of_the_next(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ async def test_large_documents_wait_for_those_of_others() -> None:
     assert memory.total == 24 * 2**20
     memory_limit.scope.set(second)
     fair_threads.owner.set("bob")
-    with pytest.raises(TooManyRequests, match="Too many large workflows at once"):
+    with pytest.raises(TooManyRequests, match="Too many large workflows at a time"):
         await memory.reserve(2**20)
     first.close()
     await memory.reserve(32 * 2**20)

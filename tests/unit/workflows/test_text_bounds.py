@@ -125,4 +125,4 @@ async def test_texts_that_wait_for_another_node_count_as_memory(tmp_path: Path) 
             lambda _event: None,
             GraphRunLimits(memory_bytes=2**20),
         )
-    assert "at once" in str(failed.value)
+    assert "at a time" in str(failed.value)

@@ -205,9 +205,7 @@ def _why_not_found(prediction_id: str, tenant: Tenant) -> Transaction[str]:
     last = yield from one("archive_last_of_account", account_id=tenant.account_id, kind="predictions")
     if last is None or not ids.earliest("pred", 0) < prediction_id <= last["last_id"]:
         return "Prediction not found"
-    return (
-        "Prediction not found: runs from that time were archived; ask the operator, who can read the archive"
-    )
+    return "Prediction not found: it was archived, and only the operator can read the archive"
 
 
 def by_job(job_id: str) -> Transaction[Prediction]:

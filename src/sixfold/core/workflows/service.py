@@ -307,10 +307,7 @@ class GraphService:
             else custom_models.known(request.model, account_id)
         )
         if model is None:
-            sentence = (
-                f"The model {request.model} of this graph was not found; `GET /api/services` lists the "
-                "models."
-            )
+            sentence = f"The model {request.model} was not found: `GET /api/services` lists the models."
             raise errors.EngineUnavailable(sentence)
         # Nested graphs could wait for each other's worker slots forever.
         if model.price == CHILDREN:
@@ -450,14 +447,8 @@ class GraphService:
             return f"{sentence} {self._runtime.unlock}"
         local = ", ".join(name for name in missing if self._has_function(name))
         if local:
-            return (
-                f"{local} run only on this server, and other nodes run only on ComfyUI: a graph cannot be "
-                "divided between them."
-            )
-        return (
-            f"{sentence} The connected ComfyUI server does not have them either: install their custom "
-            "nodes there."
-        )
+            return f"{local} run only on this server, other nodes only on ComfyUI: a graph cannot use both."
+        return f"{sentence} The connected ComfyUI lacks them as well: install their custom nodes there."
 
     def raise_errors(self, verdict: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise the errors of an invalid graph: `EngineUnavailable`, or `InvalidInput` with every problem."""

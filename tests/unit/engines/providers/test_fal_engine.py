@@ -164,7 +164,7 @@ SIZE = {"detail": [{"loc": ["body", "image_size", "width"], "msg": "Too large", 
         (401, {"detail": "nope"}, "The fal key was refused: an operator can set another"),
         (403, LOCKED, "The operator's account at fal has no credit left."),
         (402, {"detail": "Payment required"}, "The operator's account at fal has no credit left."),
-        (404, {"detail": "Application 'x' not found"}, "fal has no such model"),
+        (404, {"detail": "Application 'x' not found"}, "fal does not have this model"),
         (422, POLICY, "content policy"),
         (422, PROMPT, "fal refused the input prompt: Too long."),
         (422, SIZE, "fal refused the input width: Too large."),
@@ -228,7 +228,7 @@ async def test_a_submission_without_an_answer_is_not_sent_again(
 ) -> None:
     fal.faults.add("submit", fault_server.hang)
     result = engine(fal, outside, limits={"call_seconds": 0.2})
-    assert await fails(result, parts.drawing(), record) == "fal did not answer in time: try again later."
+    assert await fails(result, parts.drawing(), record) == "fal did not respond in time: try again later."
     assert len(fal.faults.steps("submit")) == 1
 
 
@@ -237,7 +237,7 @@ async def test_an_answer_that_never_ends_ends_with_its_time(
 ) -> None:
     fal.faults.add("submit", fault_server.trickle)
     result = engine(fal, outside, limits={"call_seconds": 0.2})
-    assert "did not answer in time" in await fails(result, parts.drawing(), record)
+    assert "did not respond in time" in await fails(result, parts.drawing(), record)
 
 
 async def test_a_run_longer_than_its_limit_is_canceled_at_fal(
@@ -304,7 +304,7 @@ async def test_an_answer_that_is_longer_than_allowed_is_refused(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     result = engine(fal, outside, limits={"answer_bytes": 100})
-    assert "above the size limit" in await fails(result, parts.drawing(), record)
+    assert "larger than the limit" in await fails(result, parts.drawing(), record)
 
 
 async def test_a_picture_inside_the_answer_needs_no_fetching(

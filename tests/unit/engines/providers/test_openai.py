@@ -95,7 +95,7 @@ def error_document(message: str, *, code: str | None = None, param: str | None =
         (429, error_document("You exceeded your quota", code="insufficient_quota"), "has no credit left"),
         (400, error_document("Hard limit reached", code="billing_hard_limit_reached"), "has no credit left"),
         (400, error_document("Rejected by the safety system", code="moderation_blocked"), "content policy"),
-        (404, error_document("No such model", code="model_not_found"), "OpenAI has no such model"),
+        (404, error_document("No such model", code="model_not_found"), "OpenAI does not have this model"),
         (400, error_document("Too long.", param="prompt"), "OpenAI refused the input prompt: Too long."),
         (302, {}, "OpenAI failed with status 302"),
     ],

@@ -115,7 +115,7 @@ INVALID = {
     [
         (401, {"title": "Unauthenticated", "detail": "no"}, "The Replicate key was refused"),
         (402, {"title": "Insufficient credit"}, "The operator's account at Replicate has no credit left."),
-        (404, {"detail": "not found"}, "Replicate has no such model"),
+        (404, {"detail": "not found"}, "Replicate does not have this model"),
         (422, INVALID, "Replicate refused the input seed: Invalid type."),
         (500, {"detail": "boom"}, "Replicate failed with status 500: try again later."),
     ],

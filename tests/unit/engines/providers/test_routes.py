@@ -93,7 +93,7 @@ def test_a_model_without_a_count_is_called_once_for_each_picture() -> None:
 
 
 def test_an_unknown_route_names_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="it has image, image-fast"):
+    with pytest.raises(ValueError, match="use image, image-fast"):
         model_table.route("fal", "picture")
 
 

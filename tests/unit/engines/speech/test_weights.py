@@ -167,7 +167,7 @@ def test_kokoro_speaks_at_any_speed_with_a_fitting_voice(tmp_path: Path) -> None
 
 
 def test_folder_without_kokoro_is_named_in_the_error(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"contains no \*\.onnx"):
+    with pytest.raises(EngineError, match=r"does not contain \*\.onnx"):
         KokoroEngine(source=str(tmp_path))
     folder = kokoro_folder(tmp_path)
     (folder / "config.json").write_text("{}")
@@ -188,7 +188,7 @@ def test_the_voices_of_a_language_share_its_speakers(tmp_path: Path) -> None:
 
 def test_a_voice_without_its_description_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lost.onnx").write_bytes(b"x")
-    with pytest.raises(EngineError, match="no readable"):
+    with pytest.raises(EngineError, match="requires a readable"):
         PiperEngine(source=str(tmp_path))
     with pytest.raises(EngineError, match="does not contain a Piper voice"):
         PiperEngine(source=str(tmp_path / "nowhere"))

@@ -69,5 +69,5 @@ def test_a_converted_model_of_random_weights_is_loaded_and_run(tmp_path: Path) -
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faster_whisper", ModuleType("faster_whisper"))
-    with pytest.raises(EngineError, match=r"it has no model\.bin"):
+    with pytest.raises(EngineError, match=r"model\.bin is missing"):
         WhisperEngine(weights=str(tmp_path))

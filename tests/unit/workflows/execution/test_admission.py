@@ -183,7 +183,7 @@ async def test_a_run_alone_holds_up_to_the_limit_and_fails_above_it() -> None:
     share = memory.join()
     share.hold(2**20)
     await share.wait_for_capacity()
-    with pytest.raises(GraphTooLarge, match="more than 1 MiB at once"):
+    with pytest.raises(GraphTooLarge, match="more than 1 MiB at a time"):
         share.hold(1)
 
 

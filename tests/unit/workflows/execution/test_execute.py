@@ -207,7 +207,7 @@ async def test_lists_run_the_next_nodes_for_each_of_their_values(fixture: Execut
 async def test_a_run_has_limits(fixture: ExecutionFixture) -> None:
     fixture.writer = lambda words: words * (2**20 + 1)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    with pytest.raises(GraphTooLarge, match="1 MiB at once"):
+    with pytest.raises(GraphTooLarge, match="1 MiB at a time"):
         await run(fixture, graph, None, GraphRunLimits(memory_bytes=2**20))
     fixture.gate = asyncio.Event()
     with pytest.raises(EngineFailed, match=r"longer than 0\.05 seconds"):
