@@ -184,7 +184,7 @@ async def test_graph_that_no_single_executor_supports_is_refused(two: ComfySetup
     response = await two.app.client.post(check, json={"workflow": mixed}, headers=two.app.bearer)
     assert response.json()["missing_classes"] == ["SixfoldSaveText"]
     sentences = {
-        "unknown": "The connected ComfyUI server does not have them",
+        "unknown": "The connected ComfyUI lacks them",
         "mixed": "a graph cannot use both",
     }
     for name, graph in (("unknown", unknown), ("mixed", mixed)):

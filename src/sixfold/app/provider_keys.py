@@ -77,7 +77,7 @@ class ProviderKeys:
         spec = _spec(provider)
         key = await asyncio.to_thread(secrets.provider_key, self._settings, spec.key)
         if not key:
-            raise errors.NotFound(f"A key for {spec.title} is not stored")
+            raise errors.NotFound(f"Key for {spec.title} not found: add it first")
         result = await self._ask(spec, key)
         if result.state == "accepted":
             await asyncio.to_thread(self._stored.mark_checked, spec.key, key)
@@ -86,7 +86,7 @@ class ProviderKeys:
     async def remove(self, actor: Principal, provider: str) -> None:
         spec = self._editable(provider)
         if not await asyncio.to_thread(self._stored.remove, spec.key):
-            raise errors.NotFound(f"A key for {spec.title} is not stored")
+            raise errors.NotFound(f"Key for {spec.title} not found")
         change = {"key": "set"}, None
         await self._database.write(_record(actor, "provider.remove", spec, self._stored.removed(), change))
         await self._changed()

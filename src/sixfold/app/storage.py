@@ -1,4 +1,4 @@
-"""Opening of the stores from the settings: database, backups, blob stores and server secrets."""
+"""The stores that the settings configure: database, backups, blob stores and server secrets."""
 
 from __future__ import annotations
 

@@ -83,10 +83,10 @@ def delete(arguments: argparse.Namespace) -> None:
 def _confirm(account: Account) -> None:
     if not sys.stdin.isatty():
         raise CommandError("Pass --yes to erase an account without confirmation")
-    sys.stderr.write(f"All data of {account.email} will be erased. Type the email address to continue: ")
+    sys.stderr.write(f"All data of {account.email} will be erased. Type the e-mail address to continue: ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() != account.email:
-        raise CommandError("The email address does not match: nothing was changed")
+        raise CommandError(f"The e-mail address does not match {account.email}: nothing was changed")
 
 
 def _close(account: Account, days: float) -> Transaction[int]:

@@ -190,8 +190,8 @@ class HuggingFaceHub:
             raise HubError(f"{source} was not found on the Hub")
         if response.status_code in {401, 403}:
             raise HubError(
-                f"The Hub requires accepting a license for {source}: accept it, download the files with the "
-                "Hub's own tool, and add the folder with --from"
+                f"The Hub requires you to accept the license of {source}: accept it on its page, download "
+                "the files with `hf download`, and add the folder with --from"
             )
         raise HubError(f"The Hub returned status {response.status_code} for {source}")
 

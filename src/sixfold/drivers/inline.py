@@ -114,7 +114,7 @@ class InlineWorker:
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._current) >= self._spec.max_tasks:
-            raise RuntimeError(f"the worker already runs its maximum of {self._spec.max_tasks} tasks")
+            raise RuntimeError(f"the worker is already running its maximum of {self._spec.max_tasks} tasks")
         self._runs += 1
         # Encode as for a process, so that engines see the same types.
         try:

@@ -134,7 +134,7 @@ class ProcessWorker(asyncio.Protocol):
         if not self._alive or self._transport is None:
             return WorkerLost(self._why or "the worker had ended")
         if len(self._current) >= self._max_tasks:
-            raise RuntimeError(f"the worker already runs its maximum of {self._max_tasks} tasks")
+            raise RuntimeError(f"the worker is already running its maximum of {self._max_tasks} tasks")
         self._runs += 1
         files = {name: str(path.absolute()) for name, path in task.files.items()}
         point = self._driver.failpoints.get(task.model)

@@ -197,7 +197,7 @@ class RayWorker:
         if not self._alive:
             return WorkerLost(f"the worker {self._why}")
         if len(self._runs) >= self._spec.max_tasks:
-            raise RuntimeError(f"the worker already runs its maximum of {self._spec.max_tasks} tasks")
+            raise RuntimeError(f"the worker is already running its maximum of {self._spec.max_tasks} tasks")
         try:
             inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
         except (TypeError, ValueError, OverflowError) as error:

@@ -162,7 +162,7 @@ class RemoteWorker:
         if not self._alive:
             return WorkerLost(f"the worker {self.why}")
         if len(self._runs) >= self._spec.max_tasks:
-            raise RuntimeError(f"the worker already runs its maximum of {self._spec.max_tasks} tasks")
+            raise RuntimeError(f"the worker is already running its maximum of {self._spec.max_tasks} tasks")
         self._started += 1
         run = self._runs[task.id] = _RemoteRun(self._started, task, reports, asyncio.get_running_loop())
         try:

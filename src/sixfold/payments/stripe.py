@@ -103,7 +103,9 @@ class StripeClient:
         status, payload = await self._request("POST", "checkout/sessions", form)
         url = payload.get("url")
         if status != 200 or not isinstance(url, str):
-            raise errors.EngineFailed("The payment processor rejected the request")
+            raise errors.EngineFailed(
+                f"The payment processor did not create a checkout page (status {status}): try again"
+            )
         return url
 
     async def end(self, subscription: str, account_id: str) -> None:

@@ -206,7 +206,7 @@ class ObjectStore:
             result = await obstore.get_async(self._bucket, key)
             data = bytes(await result.bytes_async())
         if digest is not None:
-            _check(digest, blake3.blake3(data).hexdigest())
+            _check(key, digest, blake3.blake3(data).hexdigest())
         return data
 
     def _cached(self, digest: str) -> bytes | None:
@@ -320,7 +320,7 @@ class ObjectStore:
                 async for chunk in result.stream(min_chunk_size=_FETCH_BYTES):
                     await asyncio.to_thread(_append, file, hashed, memoryview(chunk))
             if digest is not None:
-                _check(digest, hashed.hexdigest())
+                _check(key, digest, hashed.hexdigest())
             return await asyncio.to_thread(self._cache.keep, name, temporary)  # already lent by `local_path`
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -370,9 +370,11 @@ def _append(file: IO[bytes], digest: blake3.blake3, piece: memoryview) -> None:
     file.write(piece)
 
 
-def _check(expected: str, actual: str) -> None:
+def _check(key: str, expected: str, actual: str) -> None:
     if actual != expected:
-        raise errors.StoreFailed("The object store returned bytes that do not match the hash of the object")
+        raise errors.StoreFailed(
+            f"The object store returned a damaged object {key}: its hash is {actual}, not {expected}"
+        )
 
 
 def _range(start: int, length: int | None) -> GetOptions:

@@ -232,7 +232,7 @@ async def test_idle_connections_are_closed_after_a_while(
 
 
 async def test_no_header_brings_another_one_with_it(client: AsyncioTransport) -> None:
-    with pytest.raises(UpstreamFailure, match="cannot receive these headers"):
+    with pytest.raises(UpstreamFailure, match="contains a line break"):
         await client.post("http://127.0.0.1:1/v1", {"X": "a\r\nY: b"}, b"{}", stream=False)
 
 

@@ -254,7 +254,7 @@ def _tags(value: Any) -> tuple[str, ...]:
     entries: object = value.split(",") if isinstance(value, str) else value
     texts = cast("list[object]", entries) if isinstance(entries, list) else [None]
     if not all(isinstance(text, str) for text in texts):
-        raise _refused("tags", "tags must be a list of strings, or one string with commas")
+        raise _refused("tags", "tags must be a list of strings or a comma-separated string")
     if len(texts) > gallery.MAX_TAGS:
         raise _refused("tags", f"tags must have at most {gallery.MAX_TAGS} entries (got {len(texts)})")
     folded = [gallery.normalize_tag(cast("str", text)) for text in texts]

@@ -86,8 +86,8 @@ def _checked(text: str) -> str:
             usage.rates(row)
     except tomllib.TOMLDecodeError:
         raise CommandError(
-            "sixfold.toml sets [gateway] in a form that cannot be extended (inline or dotted); "
-            "add the tables that this command prints without --write by hand"
+            "sixfold.toml defines [gateway] as an inline table or with dotted keys, which cannot be "
+            "extended: run this command without --write, and add the tables that it prints to the file"
         ) from None
     except ValueError as error:
         raise CommandError(f"The result would not be valid: {error}; nothing was written") from None

@@ -22,7 +22,7 @@ class Owned(Protocol):
 
     @property
     def credential_id(self) -> str:
-        """The key without `account.read`, or the grant of such keys; empty for other credentials."""
+        """The id of a key without `account.read`, or of the OAuth grant of such keys; otherwise empty."""
         ...
 
 

@@ -46,7 +46,10 @@ class ConfigEntry:
 
 
 def entry(section: str, name: str, value: Any) -> ConfigEntry:
-    """Return an entry; raises `NotFound` for an unknown section, and `InvalidInput` for a name or size."""
+    """Return an entry.
+
+    Raises `NotFound` for an unknown section, and `InvalidInput` for a wrong name or a value above the limit.
+    """
     if section not in SECTIONS:
         raise errors.NotFound(f"Section {section[:40]!r} not found: the sections are {', '.join(SECTIONS)}")
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):

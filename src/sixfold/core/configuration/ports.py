@@ -158,7 +158,7 @@ class ProviderKeyService(Protocol):
         ...
 
     async def check(self, provider: str) -> KeyCheck:
-        """Check the key that is in use with the provider; raises `NotFound`."""
+        """Ask the provider whether it accepts the key in use; raises `NotFound` without a key."""
         ...
 
     async def remove(self, actor: Principal, provider: str) -> None:
@@ -170,7 +170,7 @@ class ProviderKeyService(Protocol):
 class InstallView:
     """Weights that are installed or can be; `percent` is None while the size is unknown.
 
-    The default weights of a family are `suggested`.
+    `is_suggested` marks the default weights of a family.
     """
 
     family: str

@@ -11,8 +11,8 @@ from sixfold.core.gpu.state import GpuState
 class GpuHolder(Protocol):
     """A program that keeps models in the GPU's memory.
 
-    `private` is the only process that can unload its models, or empty. A `self_managed` holder itself frees
-    memory among its models.
+    `private` is the only process that can unload its models, or empty. A `self_managed` holder unloads its
+    own models when it needs memory.
     """
 
     name: str

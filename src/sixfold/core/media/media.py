@@ -108,8 +108,8 @@ class MediaService:
     """Named files in the blob store.
 
     `probe` reads an image's type and size in pixels. `measure` reads the duration of a video or audio file in
-    seconds, or None if its header does not contain it. Both raise `BadRequest` with a sentence for invalid
-    files.
+    seconds, or None if its header does not contain it. For an invalid file, both raise
+    `BadRequest` with a message that states the cause.
     """
 
     def __init__(

@@ -148,7 +148,7 @@ class AcceptedRuns:
     def accepting(self, prediction_ids: Iterable[str]) -> Generator[None]:
         """Record the events of runs that are accepted within the block.
 
-        The event of the end of such a run always comes after the beginning of the block.
+        Recording begins before a run is accepted, so its final event is never missed.
         """
         with contextlib.ExitStack() as listening:
             backlogs = {

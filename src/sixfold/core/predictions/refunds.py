@@ -152,7 +152,7 @@ def withhold_files(prediction_id: str) -> Transaction[None]:
 
 
 def settle(succeeded: Row) -> Transaction[Prediction]:
-    """Withhold the files of a success or release its children, given the row of `prediction_succeed`."""
+    """Withhold the files, or release the children, of a prediction that succeeded (a row)."""
     if succeeded["withheld"]:
         yield from withhold_files(str(succeeded["id"]))
     elif succeeded["price"] and (succeeded["has_children"] or succeeded["meter"] == "children"):

@@ -57,7 +57,7 @@ def _times(archive: zipfile.ZipFile) -> list[tuple[int, str]]:
         raise errors.BadRequest("The recording is empty or too large")
     times = sorted((int(Path(entry.filename).stem), entry.filename) for entry in entries)
     if times[-1][0] - times[0][0] > MAX_SECONDS * 1000:
-        raise errors.BadRequest(f"A recording may have at most {MAX_SECONDS} seconds")
+        raise errors.BadRequest(f"A recording may be at most {MAX_SECONDS} seconds long")
     return times
 
 

@@ -55,7 +55,7 @@ class AccountDataPages:
         try:
             deletion.confirm(session.account, form.get("confirm"))
         except errors.InvalidInput:
-            return self._render(session, "The email address does not match: nothing was changed")
+            return self._render(session, "The e-mail address does not match: nothing was changed")
         days = self._services.settings.deletion_days
         await self._services.database.write(deletion.close(session.account, days, session.token))
         await self._services.account_deletion.sweep()

@@ -114,7 +114,7 @@ def _page_path(context: Context, slug: str, action: str = "") -> str:
 
 
 def author(name: str) -> str:
-    """Return the display name of an author: an email address, or `agent` for a key."""
+    """Return the display name of an author: an e-mail address, or `agent` for a key."""
     return f"agent {name[-6:]}" if name.startswith("key_") else name
 
 

@@ -447,5 +447,5 @@ def _header_lines(headers: tuple[tuple[str, str], ...]) -> bytes:
     lines = {name.lower(): f"{name}: {value}\r\n" for name, value in headers}
     serialized = "".join(lines.values())
     if serialized.count("\r") + serialized.count("\n") != 2 * len(lines):
-        raise UpstreamFailure("cannot receive these headers: they contain a line break")
+        raise UpstreamFailure("cannot be called: the name or the value of a header contains a line break")
     return serialized.encode("latin-1")

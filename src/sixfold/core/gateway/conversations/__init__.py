@@ -1,1 +1,1 @@
-"""Stored chats of accounts: chats of the page, and conversations and responses of the API."""
+"""Stored chats of the page `/chat`, and stored conversations and responses of the API."""

@@ -103,7 +103,7 @@ def finish(lock: ConversationLock, items: Sequence[ConversationItem]) -> Transac
 
 
 def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> Transaction[tuple[str, ...]]:
-    """Return the items up to a place as JSON; raises `TooLong` if the conversation exceeds `max_bytes`."""
+    """Return the items up to place `last` as JSON; raises `TooLong` for more than `max_bytes`."""
     record = yield from one("conversation_size", **tenant.row, id=conversation_id)
     if record is None:
         raise ConversationNotFound(conversation_id)

@@ -46,8 +46,8 @@ def expected_kind(question: str) -> AnswerKind | None:
     return None if match is None else next(kind for kind in KINDS if match[kind] is not None)
 
 
-def held(body: str) -> tuple[int, int, int]:
-    """Return the numbers of times, numbers and names in a body, each at most `ENOUGH_ANSWERS`."""
+def count_answers(body: str) -> tuple[int, int, int]:
+    """Count the times, the numbers and the names in a body, each up to `ENOUGH_ANSWERS`."""
     text = body[:_MAX_READ]
     times, numbers, names = (_counted(reader, text) for reader in _READERS)
     return times, numbers, names

@@ -142,7 +142,7 @@ def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
         path=tuple(sorted(_slug_terms(slugs.parent(page.slug)))),
         article=is_article(page.slug, page.title),
         asks=len(page.body) <= _SHORT and _ASKING.search(page.body) is not None,
-        holds=answer_kinds.held(page.body),
+        holds=answer_kinds.count_answers(page.body),
         title=tuple(dict.fromkeys(word for word in title if word))[:_MAX_NAMES],
     )
 

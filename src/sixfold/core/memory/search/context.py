@@ -198,7 +198,7 @@ def _assembled(parts: Sequence[tuple[Hit, str]]) -> str:
 
 
 def code_of(text: str) -> str:
-    """Return the code of the delimiters around a text, which the text cannot contain."""
+    """Return the code for the delimiters around `text`: a keyed hash, so the text cannot contain it."""
     return hashlib.blake2b(text.encode(), key=_KEY, digest_size=_CODE_CHARS // 2).hexdigest()
 
 

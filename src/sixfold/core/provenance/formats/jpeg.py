@@ -67,7 +67,7 @@ def edits(data: bytes, text: str) -> list[FileEdit]:
 
 
 def extract(data: bytes) -> str | None:
-    """Return the text of all comments of this project, or None if one is missing."""
+    """Return the joined text of the comments that Sixfold wrote, or None if one is missing."""
     parts: dict[int, bytes] = {}
     count = 0
     for part in segments(data):

@@ -179,7 +179,8 @@ class PipelineCache:
             if sources.read_json(folder / "config.json").get("cross_attention_dim") == width:
                 return folder
         raise EngineError(
-            f"A ControlNet for {kind} that fits {loaded.source.name} is not installed on this server."
+            f"This server does not have a ControlNet for {kind} that fits {loaded.source.name}: install one "
+            "with `sixfold engines add`."
         )
 
     def _load(self, source: WeightSource) -> LoadedPipeline:

@@ -127,7 +127,7 @@ def _checked_image(
     if unsafe:
         return EngineError("The model's safety checker rejected this image.")
     if fault is not None:
-        return EngineError(f"The model returned {fault}; decoding in float32 did not help.")
+        return EngineError(f"The model returned {fault}: try another seed or fewer LoRAs.")
     return task_parser.fit(image, size)
 
 

@@ -188,7 +188,8 @@ def check_component(folder: Path, title: str) -> None:
         if pickled:
             raise EngineError(_pickle_message(f"{title}/{pickled}"))
         raise EngineError(
-            f"{title} does not contain weights: the download is incomplete, or a file was deleted."
+            f"{title} does not contain weights: a file was deleted, or the download is incomplete. Run "
+            "`sixfold engines add` for it again."
         )
     for path in files:
         if not path.is_file():
