@@ -1,4 +1,4 @@
-"""Decode untrusted image files into pixels.
+"""Decoding of untrusted image files into pixels.
 
 The header is read first (`headers.probe`); a file that declares too many pixels is rejected before any codec
 runs. Pillow is then restricted to the one format that the header named, so that a renamed script, vector

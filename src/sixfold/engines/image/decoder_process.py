@@ -1,4 +1,4 @@
-"""Run an image function in a process of its own, for a large image or a decoder that holds the GIL.
+"""Image functions in a separate process, for large images and decoders that hold the GIL.
 
 Pillow's decoders of WebP and AVIF hold the GIL for up to a second, in which no other thread of a server runs.
 An image of 40 megapixels takes up to 1 GiB, most of which the allocator of a server process does not return.
@@ -14,10 +14,10 @@ from sixfold.engines import limited_process
 from sixfold.engines.image import headers
 
 _HOLDING_GIL = frozenset({"WEBP", "AVIF"})
-# Decoding takes about 20 bytes for each pixel.
+# Decoding takes about 20 bytes for each pixel, so larger images are decoded in another process.
 _LARGE_PIXELS = 4_000_000
 _SECONDS = 60
-# The address space of the interpreter with its libraries and their threads.
+# Address space in bytes of the interpreter with its libraries and their threads.
 _BASE_BYTES = 2 * 2**30
 _UNREADABLE = "The image cannot be read."
 
@@ -29,7 +29,7 @@ def header(path: Path) -> headers.ImageHeader:
 
 
 def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
-    """Return whether one of these images must be decoded in another process; raise `UnreadableImage`.
+    """Return whether any image at `paths` must be decoded in another process; raise `UnreadableImage`.
 
     `is_reduced` states that a JPEG is decoded at a smaller size, which takes little memory.
     """

@@ -49,9 +49,7 @@ class DetectedFace:
 
 
 def find(rgb: Pixels) -> tuple[DetectedFace, ...]:
-    """Return the faces of an HxWx3 image, largest first; boxes without skin tones are dropped as false
-    matches.
-    """
+    """Return the faces of an HxWx3 image, largest first, without matches that lack skin tones."""
     small = saliency.downscale(rgb, WORK_SIDE)
     scale = max(rgb.shape[:2]) / max(small.shape[:2])
     gray = cv2.equalizeHist(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY))

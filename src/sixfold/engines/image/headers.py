@@ -1,7 +1,7 @@
 """Read an image's format and size from its header, without decoding pixels or importing a codec.
 
-A server process calls `probe` before it accepts a file; `decode` calls it before a codec reads the bytes.
-Only the first bytes are read, and later ones where the format refers to them.
+A server process calls `probe` before it accepts a file; `decode` calls it before a codec reads the bytes. It
+reads the first bytes, and later ones if the format refers to them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def open_image(source: Path | str | bytes, max_bytes: int) -> BinaryIO:
 
 
 def read(file: BinaryIO, *, whole: bool = False) -> ImageHeader:
-    """Return the header of an open file; raise what `probe` raises."""
+    """Return the header of an open file; raise `UnreadableImage`."""
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     kind = media_types.find(head)
@@ -95,7 +95,7 @@ def read(file: BinaryIO, *, whole: bool = False) -> ImageHeader:
     try:
         header = None if whole else kind.header(head)
     except MalformedFile:
-        # The size is stored further on, as in a photo with an embedded preview.
+        # The size is stored later in the file, as in a photo with an embedded preview.
         header = None
     if header is None:
         with mapped(file) as data:

@@ -16,7 +16,7 @@ from sixfold.core.catalog.engines import EngineError
 Array = NDArray[Any]
 
 RECORD = "sixfold.json"
-# Number of folders above a model file that are searched for its record.
+# Number of folders above a model file in which its record is searched.
 _RECORD_WITHIN = 3
 _PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionProvider")
 

@@ -1,4 +1,4 @@
-"""Remove texts and other metadata from a PNG without decoding its pixels."""
+"""Removal of text and other metadata from a PNG without decoding its pixels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 
 def strip_metadata(data: bytes) -> bytes | None:
-    """Return a PNG without text and other ancillary chunks; None if interlaced, truncated or damaged."""
+    """Return a PNG without ancillary chunks, or None if the file is interlaced, truncated or damaged."""
     chunks = [png.SIGNATURE]
     rows: list[bytes] = []
     kind, header, end = b"", b"", 0
@@ -28,7 +28,7 @@ def strip_metadata(data: bytes) -> bytes | None:
             elif kind == b"IDAT":
                 rows.append(data[body : end - 4])
     except MalformedFile:
-        # The file has more chunks than the parser reads.
+        # The file contains more chunks than the parser reads.
         return None
     is_complete = kind == b"IEND" and end == len(data) and len(header) == 13 and header[12] == 0
     return b"".join(chunks) if is_complete and _inflates(header, b"".join(rows)) else None

@@ -1,4 +1,4 @@
-"""Saliency: how much each pixel stands out from the image's border.
+"""Saliency: the contrast of each pixel with the image's border.
 
 Robust background detection (Zhu, Liang, Wei and Sun, CVPR 2014). The image is divided into a few hundred even
 regions. A region that touches the border along much of its outline is background; a region that differs in

@@ -1,6 +1,6 @@
-"""Several source images as one: a sheet on which they lie side by side, in order.
+"""A sheet that combines several source images side by side, in order.
 
-Models that take one image can edit a sheet by a prompt that speaks of all images.
+Models with one source image can use a sheet and a prompt that refers to all images.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from sixfold.engines.image import decode, decoder_process, encode
 from sixfold.engines.image.decode import Pixels
 
 SOURCE = "source_image_url"
-# The largest side of a sheet, and the images in one of its rows.
+# Maximum side of a sheet in pixels, and the number of images in a row.
 _MAX_SIDE, _COLUMNS = 2048, 4
 _MEMORY_BYTES = 2**30
 
 
 def merge(task: Task, context: Context) -> Task:
-    """Return the task with one source image, a sheet if it has several; raises `UnusableInput`.
+    """Return the task with one source image, a sheet if it has several; raise `UnusableInput`.
 
-    Use a thread in a server: large files are decoded in a process of their own.
+    A server must call this in a thread, because large files are decoded in another process.
     """
     more = sorted(name for name in task.files if name.startswith(MORE_IMAGES))
     if not more:
@@ -42,7 +42,7 @@ def merge(task: Task, context: Context) -> Task:
 
 
 def write(target: str, paths: str) -> None:
-    """Write the sheet of the images at `paths`, one per line, as a PNG; raises `UnusableInput`."""
+    """Write the sheet of the images at `paths`, one per line, as a PNG; raise `UnusableInput`."""
     images: list[Pixels] = []
     for path in paths.split("\n"):
         image = decode.decode(Path(path), target=(_MAX_SIDE, _MAX_SIDE))
@@ -51,7 +51,7 @@ def write(target: str, paths: str) -> None:
 
 
 def arrange(images: Sequence[Pixels]) -> Pixels:
-    """Return the images in rows: those of a row have one height, and all rows have one width."""
+    """Return a sheet with the images in rows of equal width; the images of a row have the same height."""
     count = -(-len(images) // _COLUMNS)
     size = -(-len(images) // count)
     rows = [_row(images[at : at + size]) for at in range(0, len(images), size)]

@@ -1,4 +1,4 @@
-"""Captions from measured facts: a guess at the kind of image, and plain statements."""
+"""Captions with a guess at the kind of image and plain statements about its measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _is_warm(hsv: tuple[float, float, float]) -> bool:
     return (hsv[0] <= 50 or hsv[0] >= 320) and hsv[1] > 0.3 and hsv[2] > 0.35
 
 
-# Kinds of images and their conditions; the first that holds is used.
+# Kinds of images with their conditions; the first kind whose condition holds is used.
 _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
     ("an empty plane of one colour", lambda f: len(f.palette) == 1 and f.contrast < 0.03),
     ("a cut-out on a transparent ground", lambda f: f.transparent > 0.15),

@@ -15,7 +15,7 @@ class CaptionEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return `text` and the facts behind it; the quality is `preview`, because it sees no content."""
+        """Return `text` and the measurements; the quality is `preview`, as objects are not recognized."""
         path = task.files.get("image_url") or task.files.get("image")
         if path is None:
             raise UnusableInput("image_url is required.")

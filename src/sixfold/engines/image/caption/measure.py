@@ -68,7 +68,7 @@ class ImageFacts:
 
     @property
     def largest_face(self) -> float:
-        """Share of the image that the largest face covers."""
+        """The share of the image that the largest face covers."""
         return self.faces[0].area / (self.width * self.height) if self.faces else 0.0
 
 
@@ -161,7 +161,7 @@ def _flatness(rgb: Array) -> float:
 
 
 def _lettering(gray: Array) -> int:
-    """Count lines of probable lettering: even rows of steep strokes on a calm background."""
+    """Return the number of lines of probable lettering: even rows of steep strokes on plain ground."""
     edges = cv2.morphologyEx(gray, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8))
     steep = (edges > max(60, int(np.percentile(edges, 90)) // 2)).astype(np.uint8)
     rows = cv2.morphologyEx(steep, cv2.MORPH_CLOSE, np.ones((1, 11), np.uint8))

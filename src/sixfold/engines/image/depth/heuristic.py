@@ -1,4 +1,4 @@
-"""A heuristic estimate of depth without weights: visually plausible, not metric.
+"""Heuristic depth estimation without weights: visually plausible, but not metric.
 
 Low, salient and sharp regions are near; a smooth region that touches the upper edge is sky. The estimate
 follows the image's edges, and each region is flat or slants with its rows.
@@ -45,7 +45,7 @@ def nearness(rgb: Pixels) -> Array:
 
 
 def _solidify(salient: Array, guide: Array) -> Array:
-    """Close gaps in the salient regions and align them to edges: nearness hardly changes within an object."""
+    """Close gaps in salient regions and align them to edges: nearness varies little within an object."""
     solid = cv2.ximgproc.guidedFilter(guide, np.clip((salient - 0.25) * 2, 0, 1).astype(np.float32), 10, 1e-4)
     closed = cv2.morphologyEx(solid, cv2.MORPH_CLOSE, np.ones((9, 9), np.uint8))
     return np.clip(0.6 * closed + 0.4 * cv2.GaussianBlur(closed, (0, 0), 10), 0, 1)

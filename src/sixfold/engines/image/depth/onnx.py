@@ -11,7 +11,7 @@ from sixfold.engines.image.depth.heuristic import Array, Pixels
 
 # ImageNet's mean and standard deviation.
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# Input side, and the patch size of a vision transformer, in pixels.
+# The input side for models with a dynamic size, and the patch size of a vision transformer, in pixels.
 _SIDE, _MULTIPLE = 518, 14
 
 

@@ -31,7 +31,7 @@ from sixfold.engines.image.diffusers.prompts import PromptEncoding
 from sixfold.engines.image.diffusers.sampling import SamplingPlan
 from sixfold.engines.image.diffusers.task_parser import DiffusersTask, Pixels, SamplingRecipe, SizeRow
 
-# Progress once the pipeline is loaded, and once only encoding remains.
+# Progress after loading the pipeline, and before encoding.
 _LOADED, _DENOISED = 0.02, 0.95
 # Number of images encoded at once; the encoders release the GIL.
 _ENCODERS = 4
@@ -50,7 +50,7 @@ class _DiffusionRun:
     shown: int = 0
 
     def progress(self, fraction: float) -> None:
-        """Report progress, which never decreases; a canceled job ends here."""
+        """Report progress, which never decreases; cancellation ends this run."""
         if self.outcome is None:
             self.reached = max(self.reached, fraction)
             try:
@@ -59,7 +59,7 @@ class _DiffusionRun:
                 self.outcome = canceled
 
     def is_due(self, fraction: float) -> bool:
-        """Return whether a partial image is due at this progress; then it counts as shown."""
+        """Return whether a partial image is due at this progress, and count it as shown if so."""
         count = int(self.job.task.inputs.get("partial_images") or 0)
         if self.shown >= count or fraction < (self.shown + 1) / (count + 1):
             return False
@@ -84,7 +84,7 @@ class DiffusersEngine:
         self._options = options.parse(settings)
         self._cache = loading.PipelineCache(self._options)
         self._encoders = ThreadPoolExecutor(_ENCODERS, "encode")
-        # The same error is raised again to the first caller that needs the weights.
+        # An error is raised again when a caller first needs the weights.
         with suppress(EngineError):
             self.load()
 
@@ -118,7 +118,7 @@ class DiffusersEngine:
     def shape(self, task: Task) -> Hashable:
         """Return the key that tasks of a batch share; None for an invalid task, a mask or several images."""
         if "mask" in task.files or any(name.startswith(MORE_IMAGES) for name in task.files):
-            # Its size, of the area around the mask or of the sheet, is known after decoding only.
+            # The size of the area around the mask, or of the sheet, is known only after decoding.
             return None
         try:
             return task_parser.recipe_of(task, self._options)
@@ -198,7 +198,7 @@ class DiffusersEngine:
         loop.store(images)
 
     def _reduce_memory(self, loaded: LoadedPipeline, loop: _SamplingLoop) -> None:
-        """Halve the rows per batch, or else offload more; raise `EngineError` when neither is possible."""
+        """Halve the rows per batch, or offload more weights; raise `EngineError` if neither is possible."""
         if len(loop.rows) > 1:
             loaded.rows = len(loop.rows) // 2
             loop.log(f"out of memory with {len(loop.rows)} images per batch; using {loaded.rows} from now on")
@@ -252,7 +252,7 @@ class _SamplingLoop:
         return [run for number in numbers if (run := self.runs[number]).outcome is None]
 
     def active(self) -> _SamplingLoop:
-        """Return the batch without the rows of runs that ended."""
+        """Return a loop without the rows of the runs that ended."""
         pairs = zip(self.rows, self.encodings, strict=True)
         remaining = [(row, encoding) for row, encoding in pairs if self.runs[row.owner].outcome is None]
         return _SamplingLoop(
@@ -349,7 +349,7 @@ def _end(runs: Sequence[_DiffusionRun], error: Exception) -> None:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether an allocator failed; only CUDA's has an exception class of its own."""
+    """Return whether memory could not be allocated; only CUDA's allocator raises a specific exception."""
     message = str(error).lower()
     phrases = ("out of memory", "can't allocate memory")
     return isinstance(error, torch.OutOfMemoryError) or any(word in message for word in phrases)

@@ -1,4 +1,4 @@
-"""Each folder of image weights on this machine as a model of its own: `diffusers/NAME`."""
+"""Catalog models for the folders of image weights on this machine, named `diffusers/NAME`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.engines import image_models
 from sixfold.engines.image.diffusers import sources
 
 PREFIX = "diffusers/"
-# The input by which the model's row selects the folder.
+# The input with which a catalog model selects its folder.
 FOLDER = "weights_folder"
 ENGINE = "weights-image"
 _LORAS = "loras"
@@ -45,7 +45,7 @@ def adapters(listed: Any) -> Iterator[tuple[str, float]]:
 
 
 def _is_pipeline(folder: Path) -> bool:
-    """Return whether a folder has a plain name and a pipeline, installed or copied there."""
+    """Return whether a folder has a plain name and contains a pipeline."""
     if not _is_plain(folder.name) or folder.name == _LORAS:
         return False
     if not (folder / sources.RECORD).is_file():

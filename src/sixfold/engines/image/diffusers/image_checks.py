@@ -15,7 +15,7 @@ _NOISE = 0.35
 
 
 def find_fault(low: Sequence[float], high: Sequence[float]) -> str | None:
-    """Return the fault of an image, to complete "The model returned", or None.
+    """Return the fault of an image, as the object of "The model returned", or None for a valid image.
 
     `low` and `high` are the smallest and largest value of each channel, from 0 to 1 or NaN.
     """

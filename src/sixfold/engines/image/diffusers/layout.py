@@ -16,9 +16,7 @@ _DOCUMENTS = ("LICENSE", "README")
 
 
 def pipeline_files(paths: Iterable[str], index: Mapping[str, Any], variant: str = "") -> list[str]:
-    """Return the files of a pipeline, given its `model_index.json`; raise `EngineError` if only pickles
-    exist.
-    """
+    """Return the files of a pipeline by its `model_index.json`; raise `EngineError` for pickles only."""
     names = sorted(paths)
     files = [path for path in names if path == sources.INDEX or _is_document(path)]
     needed = set(sources.weighted_components(index))
@@ -62,7 +60,7 @@ def _component(paths: list[str], variant: str, *, must: bool, title: str) -> lis
 
 
 def _kind(name: str) -> tuple[str | None] | None:
-    """Return the variant of weights or of their index as a tuple, or None for other files."""
+    """Return the variant (None if plain) of weights or of their index in a tuple; None for other files."""
     index = re.fullmatch(r"(?P<stem>\w+)\.safetensors\.index(?:\.(?P<variant>\w+))?\.json", name)
     match = index or sources.WEIGHTS.fullmatch(name)
     return (match["variant"],) if match else None

@@ -1,4 +1,4 @@
-"""Builds pipelines offline and caches as many as fit in memory."""
+"""Offline loading of pipelines, and a cache of as many as fit in memory."""
 
 # pyright: reportMissingImports=false
 
@@ -60,7 +60,7 @@ class LoadedPipeline:
 
     @property
     def bytes(self) -> int:
-        """Memory in bytes that the pipeline takes on its device."""
+        """The memory in bytes that the pipeline occupies on its device."""
         return sum(self.sizes.values()) if self.offload == "none" else max(self.sizes.values(), default=0)
 
     def pipeline_for(self, *, image: bool, mask: bool = False, control: str = "") -> Any:
@@ -93,7 +93,7 @@ class LoadedPipeline:
         return derived
 
     def offload_more(self) -> bool:
-        """Keep less on the device; return False if nothing is left to reduce."""
+        """Reduce the memory used on the device; return False if no further reduction is possible."""
         if self.where.kind != "cpu" and self.offload in placement.NEXT_OFFLOAD:
             self.offload = placement.NEXT_OFFLOAD[self.offload]
             self._placed = None
@@ -122,7 +122,7 @@ class PipelineCache:
         return self._loaded
 
     def get(self, name: str) -> LoadedPipeline:
-        """Return the pipeline of a source; load it, and drop others if memory requires."""
+        """Return the pipeline of a source, loading it if necessary; others may be dropped to free memory."""
         source = self._source(name)
         loaded = self._loaded.get(source.key)
         if loaded is None:
@@ -132,9 +132,7 @@ class PipelineCache:
         return loaded
 
     def _source(self, name: str) -> WeightSource:
-        """Return the source of a name; it is reread only if its folder changed, as that reads every
-        header.
-        """
+        """Return the source of a name; its headers are reread only if its folder has changed."""
         cached = self._sources.get(name)
         if cached is not None and _mark(cached[0].folder) == cached[1]:
             return cached[0]
@@ -214,7 +212,7 @@ class PipelineCache:
             placement.release(self.where.kind)
 
     def _free(self) -> int:
-        """Return the bytes that one more pipeline may take, within the budget and the device's memory."""
+        """Return the bytes that one more pipeline may use, within the budget and the device's memory."""
         free = placement.free_bytes(self.where.kind)
         if self.options.budget_bytes:
             free = min(

@@ -32,7 +32,7 @@ class LoraLoader:
     def activate(self, weights: LoraWeights) -> None:
         """Activate exactly these LoRAs; raise `EngineError` for a file that does not fit.
 
-        After that error the pipeline's state is undefined, and the caller must drop it.
+        After this error, the pipeline's state is undefined and the caller must drop it.
         """
         if weights == self._active:
             return
@@ -73,7 +73,7 @@ class LoraLoader:
         from safetensors.torch import load_file  # the rest of this module works without the extra
 
         if not path.suffix:
-            # The library would treat a file without a suffix as a pickle.
+            # The library treats a file without a suffix as a pickle.
             self._pipeline.load_lora_weights(load_file(path), adapter_name=name)
             return
         self._pipeline.load_lora_weights(
@@ -92,8 +92,9 @@ class LoraLoader:
 
 
 def resolve(adapters: Sequence[tuple[str, float]], weights: Path | None) -> LoraWeights:
-    """Return the paths of LoRAs given as names in the weights' `loras` folder or as paths; check their
-    headers.
+    """Return the paths of LoRAs, given by name or by path, after checking their headers.
+
+    A name refers to a file in the weights' `loras` folder.
     """
     paths: list[tuple[str, float]] = []
     for name, weight in adapters:

@@ -65,7 +65,7 @@ class DiffusersOptions:
 
     @cached_property
     def added(self) -> Mapping[str, str]:
-        """Weights that `engines add` installed, by model; "" is the default."""
+        """The weights that `engines add` installed, by model; the key "" contains the default."""
         return sources.added_weights(self.weights) if self.weights is not None else {}
 
 

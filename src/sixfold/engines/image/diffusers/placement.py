@@ -22,11 +22,11 @@ Offload = Literal["none", "model", "sequential"]
 NEXT_OFFLOAD: dict[Offload, Offload] = {"none": "model", "model": "sequential"}
 
 _GIB = 2**30
-# Memory reserved for activations and the device's libraries.
+# Bytes reserved for activations and the device's libraries.
 _RESERVED_BYTES = {"cuda": 2 * _GIB, "mps": 2 * _GIB, "cpu": _GIB // 2}
 # Number of arrays of width x height x channels that exist at once in a decoder's widest layers.
 _DECODE_COPIES = 5
-# Side of the tiles that autoencoders decode; tiling has no effect on smaller images.
+# Side in pixels of the tiles that autoencoders decode; tiling has no effect on smaller images.
 _TILE_SIDE = 512
 
 
@@ -69,7 +69,8 @@ def device(options: DiffusersOptions) -> Device:
 
 def _native_dtype(kind: str) -> torch.dtype:
     if kind == "cpu":
-        # Without matrix instructions for it, bfloat16 halves the memory but takes longer than float32.
+        # On processors without matrix instructions for it, bfloat16 halves the memory but is slower than
+        # float32.
         return torch.bfloat16 if torch.cpu.get_capabilities().get("amx_bf16") else torch.float32
     if kind == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
@@ -93,7 +94,7 @@ def free_bytes(kind: str) -> int:
 
 
 def _group_bytes() -> int:
-    """Return the memory left by the limit of this process's cgroup; cached files count as free."""
+    """Return the bytes left within the memory limit of this process's cgroup; cached files count as free."""
     group = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):
         limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
@@ -103,7 +104,7 @@ def _group_bytes() -> int:
 
 
 def _address_bytes() -> int:
-    """Return the memory left by the limit on this process's address space."""
+    """Return the bytes left within the limit on this process's address space."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return 2**63 if limit == resource.RLIM_INFINITY else limit - psutil.Process().memory_info().vms
 
@@ -120,8 +121,8 @@ def release(kind: str) -> None:
 def offload(sizes: Mapping[str, int], where: Device, free: int, setting: str) -> Offload:
     """Return the part of a pipeline to move off the device between uses; raise `EngineError` if none fits.
 
-    `none` if all weights and the reserve fit, `model` if the largest component does, else `sequential`. A CPU
-    cannot offload.
+    `none` if all weights and the reserve fit, `model` if the largest component does, else `sequential`. On a
+    CPU, offloading is not possible.
     """
     reserved = _RESERVED_BYTES[where.kind]
     total, largest = sum(sizes.values()), max(sizes.values(), default=0)
@@ -162,7 +163,7 @@ def must_tile(pipeline: Any, where: Device, size: tuple[int, int], free: int) ->
 
 
 def decode_bytes(pipeline: Any, pixels: int, item_bytes: int) -> int:
-    """Return the memory in bytes that decoding one image takes besides the weights."""
+    """Return the memory in bytes that decoding one image requires in addition to the weights."""
     channels = pipeline.vae.config.get("block_out_channels") or (128, 256)
     return _DECODE_COPIES * pixels * channels[min(1, len(channels) - 1)] * item_bytes
 

@@ -1,4 +1,4 @@
-"""Partial images: latents in the middle of denoising, decoded at a reduced size."""
+"""Partial images, decoded from latents during denoising at a reduced size."""
 
 # pyright: reportMissingImports=false
 
@@ -16,7 +16,7 @@ _QUALITY = 80
 
 
 def decode(pipeline: Any, latents: torch.Tensor, size: tuple[int, int]) -> bytes | None:
-    """Return one row of latents as a JPEG, None if this kind of latents or its values cannot be decoded.
+    """Return one row of latents as a JPEG, or None if the latents cannot be decoded.
 
     `size` is the (width, height) of the complete image.
     """
@@ -31,7 +31,7 @@ def decode(pipeline: Any, latents: torch.Tensor, size: tuple[int, int]) -> bytes
     shift = getattr(vae.config, "shift_factor", None) or 0.0
     latents = (latents / vae.config.scaling_factor + shift).to(vae.dtype)
     with torch.no_grad():
-        # Not `vae.decode`, whose result the guard checks.
+        # The method of the class is called because the guard checks the results of `vae.decode`.
         decoded = type(vae).decode(vae, latents, return_dict=False)[0]
     pixels = (decoded[0].float() / 2 + 0.5).clamp(0, 1)
     if not bool(torch.isfinite(pixels).all()):

@@ -1,4 +1,4 @@
-"""Defaults and limits of pipelines: steps, guidance, sizes and windows, from `classes.toml` by class."""
+"""Defaults and limits of pipelines by class, from `classes.toml`."""
 
 # pyright: reportMissingImports=false
 
@@ -20,7 +20,7 @@ _LONGEST_SIDE = 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The settings of one pipeline; `native` in pixels, `area` as multiples of `native` squared."""
+    """The settings of one pipeline; `native` is in pixels, `area` in multiples of `native` squared."""
 
     steps: int = 30
     guidance: float = 5.0
@@ -34,8 +34,8 @@ class ModelProfile:
     def side_in(self, width: int, height: int) -> tuple[int, int]:
         """Return the size to generate for a requested size.
 
-        It lies within the model's area, is a multiple of `multiple`, and is not smaller than the requested
-        size where the model supports that.
+        The size lies within the model's area, is a multiple of `multiple`, and is not smaller than the
+        requested size where the model supports that.
         """
         smallest, largest = (part * self.native**2 for part in self.area)
         scale = min(scale_into((width, height), smallest, largest), _LONGEST_SIDE / max(width, height))
@@ -52,8 +52,9 @@ def scale_into(size: tuple[int, int], smallest: float, largest: float) -> float:
 
 
 def profile_of(pipeline: Any, overrides: Mapping[str, Any]) -> ModelProfile:
-    """Return the profile of a text-to-image pipeline; `overrides` holds the operator's `steps` and
-    `guidance`.
+    """Return the profile of a text-to-image pipeline.
+
+    `overrides` contains the operator's `steps` and `guidance`.
     """
     name = type(pipeline).__name__
     table = _table()

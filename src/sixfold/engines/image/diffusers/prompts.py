@@ -31,7 +31,7 @@ class PromptEncoding:
 
 
 def read(pipeline: Any, profile: ModelProfile, prompt: str, negative: str) -> PromptEncoding:
-    """Split a long prompt if the pipeline supports it, else count the tokens that are ignored."""
+    """Return the prompt in chunks if the pipeline supports them, else with the number of ignored tokens."""
     if profile.pieces:
         tokenizers = [t for name in ("tokenizer", "tokenizer_2") if (t := getattr(pipeline, name, None))]
         return PromptEncoding(_split(tokenizers, prompt), _split(tokenizers, negative))
@@ -49,7 +49,7 @@ def _window(tokenizer: Any) -> int:
 
 
 def _count(tokenizer: Any, text: str) -> int:
-    """Return the number of tokens, or 0 if the text certainly fits: it has no more tokens than bytes."""
+    """Return the number of tokens, or 0 if the bytes, which are at least as many, are within the limit."""
     if len(text.encode()) + 2 <= _window(tokenizer):
         return 0
     return len(tokenizer(text, add_special_tokens=False, truncation=False, verbose=False).input_ids)
@@ -84,7 +84,7 @@ def _split(tokenizers: Sequence[Any], text: str) -> tuple[str, ...]:
 def embeddings(
     pipeline: Any, encodings: Sequence[PromptEncoding], *, guided: bool, negative: bool
 ) -> dict[str, torch.Tensor]:
-    """Return the embeddings of prompts in chunks, concatenated along the sequence.
+    """Return embeddings, by argument name, of prompts in chunks, concatenated along the sequence.
 
     Pooled embeddings are those of the first chunk. Without a negative prompt the pipeline computes its own
     unconditional embeddings, which may differ from those of an empty text.

@@ -64,7 +64,7 @@ def plan(loaded: LoadedPipeline, recipe: SamplingRecipe) -> SamplingPlan:
     profile = loaded.profile
     steps = recipe.steps or profile.steps
     if recipe.from_image:
-        # Only strength x steps are run, and at least one must be.
+        # Only `strength * steps` steps are run, and at least one is required.
         steps = max(steps, int(np.ceil(1 / recipe.strength)))
     guidance = profile.guidance if recipe.guidance is None else recipe.guidance
     negative = recipe.negative and profile.negative and guidance > 1
@@ -88,7 +88,7 @@ def sample(
     )
     placement.tile(pipeline, tiled)
     arguments = _arguments(pipeline, loaded, plan, rows, encodings)
-    # Decoding in the middle would move offloaded weights, and a filled area is not the whole image.
+    # Decoding during denoising would move offloaded weights, and a filled area is not the whole image.
     can_preview = loaded.offload == "none" and not recipe.masked
     size = plan.output_size if can_preview else None
     arguments["callback_on_step_end"] = _step_callback(listener, plan.steps, size)
@@ -102,7 +102,7 @@ def sample(
                 **{name: value for name, value in arguments.items() if profiles.takes(pipeline, name)}
             )
     except BaseException:
-        # The pipeline did not reach its own cleanup.
+        # The pipeline was interrupted before its cleanup.
         pipeline.maybe_free_model_hooks()
         raise
     finally:
@@ -134,7 +134,7 @@ def _checked_image(
 def _step_callback(
     listener: StepListener, steps: int, preview_size: tuple[int, int] | None
 ) -> Callable[..., dict[str, Any]]:
-    """Return the callback of a pipeline; without a `preview_size` there are no partial images."""
+    """Return the callback of a pipeline; it shows partial images only if `preview_size` is set."""
 
     def on_step_end(pipeline: Any, index: int, _timestep: Any, tensors: Any) -> dict[str, Any]:
         fraction = (index + 1) / max(index + 1, getattr(pipeline, "num_timesteps", steps))
@@ -155,7 +155,7 @@ def _preview(
     try:
         return previews.decode(pipeline, latents, size)
     except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-        # Pipelines of many kinds come here, and a partial image must not fail a run.
+        # The pipeline may be of any class, and a failed partial image must not fail the run.
         listener.log(f"a partial image could not be decoded ({type(error).__name__})")
         return None
 

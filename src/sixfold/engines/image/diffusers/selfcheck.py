@@ -1,4 +1,4 @@
-"""Self-check of new weights: a first image shows that they load, run and fit each other."""
+"""Self-check of new weights: a first image shows that they load, run and match each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sixfold.engines.image.diffusers.engine import DiffusersEngine
 PROMPT = "a lighthouse on a rocky coast at dusk, waves, warm light"
 # Largest side; smaller if the model's native side is, because enlarging would smooth noise.
 _SIDE = 512
-# Enough to tell an image from noise: seconds on a GPU, minutes on a CPU.
+# Enough steps to distinguish an image from noise: seconds on a GPU, minutes on a CPU.
 STEPS = 8
 
 

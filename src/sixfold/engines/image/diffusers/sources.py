@@ -1,7 +1,7 @@
-"""Finds weights on this machine and checks that they are complete safetensors before a library loads them.
+"""Local weights, checked to be complete safetensors before a library loads them.
 
-Nothing here uses the network. A pickle can run code when it is loaded, so folders and files with pickles
-instead of safetensors are rejected.
+This module does not use the network. A pickle can run code when it is loaded, so folders and files with
+pickles instead of safetensors are rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VARIANTS = ("fp16", "bf16")
 _MAX_HEADER_BYTES = 100 << 20
 _ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2}
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
-# Components without weights; every other component of an index has some.
+# Components without weights; every other component of an index has weights.
 _WEIGHTLESS = ("Tokenizer", "Scheduler", "Processor", "FeatureExtractor")
 
 
@@ -76,7 +76,8 @@ def find(name: str, weights: Path | None, hub_cache: Path | None) -> WeightSourc
 def added_weights(weights: Path) -> dict[str, str]:
     """Return the names of weights that `engines add` installed in a folder, by model.
 
-    The key "" is the first one installed, the default for all other models. ControlNets are not included.
+    The key "" contains the first installed weights, the default for all other models. ControlNets are not
+    included.
     """
     names: dict[str, str] = {}
     paths = [path for path in weights.glob(f"*/{RECORD}") if not path.parent.name.startswith(".")]
@@ -106,15 +107,16 @@ def _folder(name: str, folder: Path) -> WeightSource:
     record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
     files = list(folder.glob("*.safetensors"))
     if len(files) == 1 and not any(folder.glob("*/*.safetensors")):
-        # The folder holds one file beside its configuration.
+        # The folder contains one file beside its configuration.
         return WeightSource(name, folder, files[0], record)
     check(folder)
     return WeightSource(name, folder, None, record)
 
 
 def _file(name: str, path: Path, hub_cache: Path | None) -> WeightSource:
-    """Return a single-file checkpoint with its configuration, from the folder of its name or the Hub
-    cache.
+    """Return a single-file checkpoint with its configuration.
+
+    The configuration is in the folder of the file's name or in the Hub cache.
     """
     if path.suffix.lower() != ".safetensors":
         raise EngineError(f"{path.name} is not a .safetensors file.")
@@ -155,7 +157,7 @@ def _cached(name: str, hub_cache: Path | None) -> Path:
 
 
 def check(folder: Path) -> None:
-    """Raise `EngineError` if a folder is incomplete or holds pickles in place of safetensors."""
+    """Raise `EngineError` if a folder is incomplete or contains pickles instead of safetensors."""
     if not (folder / INDEX).is_file():
         stray = next((path.name for path in sorted(folder.iterdir()) if path.suffix in _PICKLES), None)
         if stray:
@@ -198,7 +200,7 @@ def check_component(folder: Path, title: str) -> None:
 
 
 def variant(folder: Path) -> str | None:
-    """Return the variant (such as `fp16`) to load, if some component has no other weights."""
+    """Return the variant (such as `fp16`) to load if a component has no other weights, else None."""
     for component in components(folder):
         names = [path.name for path in weight_files(folder / component)]
         kind = next((match["variant"] for name in names if (match := WEIGHTS.fullmatch(name))), None)

@@ -1,4 +1,4 @@
-"""Parses tasks into a recipe, shared by the rows of one denoising batch, and the rows themselves."""
+"""Parser of tasks into a recipe, which the rows of one denoising batch share, and the rows themselves."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SizeRow:
 
 @dataclass(frozen=True, slots=True)
 class DiffusersTask:
-    """A parsed task: the recipe, its rows, and how the results are encoded; `area` if a mask is filled."""
+    """A parsed task: its recipe, its rows and its output format; `area` is set if a mask is filled."""
 
     recipe: SamplingRecipe
     rows: tuple[SizeRow, ...]
@@ -184,7 +184,7 @@ def _file(task: Task, names: tuple[str, ...]) -> Any:
 
 
 def _limit_size(image: decode.DecodedImage) -> decode.DecodedImage:
-    """Scale an image down to the largest supported side; no side becomes 0."""
+    """Scale an image down to the largest supported side; each side keeps at least one pixel."""
     width, height = image.width, image.height
     scale = min(1.0, _SIDES[1] / max(width, height))
     if scale == 1.0:

@@ -34,7 +34,7 @@ _ATTENTION = ("to_k", "to_q", "to_v", "to_out.0")
 _CLIP_ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
 _TEXT_ENCODERS = ("text_encoder", "text_encoder_2")
 _STEPS, _STEPS_PER_IMAGE, _MAX_STEPS = 200, 20, 1200
-# Number of evaluations besides the first.
+# Number of evaluations after the first one.
 _EVALUATIONS = 4
 # Number of noise samples in one evaluation.
 _PROBES = 8
@@ -49,9 +49,7 @@ _TOO_LARGE = "These weights are too large to train in this machine's memory."
 
 @dataclass(frozen=True, slots=True)
 class _TrainingData:
-    """Latents of the training images, and the current conditioning for a caption with and without the
-    name.
-    """
+    """Latents of the training images, and conditioning with and without the name in the caption."""
 
     latents: torch.Tensor
     named: Callable[[], dict[str, Any]]
@@ -106,7 +104,7 @@ class TrainingEngine:
         except (torch.OutOfMemoryError, MemoryError):
             raise EngineError(_TOO_LARGE) from None
         finally:
-            # Free the memory for the image engine.
+            # The memory is needed by the image engine.
             self._cache.drop(loaded)
 
     def _train(self, loaded: LoadedPipeline, task: Task, images: Sequence[Path], context: Context) -> Result:
@@ -164,7 +162,7 @@ def _with_adapters(networks: Mapping[str, Any], rank: int) -> Iterator[None]:
     unet = networks["unet"]
     if unet.device.type != "cpu":
         unet.enable_gradient_checkpointing()
-    # The text encoders stay in evaluation mode, where dropout is off; they are trained all the same.
+    # In evaluation mode, the text encoders train without dropout.
     unet.train()
     try:
         yield
@@ -216,7 +214,7 @@ def _conditioning(loaded: LoadedPipeline, text: str, size: tuple[int, int]) -> d
 def _train(
     loaded: LoadedPipeline, data_set: _TrainingData, settings: _TrainingRun, context: Context
 ) -> list[float]:
-    """Train; return the loss before training and at each evaluation."""
+    """Train the adapters; return the loss before training and at each evaluation."""
     unet = loaded.pipeline.unet
     scheduler = DDPMScheduler.from_config(loaded.pipeline.scheduler.config)
     probe = _probe(data_set, scheduler, settings.seed)
@@ -274,7 +272,7 @@ def _noisy(
 
 
 def _loss(unet: Any, scheduler: Any, batch: _TrainingBatch) -> torch.Tensor:
-    """Return the mean square error of the network's prediction."""
+    """Return the mean squared error of the network's prediction."""
     noisy = scheduler.add_noise(batch.latents, batch.noise, batch.times)
     rows = len(batch.latents)
     conditioning = {name: _repeat(value, rows) for name, value in batch.conditioning().items()}

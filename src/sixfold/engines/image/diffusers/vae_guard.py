@@ -1,4 +1,4 @@
-"""Guards decoding: an invalid image is decoded again in float32.
+"""A guard that decodes invalid images again in float32.
 
 A half-precision autoencoder can overflow into NaN, which ends as a black image. The guard wraps `vae.decode`,
 which every pipeline calls, so a second attempt repeats only the decoding and not the denoising.
@@ -45,7 +45,7 @@ def guard_decoding(vae: Any) -> Iterator[DecodeGuard]:
     try:
         yield guard
     finally:
-        # Restores the method of the class.
+        # Deleting the attribute restores the method of the class.
         del vae.decode
 
 
@@ -59,9 +59,7 @@ def _in_float32(vae: Any, plain: Any, latents: torch.Tensor, *arguments: Any, **
 
 
 def _faults(decoded: Any) -> list[str | None]:
-    """Return the fault of each image from two numbers per channel, so that the pixels stay on their
-    device.
-    """
+    """Return the fault of each image, found with few numbers per channel to avoid copying the pixels."""
     pixels = decoded[0] if isinstance(decoded, tuple) else decoded.sample
     # Shape: images, channels, all other axes (including a video's single frame).
     flat = pixels.flatten(2).float()
@@ -71,5 +69,5 @@ def _faults(decoded: Any) -> list[str | None]:
 
 
 def _can_widen(vae: Any) -> bool:
-    """Return whether float32 is wider than the current type and the weights are not offloaded piecemeal."""
+    """Return whether float32 is wider than the current type and the weights are not offloaded in parts."""
     return vae.dtype != torch.float32 and not any(p.is_meta for p in vae.parameters())

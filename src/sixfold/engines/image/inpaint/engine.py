@@ -25,7 +25,7 @@ class InpaintEngine:
 
 
 def run(task: Task, context: Context, fill_in: Fill, quality: Quality) -> Result:
-    """Run an inpainting task with the given fill function."""
+    """Run an inpainting task with a function that fills the hole."""
     image, hole = masks.read(task)
     context.progress(0.1)
     rgb = image.rgb

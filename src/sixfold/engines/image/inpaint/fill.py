@@ -1,9 +1,8 @@
-"""Filling a hole without weights: texture from the surroundings for large holes, colors for lines.
+"""Filling of holes without weights: large ones with texture, thin ones with colors.
 
 A large hole is filled by a repetition found around it (`patch_copy`), otherwise by pieces of its surroundings
-(`shift_map`); both are joined by their gradients. A thin hole is filled by fast marching (Telea,
-2004), which continues edges and needs no texture; a hole in smooth shading by the flow of Bertalmio and
-others (2001).
+(`shift_map`); both are joined by their gradients. A thin hole is filled by fast marching (Telea, 2004), which
+continues edges and needs no texture; a hole in smooth shading by the flow of Bertalmio and others (2001).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Pixels = NDArray[Any]  # bytes
 
 # Largest distance in pixels from the middle of a thin hole to its edge.
 _THIN = 5.0
-# Margin around the hole that is considered, as a share of the hole's longer side.
+# Margin around the hole that is used as its surroundings, as a share of the hole's longer side.
 _AROUND = 1.3
 _MIN_AROUND = 48
 # Largest difference in levels of smooth shading from its local mean.

@@ -1,7 +1,7 @@
-"""The part of an image that a model paints for a mask, and the way back into the whole image.
+"""The part of an image that a model paints for a mask, and its insertion into the whole image.
 
-A model paints the mask's surroundings with it, at the size that the model was trained for. Only the pixels
-of the mask and its soft edge come from the model; all others stay as they were.
+A model paints the masked part together with its surroundings, at the size for which the model was trained.
+Only the pixels of the mask and its soft edge come from the model; all others are unchanged.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sixfold.engines.image.inpaint import masks
 from sixfold.engines.image.inpaint.masks import MaskHole
 from sixfold.engines.limited_process import Argument
 
-_LEAST_SIDE = 512  # pixels of the area, where the image has them
-_MARGIN = 0.5  # of the mask's longer side, on each side of it
-_MEMORY_BYTES = 3 * 2**29  # of an image of 40 megapixels with its mask and distances
-_PROCESSES = threading.BoundedSemaphore(2)  # at once, to limit their memory
-_INPUTS = ("grow", "feather", "mask_by")  # of a task, passed on to the other process
+_LEAST_SIDE = 512  # pixels of the area, if the image is large enough
+_MARGIN = 0.5  # share of the mask's longer side, on each side of it
+_MEMORY_BYTES = 3 * 2**29  # memory for an image of 40 megapixels with its mask and distances
+_PROCESSES = threading.BoundedSemaphore(2)  # processes at a time, to limit their memory
+_INPUTS = ("grow", "feather", "mask_by")  # inputs of a task that are passed to the other process
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def _box(hole: MaskHole, width: int, height: int) -> tuple[int, int, int, int]:
 
 
 def _span(start: int, length: int, margin: int, limit: int) -> tuple[int, int]:
-    """Return start and length of a side of the area: the hole, its margins, and at least `_LEAST_SIDE`."""
+    """Return start and length of a side of the area: hole and margins, at least `_LEAST_SIDE` pixels."""
     size = min(limit, max(_LEAST_SIDE, length + 2 * margin))
     begin = start + (length - size) // 2
     return min(max(0, begin), limit - size), size
@@ -88,7 +88,7 @@ def _span(start: int, length: int, margin: int, limit: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class PreparedArea:
-    """The area of a task as PNG files for a model elsewhere: the image, and the mask (white is painted).
+    """The area of a task as PNG files for a provider: the image, and the mask (white is painted).
 
     `scratch` is the run's folder for temporary files.
     """

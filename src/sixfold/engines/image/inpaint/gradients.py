@@ -1,7 +1,7 @@
-"""Join copied pieces by their gradients (Perez, Gangnet and Blake, 2003), so that no rim shows.
+"""Seamless joining of copied pieces by their gradients (Perez, Gangnet and Blake, 2003).
 
-The solution is a correction of the copied colors. Across the hole's edge and between pieces it makes up
-for the difference of the sources, and it is as smooth as possible elsewhere.
+The solution is a correction of the copied colors. Across the hole's edge and between pieces it makes up for
+the difference of the sources, and it is as smooth as possible elsewhere.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-# Longer side of the hole at which the correction is solved, rounds there and at the image's own size.
+# Longer side of the hole at which the correction is solved, and the rounds at that size and at full size.
 _SIDE, _ROUNDS, _FINE_ROUNDS = 160, 160, 8
-# A difference in levels across the hole's edge from which it is the edge of an object, and stays.
+# Difference in levels across the hole's edge above which the edge belongs to an object and is preserved.
 _EDGE = 48.0
-# Weight that draws the correction towards zero where nothing determines it.
+# Weight that pulls the correction towards zero where no gradient determines it.
 _REST = 1e-4
 _BESIDE = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
@@ -54,7 +54,7 @@ def join(part: Pixels, gone: Array, offsets: Array) -> Pixels:
 
 
 def _source(values: Array, moves: Array, corner: tuple[int, int], beside: tuple[int, int]) -> Array:
-    """Return for each pixel of the box the value of `beside` at its source."""
+    """Return, for each pixel of the box, the value at its source plus the offset `beside`."""
     rows, columns = np.indices(moves.shape[:2])
     row = np.clip(rows + corner[0] + moves[..., 0] + beside[0], 0, values.shape[0] - 1)
     column = np.clip(columns + corner[1] + moves[..., 1] + beside[1], 0, values.shape[1] - 1)
@@ -76,7 +76,7 @@ def _correction(
         exists = _beside(np.ones_like(hole), beside)
         edge = hole & ~both & exists & (np.abs(step).max(2) < _EDGE)
         back = _beside(_source(values, moves, corner, (-beside[0], -beside[1])), beside)
-        # The mean gradient of both sources, less the step between what was copied from them.
+        # The mean gradient of both sources, minus the step between the copied pixels.
         lacking = 0.5 * ((back - copied) + (_beside(copied, beside) - continued))
         change += np.where(both[..., None], lacking, 0) + np.where(edge[..., None], step, 0)
         inner.append(both.astype(np.float32)[..., None])
@@ -101,7 +101,7 @@ def _relaxed(correction: Array, change: Array, inner: list[Array], weights: Arra
 
 
 def _beside(values: Array, beside: tuple[int, int]) -> Array:
-    """Return at each pixel the value of the pixel beside it; zero beyond the border."""
+    """Return, at each pixel, the value at the offset `beside`, or zero beyond the border."""
     result = np.zeros_like(values)
     down, across = beside
     height, width = values.shape[:2]

@@ -25,8 +25,9 @@ _GROW, _FEATHER = 8, 6
 
 @dataclass(frozen=True, slots=True)
 class MaskHole:
-    """The hole of a mask: `gone` (bool, HxW) is replaced; `cover` (float32, HxW) is the replacement's
-    opacity.
+    """The hole of a mask: `gone` (bool, HxW) marks its pixels.
+
+    `cover` (float32, HxW) is the opacity of the replacement.
     """
 
     gone: Array
@@ -40,7 +41,7 @@ class MaskHole:
 
 
 def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
-    """Return the image of a task and the hole; None if the mask has no white area."""
+    """Return the image of a task and the hole, which is None if the mask contains no white area."""
     image, mask = (decode.decode(path(task, name)) for name in ("image", "mask"))
     size = (image.width, image.height)
     white = cv2.cvtColor(mask.rgb, cv2.COLOR_RGB2GRAY)
@@ -59,7 +60,7 @@ def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
 
 
 def make_hole(marked: Array, grow: int, feather: int) -> MaskHole:
-    """Return the hole of a mask, grown by `grow` pixels, with an edge `feather` pixels soft beyond that."""
+    """Return the hole of a mask, grown by `grow` pixels, with a soft edge of `feather` pixels around it."""
     distance = cv2.distanceTransform((~marked).astype(np.uint8), cv2.DIST_L2, 5)
     beyond = np.maximum(0, distance - grow)
     cover = np.clip(1 - beyond / max(feather, 1e-3), 0, 1).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Fill holes with repetitions: pixels of the surroundings at the offset that fits the hole's edge best.
+"""Filling of holes with repetitions, copied from the offset that fits the hole's edge best.
 
-The misfit of all offsets at once takes a few correlations: a ring around the hole is compared with its
-shifted copy where both are known. Grids, stripes and facades are continued at the image's own resolution.
+A few correlations give the misfit of all offsets at once: a ring around the hole is compared with its shifted
+copy where both are known. Grids, stripes and facades are continued at the image's own resolution.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _RING = 0.45
 _MIN_RING, _MAX_RING = 6, 48
 # Share of the ring that must be known at an offset.
 _KNOWN = 0.6
-# Number of offsets that one hole may be filled from.
+# Maximum number of offsets from which one hole is filled.
 _PIECES = 6
-# Share of the remaining hole that an offset must cover: all of it, or at least this part.
+# Share of the remaining hole that an offset covers if it covers all of it, and the minimum otherwise.
 _WHOLE, _MIN_COVER = 0.9999, 0.2
 _SAMPLES = 4000
-# Largest misfit that counts as a repetition, as a share of the ring's own contrast.
+# Largest misfit that counts as a repetition, as a share of the ring's contrast.
 _GOOD = 0.2
 
 
@@ -60,7 +60,7 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
 
 
 def _lay(moves: Array, unfilled: Array, gone: Array, offset: tuple[int, int]) -> None:
-    """Give the offset to the remaining pixels whose source `offset` rows and columns away is known."""
+    """Assign an offset to the remaining pixels whose source at that offset is known, in place."""
     rows, columns = np.nonzero(unfilled)
     there, beside = rows + offset[0], columns + offset[1]
     inside = (there >= 0) & (there < gone.shape[0]) & (beside >= 0) & (beside < gone.shape[1])
@@ -93,15 +93,16 @@ def _refine(part: Pixels, gone: Array, offset: tuple[int, int], scale: float) ->
 
 
 def ring_of(hidden: Array) -> Array:
-    """Return the ring around a hole that is compared."""
+    """Return a mask of the ring around a hole, which is compared with its shifted copies."""
     depth = float(cv2.distanceTransform(np.pad(hidden, 1).astype(np.uint8), cv2.DIST_L2, 3).max())
     width = int(np.clip(round(2 * _RING * depth), _MIN_RING, _MAX_RING))
     return ~hidden & (cv2.distanceTransform((~hidden).astype(np.uint8), cv2.DIST_L2, 5) <= width)
 
 
 def _misfits(small: Array, hidden: Array, ring: Array) -> Array:
-    """Return the mean square difference of the ring and the pixels at each offset (zero offset in the
-    middle).
+    """Return the mean squared difference of the ring and the pixels at each offset.
+
+    Offset zero is in the middle.
     """
     visible = ~hidden
     values = (small - small[ring].mean(0)) * visible[..., None]

@@ -15,12 +15,12 @@ from sixfold.engines.image.inpaint.onnx import OnnxInpaintEngine
 from sixfold.engines.image.matting import selfcheck
 
 _SIDE = 256
-# Largest difference in levels (of 255) between the filling and the wall around it.
+# Largest difference in levels (of 255) between the filled hole and the wall around it.
 _AWAY = 110
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of the filled image and a summary line; raise `EngineError` if the filling differs."""
+    """Return a PNG of the filled image and a summary line; raise `EngineError` if the colors differ."""
     engine = OnnxInpaintEngine(source=str(folder))
     report(0.3)
     rgb, subject = selfcheck.scene()

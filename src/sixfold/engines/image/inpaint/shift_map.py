@@ -1,8 +1,8 @@
-"""Fill holes with large pieces of the surroundings: shift maps (Pritch, Kav-Venaki and Peleg, 2009).
+"""Filling of holes with large pieces of the surroundings by shift maps (Pritch et al., 2009).
 
 A shift map is computed at a reduced size, where it converges quickly. Then the patch of the image is found
-from which each of its patches came, so that the pieces can be copied at the image's own size. Descriptors
-of patches are integers whose products float32 holds exactly: the matches are the same on any machine.
+from which each of its patches came, so that the pieces can be copied at the image's own size. Descriptors of
+patches are integers whose products float32 holds exactly: the matches are the same on any machine.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-# Longer side of the part at which pieces are searched, and the radius of a patch.
+# Longer side of the part in which pieces are searched, and the radius of a patch.
 _SIDE, _RADIUS = 288, 3
 # Highest frequencies (of a cosine transform of the patch) that are compared, in brightness and in two colors,
 # and the levels of one step.
 _FREQUENCIES, _STEP = (3, 1, 1), 8.0
-# Known patches that are compared at a time.
+# Number of known patches that are compared at once.
 _CHUNK = 512
-# Sweeps that join neighbors into pieces, how many frequent offsets each may change to, and the cost of a
-# neighbor in another piece as a share of the median distance of the matches.
+# Sweeps that join neighbors into pieces, the number of frequent offsets to which each may change, and the
+# cost of a neighbor in another piece as a share of the median distance of the matches.
 _SWEEPS, _COMMON, _BREAK = 12, 24, 1.0
 _BESIDE = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
@@ -54,7 +54,7 @@ def offsets(part: Pixels, gone: Array) -> Array | None:
 
 
 def _near(hidden: Array, *, border: bool = False) -> Array:
-    """Return where a patch touches the hole, or also the image's border."""
+    """Return a mask of the pixels whose patch touches the hole or, with `border`, the image's border."""
     window = np.ones((2 * _RADIUS + 1,) * 2, np.uint8)
     padded = np.pad(hidden, 1, constant_values=border).astype(np.uint8)
     return cv2.dilate(padded, window, borderValue=int(border))[1:-1, 1:-1] > 0
@@ -94,7 +94,7 @@ def _described(image: Pixels) -> Array:
 def _matches(described: Array, targets: Array, sources: Array) -> Array:
     """Return the source of the most similar patch for each target."""
     target, candidates = described[tuple(targets.T)], described[tuple(sources.T)]
-    # One product gives the distance less what is the same for all: the square of the target descriptor.
+    # One product gives the distance minus a constant: the square of the target descriptor.
     target = np.hstack([-2 * target, np.ones((len(target), 1), np.float32)])
     candidates = np.hstack([candidates, (candidates**2).sum(1, keepdims=True)])
     least, best = np.full(len(targets), np.inf, np.float32), np.zeros(len(targets), np.intp)
@@ -109,7 +109,7 @@ def _matches(described: Array, targets: Array, sources: Array) -> Array:
 
 
 def _join(moves: Array, targets: Array, described: Array, known: Array) -> None:
-    """Let neighbors share an offset wherever that costs little (iterated conditional modes)."""
+    """Assign the same offset to neighbors if the cost is low (iterated conditional modes), in place."""
     often, counts = np.unique(moves[tuple(targets.T)], axis=0, return_counts=True)
     common = often[np.argsort(-counts, kind="stable")[:_COMMON]]
     limits = np.array(known.shape) - 1

@@ -20,11 +20,11 @@ Array = NDArray[Any]
 # Width of the border, as a share of the long side.
 _RIM = 0.035
 _ROUNDS = 8
-# Largest median distance of a plain border from its surface, in units of 0 to 1.
+# Largest median distance of a plain border from its surface, as a share of the color range.
 _PLAIN = 0.02
 # Smallest share of the border that the surface must explain.
 _SHARE = 0.6
-# The most crossings of a subject with the border; more of them are a pattern.
+# Maximum number of crossings of a subject with the border; more indicate a pattern.
 _RUNS = 3
 _SMOOTH = 0.96
 _DARKEST = 0.38
@@ -42,8 +42,8 @@ class BackgroundModel:
     """A fitted background.
 
     `surface` (HxWx3) is the background without the subject, `noise` its grain; both 0 to 1. `distance` (HxW)
-    is a pixel's distance from the surface in units of `noise`; `plain` tells whether it suffices to find the
-    subject. `shadow` (HxW) marks pixels that are only darker.
+    is a pixel's distance from the surface in units of `noise`; `plain` is True if the distance suffices to
+    find the subject. `shadow` (HxW) marks pixels that are only darker.
     """
 
     surface: Array
@@ -108,9 +108,7 @@ def _fit(samples: Array, colors: Array) -> tuple[Array, Array]:
 
 
 def _refine(terms: Array, colors: Array, fitted: Array) -> Array:
-    """Refit the surface to nearby pixels inside the image, because the border constrains the middle
-    poorly.
-    """
+    """Refit the surface to nearby pixels inside the image, which constrain the middle better."""
     for reach in (0.12, 0.08, 0.05, 0.035):
         distances = np.linalg.norm(colors - terms @ fitted, axis=1)
         root = (1 / (1 + (distances / reach) ** 2) ** 2)[:, None] ** 0.5
@@ -145,7 +143,7 @@ def _shadow(hue: Array, shade: Array, lightness: Array, noise: float) -> NDArray
     for part in range(1, count):
         here = steps & (near == part)
         if here.sum() < 8:
-            # The region has no visible edge, so it lies inside the subject.
+            # A region without a visible edge lies inside the subject.
             shadows[part] = False
             continue
         edge_width = np.median(depth[here] / np.maximum(slope[here], 1e-4))

@@ -1,4 +1,4 @@
-"""An estimate of a mask's quality without the true mask."""
+"""Estimation of a mask's quality without the true mask."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def features(result: MattingResult) -> Array:
 
 
 def _contrast(result: MattingResult) -> float:
-    """Return how much the colors on both sides of the edge differ, relative to 0.25."""
+    """Return the difference of the colors on both sides of the edge, relative to 0.25."""
     solid = result.mask.astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9))
     inner = (solid > 0) & (cv2.erode(solid, ball) == 0)
@@ -54,7 +54,7 @@ def _contrast(result: MattingResult) -> float:
 
 
 def _color_overlap(result: MattingResult) -> float:
-    """Return the overlap of the color histograms inside and outside, which is high if a sky is cut in two."""
+    """Return the overlap of the color histograms inside and outside; it is high if a sky is cut in two."""
     lightness, red, yellow = cv2.split(cv2.cvtColor(result.rgb, cv2.COLOR_RGB2LAB))
     tones = np.clip(lightness / 12.5, 0, 7).astype(int)
     hues = [np.clip((each + 60) / 10, 0, 11).astype(int) for each in (red, yellow)]

@@ -32,7 +32,8 @@ _GRAIN = 1e-4
 def soft_alpha(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
     """Return the soft alpha of a mask of any size at the image's size: HxW, 0 to 1.
 
-    For an image longer than `side` it is computed at that size, and its edges are refined at full size.
+    For an image longer than `side`, the alpha is computed at that size, and its edges are refined at full
+    size.
     """
     height, width = rgb.shape[:2]
     scale = min(1.0, side / max(height, width))
@@ -85,7 +86,7 @@ def _soft_alpha(rgb: Array, mask: NDArray[np.bool_]) -> Array:
 
 
 def _hair(solid: Array, reach: int) -> NDArray[np.bool_]:
-    """Return where the edge is ragged: hair, fur, leaves."""
+    """Return a mask of ragged edges, such as those of hair, fur and leaves."""
     edge = cv2.morphologyEx(solid, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)).astype(np.float32)
     wide = 2 * reach + 1
     # A straight edge through the middle has length 2.
@@ -95,7 +96,7 @@ def _hair(solid: Array, reach: int) -> NDArray[np.bool_]:
 
 
 def _or_middle(solid: Array, inside: Array, radius: int) -> Array:
-    """Return the certain inside; parts too thin to have one keep their middle."""
+    """Return the certain inside, including the middle of parts that are too thin to contain any."""
     if radius <= 2:
         return inside
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
@@ -105,7 +106,7 @@ def _or_middle(solid: Array, inside: Array, radius: int) -> Array:
 
 
 def extend_colors(rgb: Array, sure: Array, radius: int) -> tuple[Array, Array]:
-    """Extend the colors of the certain part outwards; also return where they reached (0 or 1)."""
+    """Extend the colors of the certain part outwards; return them and a mask (0 or 1) of their reach."""
     known = sure.astype(np.float32)
     colors = np.zeros_like(rgb)
     reached = np.zeros(sure.shape, bool)
@@ -147,7 +148,7 @@ def _upsample(alpha: Array, fine: Array, rgb: Pixels) -> Array:
 
 
 def decontaminate(rgb: Pixels, alpha: Array) -> Pixels:
-    """Return the subject's own colors, with the background removed from translucent edges."""
+    """Return the subject's colors, with the background removed from translucent edges."""
     height, width = alpha.shape
     rows, columns = np.flatnonzero(alpha.max(1) > 0), np.flatnonzero(alpha.max(0) > 0)
     if not rows.size:

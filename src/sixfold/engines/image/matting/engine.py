@@ -10,14 +10,14 @@ from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.matting import edges, guided, segmentation
 from sixfold.engines.image.matting.edges import Array
 
-# Confidence from which a cut is as good as a model's.
+# Confidence above which a cut-out is as good as a model's.
 FULL_FROM = 0.85
 # Confidence below which there is probably no subject.
 NONE_BELOW = 0.4
 
 
 class MattingEngine:
-    """Cuts out the subject of `image_url` (or `image`), or the one that `box`, `points` or `mask` mark."""
+    """Cuts out the subject of `image_url` (or `image`), which `box`, `points` or `mask` can mark."""
 
     name = "matting"
     version = "2"

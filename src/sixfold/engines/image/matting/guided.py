@@ -1,7 +1,7 @@
 """Masks of a subject that a user has marked with a box, points or a rough mask.
 
-The marks initialize GrabCut on a part of the image around them, where nearby colors tell subject and
-background apart better than those of the whole image.
+The marks initialize GrabCut on a part of the image around them, where colors distinguish the subject from the
+background better than in the whole image.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pixels = NDArray[np.uint8]
 
 _SIDE = 512
 _ROUNDS = 5
-# Margin around the marks whose colors are the background's, as a share of their longer side.
+# Margin around the marks whose colors belong to the background, as a share of the marks' longer side.
 _AROUND = 0.35
 _WHITE, _HALF = 128, 0.5
 # Radius of a point, and half the width of the band around a rough mask's edge, as shares of the long side.
@@ -45,7 +45,7 @@ class SubjectMarks:
 
 
 def read(task: Task, size: tuple[int, int]) -> SubjectMarks | None:
-    """Return the marks on an image of a size (width, height), or None; raise `UnusableInput`."""
+    """Return the marks on an image of `size` (width, height), or None; raise `UnusableInput`."""
     box, points = _box(task.inputs, size), _points(task.inputs, size)
     path = task.files.get("mask")
     mask = None if path is None else _mask(decode.decode(path).rgb, size)
@@ -186,7 +186,7 @@ def _labels(small: Pixels, marks: SubjectMarks, origin: tuple[int, int], scale: 
 
 
 def _near_points(small: Pixels, marks: SubjectMarks, scale: tuple[float, float]) -> NDArray[np.bool_]:
-    """Return the region of the points on the subject: edges part it from the others and from the border."""
+    """Return the region around the inner points, separated by edges from the border and the outer points."""
     markers = np.zeros(small.shape[:2], np.int32)
     markers[0], markers[-1], markers[:, 0], markers[:, -1] = 2, 2, 2, 2
     radius = max(2, round(_DOT * max(small.shape[:2])))
@@ -209,7 +209,7 @@ def _grab_cut(small: Pixels, labels: Array) -> NDArray[np.bool_]:
 
 
 def _marked_parts(mask: NDArray[np.bool_], points: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Keep the parts with points, or the large ones if there are no points, and fill small holes."""
+    """Return the parts with points, or the large parts if there are no points, with small holes filled."""
     labels, sizes = _components(mask, 8)
     if sizes.size < 2:
         return mask

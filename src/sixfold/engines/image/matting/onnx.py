@@ -23,8 +23,8 @@ _SUBJECT = 0.5
 class ModelConvention:
     """The input and output format of a model.
 
-    `side` is used if the model's size is dynamic; with `logits`, the output still needs a sigmoid; with
-    `stretched`, it is scaled to 0 to 1.
+    `side` is used if the model's size is dynamic; with `logits`, the output needs a sigmoid; with
+    `stretched`, the output is scaled to 0 to 1.
     """
 
     side: int

@@ -1,4 +1,4 @@
-"""A prior for people: a detected face implies a head around it and a body below.
+"""A prior for people: a detected face implies a surrounding head and a body below it.
 
 A dark coat in front of a dark wall is not salient, but a head implies a body.
 """
@@ -32,9 +32,7 @@ _BODY = ((0.45, -0.1), (0.6, 0.3), (1.35, 0.75), (1.6, 2.0))
 
 
 def apply_prior(belief: Array, detected: Iterable[DetectedFace]) -> Array:
-    """Return the belief (HxW, 0 to 1) updated with the faces of a portrait, or unchanged if there are
-    none.
-    """
+    """Return the belief (HxW, 0 to 1), updated if the faces are large enough for a portrait."""
     height = belief.shape[0]
     faces = [face for face in detected if face.bottom - face.top >= _MIN_FACE * height]
     if not faces:

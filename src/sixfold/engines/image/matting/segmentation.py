@@ -33,14 +33,15 @@ _BELIEF_WEIGHT = 0.6
 def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
     """Return the subject's soft mask (HxW, 0 to 1) of an HxWx3 uint8 image, and its confidence (0 to 1).
 
-    `hint` is a mask of nearly the same subject, HxW from 0 to 1: that of the previous frame, moved along.
+    `hint` is a mask of nearly the same subject, HxW from 0 to 1: that of the previous frame, moved along the
+    optical flow.
     """
     result = cut(rgb, hint)
     return edges.soft_alpha(rgb, result.mask), confidence.estimate(result)
 
 
 def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> MattingResult:
-    """Segment the subject at working size; `only` (HxW of that size, 0 to 1) limits where it may be."""
+    """Segment the subject at working size, within `only` (HxW of that size, 0 to 1) if it is set."""
     small = saliency.downscale(rgb, WORK_SIDE)
     floats = small.astype(np.float32) / 255
     ground = background.fit_background(floats)

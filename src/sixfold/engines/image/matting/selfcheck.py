@@ -1,4 +1,4 @@
-"""Self-check of new matting weights: a jug in front of a wall must be found."""
+"""Self-check of new matting weights: the model must separate a jug from the wall behind it."""
 
 from __future__ import annotations
 

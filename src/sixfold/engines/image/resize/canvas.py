@@ -1,4 +1,4 @@
-"""Applies a resize plan to pixels, to an alpha channel or to a mask."""
+"""Application of a resize plan to pixels, to an alpha channel or to a mask."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sixfold.engines.image.resize.plan import ResizePlan
 
 Array = NDArray[Any]
 
-# Depth from which the surroundings are mirrored, as a share of a side.
+# Depth of the edges that are mirrored as surroundings, as a share of a side.
 _RIM = 0.06
 # Distance at which an extension is out of focus, as a share of the canvas.
 _SOFT = 0.05
-# Blur at the edge, at that distance, and far out, in multiples of `_SOFT`.
+# Blur at the edge, at the distance `_SOFT`, and from the distance `_FAR`, in multiples of `_SOFT`.
 _SOFTER = (1 / 8, 1, 4)
-# Distance that counts as far out, in multiples of `_SOFT`.
+# Distance of the strongest blur, in multiples of `_SOFT`.
 _FAR = 5
 # Vertical share of the blur at the sides, small so that sky stays above ground.
 _LEVEL = 1 / 4
@@ -130,7 +130,7 @@ def _mirror(inner: Array, sides: tuple[int, int, int, int]) -> Array:
 
 
 def _mirror_positions(length: int, before: int, after: int) -> Array:
-    """Return which of `length` positions is shown at each position of a longer row."""
+    """Return, for each position of a longer row, the index of the mirrored position in a row of `length`."""
     rim = max(1.0, length * _RIM)
     away = np.concatenate([np.arange(before, 0, -1), np.arange(1, after + 1)])
     positions = np.minimum(length - 1, rim * (1 - np.exp(-away / rim))).astype(int)

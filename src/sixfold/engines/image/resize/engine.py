@@ -24,7 +24,7 @@ class ResizeEngine:
     version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return one file per size, in order, in the image's format; `info` names the method."""
+        """Return one file per size, in order, in the format of the image; `info` names the method."""
         path = task.files.get("image_url") or task.files.get("image")
         if path is None:
             raise EngineError("image_url is required.")

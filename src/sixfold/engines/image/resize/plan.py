@@ -1,4 +1,4 @@
-"""Plans how an image is brought to a size, by the least destructive method that keeps its important parts.
+"""Plans to resize an image by the least destructive method that preserves its important parts.
 
 `scale` if the aspect ratio is the same; `crop` if a window with the target's ratio contains the important
 parts; `seam-carving` if only unimportant columns or rows are removed and there are no faces; else `extend`:
@@ -39,8 +39,9 @@ _WORK_SIDE = 256
 
 @dataclass(frozen=True, slots=True)
 class DetectedRegion:
-    """The important parts of an image: `worth` (HxW, small, 0 to 1), and their box and the heads as
-    shares.
+    """The important parts of an image: `worth` (HxW, 0 to 1) at a small size, and boxes.
+
+    `box` encloses the important parts and `heads` the heads, as shares of the sides.
     """
 
     worth: Array
@@ -99,7 +100,7 @@ def _box(worth: Array, heads: tuple[Box, ...]) -> Box:
 
 
 def _extent(profile: Array) -> tuple[float, float]:
-    """Return the range (0 to 1) that holds all of a profile but its tails."""
+    """Return the range (0 to 1) that contains a profile except for its tails."""
     run = np.cumsum(profile) / profile.sum()
     first = int(np.searchsorted(run, _TAILS))
     last = int(np.searchsorted(run, 1 - _TAILS))
@@ -134,7 +135,10 @@ def _span(low: float, high: float, across: bool) -> Box:
 
 
 def _window(region: DetectedRegion, part: float, across: bool) -> tuple[float, float]:
-    """Return the start of the window with the most importance, and its share; ties prefer the center."""
+    """Return the start of the window with the most importance, and its share of the importance.
+
+    Ties prefer the center.
+    """
     profile = region.worth.sum(0 if across else 1).astype(np.float64)
     run = np.concatenate([[0.0], np.cumsum(profile)])
     starts = np.linspace(0, 1 - part, 65)

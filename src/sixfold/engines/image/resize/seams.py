@@ -22,8 +22,9 @@ _SMOOTH = 1.2
 
 @dataclass(frozen=True, slots=True)
 class CarvedImage:
-    """Source columns (0 to 1) for each position of the narrow image, HxN, and the share of the worth
-    removed.
+    """The source columns (0 to 1) for each position of the narrow image, HxN.
+
+    `lost` is the share of the worth that was removed.
     """
 
     columns: Array
@@ -48,7 +49,7 @@ def carve(gray: Array, worth: Array, width: int) -> CarvedImage:
 
 
 def _seam(gray: Array, guard: Array) -> Array:
-    """Return the cheapest path from top to bottom, as one column for each row."""
+    """Return the cheapest path from top to bottom as the column of each row."""
     height, width = gray.shape
     padded = np.pad(gray, ((0, 0), (1, 1)), mode="edge")
     across = np.abs(padded[:, 2:] - padded[:, :-2]) + guard

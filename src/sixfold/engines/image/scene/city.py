@@ -26,7 +26,7 @@ class _CityBlock:
 
 
 def _blocks(stage: SceneStage, rng: np.random.Generator, t: float, base: float) -> list[_CityBlock]:
-    """Return a row of buildings; `t` is 0 far to 1 near."""
+    """Return a row of buildings; `t` is from 0 (far) to 1 (near)."""
     blocks: list[_CityBlock] = []
     x = -stage.unit * 3
     focus = stage.layout.light[0] * 0.4 + 0.3

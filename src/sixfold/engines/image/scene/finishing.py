@@ -205,8 +205,9 @@ def _inks(stage: SceneStage) -> list[Color]:
 
 
 def riso(stage: SceneStage) -> None:
-    """Apply the look of `klein`: five flat inks with halftone edges, slightly misregistered, on cream
-    paper. If the prompt names colors, every color stays and only the tones are printed.
+    """Apply the look of `klein`: five flat inks with halftone edges, slightly misregistered, on cream paper.
+
+    If the prompt names colors, all colors of the image are kept and only the tones are printed.
     """
     image = cv2.GaussianBlur(np.clip(stage.image, 0, 1), (0, 0), max(0.5, stage.unit * 0.22))
     gray = _gray(image)
@@ -269,7 +270,7 @@ def finish(stage: SceneStage) -> None:
 __all__ = ["LOOKS", "finish", "mix", "ramp", "vignette", "vivid"]
 
 
-# Steps and guidance that change nothing.
+# Values of steps and guidance that leave the image unchanged.
 _MIDDLE = 4.0
 # Gain of fine detail per doubling of the steps, and its limits.
 _FINISH, _FINEST, _SOFTEST = 0.12, 0.6, -0.3
@@ -283,7 +284,7 @@ _FINE = 0.14
 
 @dataclass(frozen=True, slots=True)
 class RenderQuality:
-    """The `steps` and `guidance` of a request, None if not given.
+    """The `steps` and `guidance` of a request, None if absent.
 
     The scene engine does not sample, so a value of 4 for either leaves the image unchanged. Each doubling of
     the steps sharpens fine detail, each halving softens it; each doubling of the guidance raises color and

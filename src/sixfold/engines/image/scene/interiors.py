@@ -54,7 +54,7 @@ _BEHIND: tuple[tuple[tuple[str, ...], tuple[str, float, float]], ...] = (
 )
 
 FURNITURE = frozenset({"sofa", "bed", "chair", "lamp", "plant", "laptop"})
-# Positions (x and foot) beside the widest piece.
+# Positions (x and foot) beside the widest piece of furniture.
 _SIDES = ((0.09, 0.84), (0.88, 0.80), (0.26, 0.76), (0.74, 0.76))
 
 

@@ -98,7 +98,7 @@ def _beside_someone(stage: SceneStage) -> bool:
 
 
 def _guest(stage: SceneStage) -> str | None:
-    """Return the subject without a place of its own: it is inside something or works behind it."""
+    """Return the subject that is placed inside another one or behind its workplace, or None."""
     if stage.scene.link is None:
         return None
     how, subject, host = stage.scene.link
@@ -166,7 +166,7 @@ def _apply_link(stage: SceneStage, placed: list[Placed]) -> list[Placed]:
 
 
 def _in_hand(person: subjects.SubjectSpot, item: subjects.SubjectSpot) -> subjects.SubjectSpot:
-    """Return the position of an object in somebody's hand."""
+    """Return the position of an object in a person's hand."""
     side = -1 if person.flip else 1
     return replace(
         item,
@@ -185,8 +185,9 @@ def _abreast(middle: float, width: float, count: int) -> list[float]:
 def _side_by_side(
     sitting: list[Placed], base: subjects.SubjectSpot, seat: tuple[float, float]
 ) -> list[Placed]:
-    """Place subjects side by side on a seat; `seat` is its height and width relative to the furniture's
-    height.
+    """Place subjects side by side on a seat.
+
+    `seat` is its height and width relative to the furniture's height.
     """
     seated: list[Placed] = []
     for (subject, number, spot), x in zip(
@@ -200,7 +201,7 @@ def _side_by_side(
 
 
 def _with_host(stage: SceneStage, guest: SceneSubject, host: str, placed: list[Placed]) -> list[Placed]:
-    """Place every copy of a guest inside its container, or behind its workplace."""
+    """Place every copy of `guest` inside its container, or behind its workplace."""
     at = next(index for index, (subject, _, _) in enumerate(placed) if subject.name == host)
     holder, _, base = placed[at]
     wide = _aspect(holder)
@@ -228,7 +229,7 @@ def _contents(guest: SceneSubject, base: subjects.SubjectSpot, mouth: float, wid
 
 
 def _would_be_empty(stage: SceneStage) -> bool:
-    """Return whether a studio would stay empty although the prompt names something."""
+    """Return whether a studio would be empty although the prompt names something unknown."""
     scene = stage.scene
     empty = not (scene.letters or scene.surface or scene.frame == "portrait")
     return stage.place == "studio" and scene.strange and empty
@@ -284,7 +285,7 @@ _LIGHT = {
 }
 
 _OPEN = ("mountains", "sea", "lake", "meadow", "beach", "desert")
-# Subjects that determine the place before people do.
+# Subjects that determine the place with priority over people.
 _LANDMARKS = ("bridge", "castle", "lighthouse", "windmill", "temple", "church", "ship", "train")
 # Subjects that appear only in their own place.
 _AT_HOME = ("firetruck", "tractor", "bus", "stall", "ferris")

@@ -14,7 +14,7 @@ Field = NDArray[Any]
 
 
 def stable_seed(*parts: object) -> int:
-    """Return a 64-bit seed from the text of `parts`, the same in every process."""
+    """Return a 64-bit seed from the string form of `parts`, the same in every process."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big")
 

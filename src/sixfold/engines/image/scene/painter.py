@@ -1,4 +1,4 @@
-"""Paints a parsed scene with a seed into a finished float image."""
+"""Painting of a parsed scene with a seed as a finished float image."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _meadow(stage: SceneStage) -> None:
 
 
 def _clearing(stage: SceneStage) -> Image:
-    """Return how far the firs in the foreground sink, if a subject stands among them."""
+    """Return the rows by which each column's firs sink, so that they do not hide subjects in the middle."""
     library = shapes.library()
     count = sum(s.count for s in stage.scene.subjects if library[s.name].stand in ("ground", "table"))
     x = np.linspace(0, 1, stage.width, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Parses a prompt into a scene with word tables: longest phrase first, inflections folded."""
+"""Parser of prompts into scenes by word tables: longest phrases first, inflections folded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
 from sixfold.engines.prompt_words import fold
 
 _KINDS = ("time", "weather", "season", "place", "colour", "style", "frame", "backdrop")
-# Kinds whose words are nouns: to park is no park, and cooking no cook.
+# Kinds whose words are nouns only: the verb "park" does not name a park, and "cooking" not a cook.
 _NOUNS = frozenset({"time", "weather", "season", "place", "subject"})
 _LONGEST = 4
 _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", "non"})
@@ -45,7 +45,7 @@ class ParsedScene:
     colors: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
     subjects: tuple[SceneSubject, ...] = ()
-    # `portrait`: one head fills the image; `icon`: one flat object does.
+    # `portrait`: one head fills the image; `icon`: one flat object fills the image.
     frame: str | None = None
     # Color of the paper or wall in the background.
     backdrop: str | None = None
@@ -56,7 +56,7 @@ class ParsedScene:
     letters: str = ""
     # Relation (`on`, `hold`, `in` or `at`), subject and object.
     link: tuple[str, str, str] | None = None
-    # Whether the prompt names something unknown.
+    # True if the prompt names something unknown.
     strange: bool = False
     avoid: frozenset[str] = field(default_factory=frozenset[str])
     words: PromptWords = NO_WORDS
@@ -92,7 +92,7 @@ class ParsedScene:
 
 
 def _stems(word: str) -> Iterator[str]:
-    """Return the word and the words of which it may be an inflection."""
+    """Yield the word and the words of which it may be an inflection."""
     yield word
     for ending, minimum, replacements in (
         ("ies", 2, ("y",)),
@@ -122,7 +122,11 @@ def _tables() -> dict[str, dict[str, list[str]]]:
 
 @cache
 def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, str, str]]]:
-    """Return phrases of folded tokens, and words of scripts that are written without spaces."""
+    """Return two tables of words, with the kind and name of each.
+
+    The first contains phrases of folded tokens; the second is a list of words in scripts without spaces,
+    longest first.
+    """
     entries = [(kind, name, words) for kind in _KINDS for name, words in _tables()[kind].items()]
     entries += [("subject", name, [*shape.words]) for name, shape in shapes.library().items() if shape.words]
     phrases: dict[tuple[str, ...], tuple[str, str]] = {}
@@ -140,7 +144,7 @@ def _index() -> tuple[dict[tuple[str, ...], tuple[str, str]], list[tuple[str, st
 
 @cache
 def _phrases() -> dict[tuple[str, ...], list[str]]:
-    """Return phrases with a meaning of their own, and the words that replace them."""
+    """Return idiomatic phrases and the words that replace them."""
     return {
         tuple(_TOKEN.findall(fold(word))): _TOKEN.findall(fold(meaning))
         for meaning, words in _tables()["together"].items()
@@ -151,7 +155,7 @@ def _phrases() -> dict[tuple[str, ...], list[str]]:
 
 @cache
 def _worn_parts() -> dict[str, list[tuple[str, str]]]:
-    """Return for a word, such as a trade, the roles and colors of worn parts."""
+    """Return the roles and colors of worn parts, by word, such as a trade."""
     return {
         word: [(role, color) for role, color in (part.split(" ") for part in meaning.split(", "))]
         for meaning, words in _tables()["worn"].items()
@@ -179,7 +183,7 @@ def _tokenize(folded: str) -> PromptTokens:
 
 
 def _meaning(tokens: list[str], at: int) -> tuple[list[str], int]:
-    """Return the replacement of the longest phrase at a position, or of the word there, and its tokens."""
+    """Return the replacement of the longest phrase or word at a position, and the number of its tokens."""
     for length in range(min(_LONGEST, len(tokens) - at), 0, -1):
         head, last = tokens[at : at + length - 1], tokens[at + length - 1]
         keys = [(*head, option) for option in (last, *_stems(last))]
@@ -194,7 +198,10 @@ def _is_unspaced(character: str) -> bool:
 
 
 def _entry(head: list[str], option: str, last: str) -> tuple[str, str] | None:
-    """Return the kind and name of a phrase with `option` for its last word; a verb is no place."""
+    """Return the kind and name of a phrase with `option` as its last word, or None.
+
+    A verb does not count as a place.
+    """
     entry = _index()[0].get((*head, option))
     is_verb = option != last and last.endswith(("ing", "ed"))
     return None if entry is None or (is_verb and entry[0] in _NOUNS) else entry
@@ -254,7 +261,7 @@ def _first(names: tuple[str, ...]) -> str | None:
 
 
 def _own_colors(hits: list[WordMatch]) -> dict[WordMatch, str]:
-    """Return the color directly before each subject, or one word before it, as the subject's own."""
+    """Return the color of each subject: the one directly before it, or one word earlier."""
     ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
     covered = {at for hit in hits for at in range(hit.start, hit.end)}
     owned: dict[WordMatch, str] = {}
@@ -399,7 +406,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     things = subjects or _names(hits, "place")
     grading = _image_colors(hits, tokens) if things and "abstract" not in styles else hits
     if backdrop is None and any(h.name == "studio" for h in hits):
-        # As in "isolated on white".
+        # For example in "isolated on white".
         backdrop = _first(_names(grading, "colour"))
     painted = {*worn.values(), backdrop}
     colors = tuple(c for c in _names(grading, "colour") if c not in painted)
@@ -430,7 +437,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
 
 
 def _words(scene: ParsedScene, hits: list[WordMatch], tokens: PromptTokens) -> PromptWords:
-    """Return the words, including negated ones, that the scene uses, and those that it ignores."""
+    """Return the prompt words that the scene uses, including negated ones, and those that it ignores."""
     subjects = scene.subjects[:1] if scene.frame == "portrait" else scene.subjects
     busts = {name for name, bust in prompt_relations.BUSTS.items() if any(s.name == bust for s in subjects)}
     hidden = {"person", "woman", "child"} if any(s.name == "umbrella" for s in subjects) else set()
@@ -446,5 +453,5 @@ def _words(scene: ParsedScene, hits: list[WordMatch], tokens: PromptTokens) -> P
 
 @cache
 def _approximate() -> frozenset[str]:
-    """Return the words of which something similar is drawn."""
+    """Return the words for which only something similar is drawn."""
     return frozenset(word for words in _tables()["approximate"].values() for word in words)

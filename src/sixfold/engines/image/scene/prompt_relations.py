@@ -30,7 +30,7 @@ _NUMBERS = {
 }  # fmt: skip
 _MAX_COUNT = 7
 
-# Words that own the color directly before them, by the role of the worn part.
+# Words to which the color directly before them belongs, by the role of the worn part.
 WORN_ROLES = {
     "hair": "hair", "haired": "hair", "beard": "beard", "bearded": "beard", "moustache": "beard",
     "scarf": "scarf", "bandana": "scarf", "collar": "scarf", "tie": "scarf",
@@ -49,7 +49,7 @@ PEOPLE = frozenset(
 )
 ACTIVITIES = frozenset({"dancing", "dance", "cycling", "sailing"})
 
-# Words that link two subjects.
+# Words that link two subjects, by relation.
 _LINKS = {
     "on": frozenset({"riding", "rides", "on", "atop", "upon"}),
     "hold": frozenset(
@@ -116,14 +116,14 @@ _SAID = re.compile(
 
 
 def letters(prompt: str) -> str:
-    """Return the text to write in the image: quoted, or in capitals after `says`, `the word` and so on."""
+    """Return the lettering for the image: quoted, or in capitals after `says` or `the word`; "" if absent."""
     match = _QUOTED.search(prompt) or _SAID.search(prompt)
     text = match[1].strip(" .'") if match else ""
     return text if text.isascii() and text.isprintable() else ""
 
 
 def count(before: list[str]) -> int | None:
-    """Return the number named before a subject; a group word counts only if `of` follows it."""
+    """Return the number named before a subject, or None; a group word counts only if `of` follows it."""
     for at in range(len(before) - 1, -1, -1):
         token = before[at]
         if token.isdecimal() and len(token) < 3:
@@ -136,7 +136,7 @@ def count(before: list[str]) -> int | None:
 
 
 def is_number(token: str) -> bool:
-    """Return whether a word is a number or names one."""
+    """Return whether a word is a number in digits or in letters."""
     return token.isdecimal() or token in _NUMBERS
 
 
@@ -148,12 +148,18 @@ def is_drawn_number(token: str) -> bool:
 
 
 def is_whole_image(following: str | None, known: bool) -> bool:
-    """Return whether a color before the word `following` applies to the whole image."""
+    """Return whether a color before the word `following` applies to the whole image.
+
+    `known` is True if the word is recognized.
+    """
     return following is None or known or following in _WHOLE
 
 
 def link(between: list[str]) -> str | None:
-    """Return the relation of two subjects, by the last linking word; `of` means one is full of the other."""
+    """Return the relation of two subjects, by the last linking word, or None.
+
+    The relation `of` means that the first subject is filled with the second.
+    """
     if between in _FULL:
         return "of"
     for token in reversed(between):

@@ -406,7 +406,7 @@ def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
 
 
 def precipitation(stage: SceneStage) -> None:
-    """Add rain or snow in front; done last, because strokes and outlines would smear it."""
+    """Add rain or snow in front, as the last step because strokes and outlines would smear it."""
     if stage.place in _SHELTERED:
         return
     if stage.weather in ("rain", "storm"):

@@ -33,7 +33,7 @@ class _View:
     x: float
     y: float
     scale: float
-    # Whether lamps and windows are lit.
+    # True if lamps and windows are lit.
     lively: bool
     neon: bool
 
@@ -63,7 +63,7 @@ def paint(stage: SceneStage) -> None:
 
 
 def _end(stage: SceneStage, view: _View) -> None:
-    """Add haze where the rows meet."""
+    """Add haze at the vanishing point, where the rows of houses meet."""
     x = np.abs(np.arange(stage.width, dtype=np.float32) - np.float32(view.x))[None, :] / stage.width
     y = np.abs(np.arange(stage.height, dtype=np.float32) - np.float32(view.y))[:, None] / stage.height
     over(stage.image, stage.palette.haze, np.exp(-(x**2) * 60 - (y**2) * 30) * np.float32(0.6))

@@ -158,7 +158,8 @@ class TextureLayout:
     """The layout of a wall: a course's height in units, a piece's length and joint in heights.
 
     `shift` is the offset of a course from the one below, in pieces; `spread` is the variation of tones;
-    `wander` how irregular the edges are, in heights; `grain` the strength of fine lines along the pieces.
+    `wander` is the irregularity of the edges, in heights; `grain` is the strength of fine lines along the
+    pieces.
     """
 
     tone: str
@@ -183,7 +184,7 @@ NIGHT_BRICKS = TextureLayout("#4a2e33", "#17131a", 5.2, 2.4, 0.055)
 
 
 def lay_wall(stage: SceneStage, wall: TextureLayout, tone: Color | None = None) -> None:
-    """Paint a wall over the whole image, in its own tone or the given one."""
+    """Paint a wall over the whole image, in `tone` or in its usual tone."""
     height, width = stage.shape
     rng = stage.rng("wall")
     high = np.float32(stage.unit * wall.high)

@@ -1,4 +1,4 @@
-"""Color words and style words: grading before the look, media after it."""
+"""Color words, which grade the image before the look, and style words, whose media are applied after it."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def ukiyoe(stage: SceneStage) -> None:
 
 
 def minimal(stage: SceneStage) -> None:
-    """Simplify the image to few flat shapes."""
+    """Simplify the image to a few flat shapes."""
     eight = np.round(np.clip(stage.image, 0, 1) * 255).astype(np.uint8)
     for _ in range(2):
         eight = cv2.medianBlur(eight, max(3, int(stage.unit * 0.9) | 1))

@@ -17,7 +17,7 @@ _COLORS = {
     "teal": "#2aa0a0", "blue": "#2f62c4", "purple": "#7a45b8", "pink": "#ea86ae", "brown": "#7c5234",
     "white": "#f2f2ef", "black": "#26262b", "grey": "#8d939b", "pastel": "#f0c9c9", "neon": "#ff3fd0",
 }  # fmt: skip
-# Combinations that only name the animal's usual color.
+# Combinations that name the usual color of the animal.
 _USUAL_COLORS = (("red", "fox"), ("brown", "bear"), ("gold", "dog"), ("grey", "wolf"))
 # Hair has its own shades of red, gold and gray.
 _WORN = {
@@ -75,7 +75,7 @@ def _hue(color: Color) -> tuple[float, float]:
 
 
 def _kin(color: Color, main: Color) -> bool:
-    """Return whether a tone is a shade of the main color and changes with it."""
+    """Return whether a tone is a shade of the main color, and so changes with it."""
     (hue, strong), (other, strength) = _hue(color), _hue(main)
     if min(strong, strength) < 0.16:
         return max(strong, strength) < 0.28 and luma(main) > 0.6
@@ -83,9 +83,7 @@ def _kin(color: Color, main: Color) -> bool:
 
 
 def _tints(stage: SceneStage, shape: shapes.SceneShape, color: str | None, dressed: bool) -> dict[str, Color]:
-    """Return the colors that the prompt gives to roles of this shape: the shape's own and those of worn
-    parts.
-    """
+    """Return the colors that the prompt gives to roles of this shape, including worn parts."""
     tints: dict[str, Color] = {}
     if color in _COLORS and (color, shape.name) not in _USUAL_COLORS:
         tint = rgb(_COLORS[color])
@@ -249,7 +247,7 @@ def _reflection(stage: SceneStage, cast: _SubjectSet, paint: Image, spot: Subjec
 
 
 def _separate(stage: SceneStage, cast: _SubjectSet, paint: Image, spot: SubjectSpot) -> None:
-    """Separate a subject from a background of its own tone with a halo."""
+    """Separate a subject from a background of similar tone with a halo."""
     rows = slice(cast.top, cast.top + cast.mask.shape[0])
     columns = slice(cast.left, cast.left + cast.mask.shape[1])
     behind = stage.image[rows, columns]

@@ -115,7 +115,7 @@ class StyleEngine:
 
 
 def _description(plan: ParsedStyle, named: str | None) -> str:
-    """Return the line of the log that says which style is used."""
+    """Return the log line that names the style used."""
     if named:
         return f"style: {named}"
     if plan.nearest_to:
@@ -223,7 +223,7 @@ def relight(rgb: Array, light: StyleLight) -> Array:
 
 
 def apply_texture(rgb: Array, kind: str, seed: int) -> Array:
-    """Apply a surface texture: paper, canvas weave or photographic grain; other kinds change nothing."""
+    """Apply a texture (paper, canvas weave or grain); other kinds leave the image unchanged."""
     unit = max(rgb.shape[:2]) / 1024
     size = (rgb.shape[0], rgb.shape[1])
     rng = np.random.default_rng([seed, 7])

@@ -1,4 +1,4 @@
-"""Styles made with light and film stock: noir, sepia, neon, vaporwave, HDR and soft focus."""
+"""Styles of light and film stock: noir, sepia, neon, vaporwave, HDR and soft focus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Styles made of pieces: mosaic, stained glass, low poly, pixels, stitches, cubist planes."""
+"""Styles composed of pieces: mosaic, stained glass, low poly, pixels, stitches, cubist planes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _cells(canvas: Canvas, gap: float, rounds: int, weight: Array) -> tuple[Arra
     """Return sites about `gap` apart and each pixel's nearest site, relaxed by `weight`.
 
     This is Lloyd's algorithm. Pixels of low weight (edges) do not attract sites, so cell borders settle on
-    them. Computed at half size, which is four times as fast and keeps cells connected.
+    them. The computation at half size is four times as fast and keeps cells connected.
     """
     height, width = canvas.size
     half = (max(8, width // 2), max(8, height // 2))

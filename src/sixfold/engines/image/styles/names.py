@@ -62,7 +62,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "infrared": ("infrared film", "aerochrome", "infra red"),
 }
 NAMED_STYLES: tuple[str, ...] = tuple(SYNONYMS)
-# Styles and artists that have no painter here, by the named style that is nearest.
+# Styles and artists without a renderer, by the most similar named style.
 RELATED: dict[str, tuple[str, ...]] = {
     "oil painting": (
         *("baroque", "rococo", "renaissance", "neoclassical", "romanticism", "realism", "surrealism"),
@@ -100,7 +100,7 @@ _TAIL = re.compile(r" (?:art|artwork|style|effect|look|filter|version)$")
 
 
 def normalize(text: str) -> str:
-    """Return `text` in lower case with runs of other characters than letters and digits as single spaces."""
+    """Return `text` in lower case, with each run of characters other than letters and digits as one space."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
@@ -110,14 +110,15 @@ LOOKUP: dict[str, str] = {
 # The shortest word whose misspelling is recognized, and the longest prompt in words.
 _MIN_LETTERS, _MAX_WORDS = 5, 8
 _SIMILAR = 0.8
-# Names that are one letter from common words.
+# Names that differ by one letter from common words.
 _AMBIGUOUS = frozenset({"marvel", "tiles", "degas", "sepia"})
 
 
 def nearest(text: str) -> tuple[str, str] | None:
     """Return the named style nearest to a normalized text without one, and the words that name it, or None.
 
-    These words name a related style, or are a misspelling of a style in a prompt of at most eight words.
+    The words name a related style or misspell a style; misspellings are recognized in prompts of at most
+    eight words.
     """
     for style, words in RELATED.items():
         match = re.search(rf"\b(?:{'|'.join(words)})\b", text)
@@ -137,7 +138,7 @@ def nearest(text: str) -> tuple[str, str] | None:
 
 
 def find_style(prompt: str) -> str | None:
-    """Return the canonical style if a prompt names one and nothing else, or None."""
+    """Return the canonical name of the style if the prompt only names a style, else None."""
     text = normalize(prompt)
     while text:
         for candidate in (text, _FRAME.sub("", text)):

@@ -34,9 +34,7 @@ _RISO = (("ffd400", 5, 1.5, 0.5), ("ff3f7f", 38, -2.2, 1.6), ("0068c9", 72, 1.0,
 
 
 def risograph(canvas: Canvas) -> Array:
-    """Render as three spot inks in grainy halftone screens, each slightly misregistered, on uncoated
-    paper.
-    """
+    """Render as three spot inks in grainy halftone screens, slightly misregistered, on uncoated paper."""
     unit = canvas.unit
     rng = canvas.rng("risograph")
     aim = colors.adjust_contrast(colors.boost_vibrance(canvas.abstract * 0.7 + canvas.rgb * 0.3, 1.3), 0.6)

@@ -1,4 +1,4 @@
-"""Parses a free prompt into media, palette, light, brush size and texture.
+"""Parser of free prompts into media, palette, light, brush size and texture.
 
 Words come from the tables below; unknown words are ignored. A prompt without a named style gets the nearest
 one, if it names a related style or misspells one; without any known word it becomes an oil painting.
@@ -41,7 +41,7 @@ class ParsedStyle:
     texture: str = ""
     recognized: tuple[str, ...] = ()
     words: PromptWords = NO_WORDS
-    # The words of the prompt for which the nearest named style stands.
+    # The words of the prompt that the nearest named style represents.
     nearest_to: str = ""
 
 
@@ -148,7 +148,7 @@ def parse(prompt: str) -> ParsedStyle:
 def _words(prompt: str, styles: Sequence[str], phrase: str) -> PromptWords:
     """Return the words of a prompt that name its styles, colors, light and brushes, and the others.
 
-    `phrase` are the words for which the nearest style stands.
+    `phrase` contains the words that the nearest style represents.
     """
     aliases = "|".join(re.escape(alias) for alias in _ALIASES if names.LOOKUP[alias] in styles)
     tables = (*PALETTES, *LIGHTS, *BRUSH, *TEXTURES, *([aliases] if aliases else []))
@@ -188,5 +188,5 @@ def _blend_ramps(ramps: list[str]) -> str:
 
 
 def _fallback(palette: str, *, lit: bool) -> str:
-    """Return the style of a prompt that names none: the same for all, in the colors of the image."""
+    """Return the style for a prompt that names none: gouache if it names a palette or light, else oil."""
     return "gouache" if palette or lit else "oil painting"

@@ -18,8 +18,8 @@ _SHIFT = 3
 class StrokeLayer:
     """One layer of strokes, with lengths in pixels.
 
-    `radius` of the brush; `length` of a stroke in radii; `spacing` of strokes in radii; strokes are placed
-    only where the painting differs from the target by more than `error` (0 to 1); `stray` is the deviation of
+    `radius` is that of the brush; `length` and `spacing` of strokes are in radii; strokes are placed only
+    where the painting differs from the target by more than `error` (0 to 1); `stray` is the deviation of
     colors; `dab` draws round dabs instead of strokes; `cover` is the share of strokes that is drawn.
     """
 

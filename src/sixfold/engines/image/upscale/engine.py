@@ -1,4 +1,4 @@
-"""Upscaling without a download."""
+"""Upscaling without downloaded weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SCALE = 4
 
 
 class UpscaleEngine:
-    """Enlarges `image` (or `image_url`) by `scale`: `model` general with a network, anime by a recipe."""
+    """Enlarges `image` (or `image_url`) by `scale`: with a network, or by filters if `model` is anime."""
 
     name = "upscaler"
     version = "2"

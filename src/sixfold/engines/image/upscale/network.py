@@ -1,4 +1,4 @@
-"""A small network of our own that enlarges images two or four times (`tools/train_upscaler.py` trains it).
+"""A small network, trained by `tools/train_upscaler.py`, that enlarges images two or four times.
 
 Weights, inputs and the values between layers are integers, and no sum reaches 2^24, so that float32 holds
 every sum exactly: the result is the same in any order of addition and with any number of threads.
@@ -24,7 +24,7 @@ CHANNELS, BLOCKS = 32, 3
 STEPS, MAX_LEVEL = 512, 1023
 # Pixels around an image that a result depends on: one for each convolution of 3 x 3.
 REACH = 2 * BLOCKS + 2
-# Rows computed at a time, which bounds the memory of the unrolled convolution.
+# Rows computed at a time, to bound the memory of the unrolled convolution.
 _ROWS = 16
 
 
@@ -89,7 +89,7 @@ def _steps(values: Array) -> Array:
 
 
 def _convolve(values: Array, layer: Layer) -> Array:
-    """Return the convolution without a border: two rows and columns fewer."""
+    """Return the convolution without padding: two rows and columns fewer."""
     height, width, channels = values.shape[0] - 2, values.shape[1] - 2, values.shape[2]
     result = np.empty((height, width, layer.matrix.shape[1]), np.float32)
     for top in range(0, height, _ROWS):

@@ -12,7 +12,7 @@ from sixfold.engines.image import onnx_session
 from sixfold.engines.image.upscale import engine
 from sixfold.engines.image.upscale.engine import Array
 
-# Sides are padded to a multiple of this number of pixels, which most models require.
+# Sides are padded to a multiple of this number of pixels, as most models require.
 _WINDOWS = 16
 
 
@@ -50,7 +50,7 @@ class OnnxUpscaleEngine:
 
 
 def _enlarge(model: onnx_session.OnnxSession, tile: Array, scale: int) -> Array:
-    """Enlarge a tile with the model and resize the result if the model's own scale differs."""
+    """Enlarge a tile with the model and resize the result if the model's scale differs."""
     height, width = tile.shape[:2]
     sides = [
         fixed or math.ceil(side / _WINDOWS) * _WINDOWS

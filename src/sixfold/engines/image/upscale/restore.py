@@ -1,8 +1,8 @@
 """Upscaling of drawings by iterative back-projection (Irani and Peleg, 1991).
 
 The image is enlarged, reduced again, and corrected by the difference, repeatedly, so that the result reduces
-to the input. Between the rounds it is smoothed along its edges but not across them, which removes stairs from
-slanted lines and ringing beside them.
+to the input. Between the rounds it is smoothed along its edges but not across them, which removes stair steps
+from slanted lines and ringing beside these lines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def enlarge(small: Array, scale: int) -> Array:
 
 
 def correct(large: Array, small: Array, times: int = _BACK) -> Array:
-    """Correct by the difference of the reduced copy; values stay within the neighborhood's range."""
+    """Correct `large` by its difference from `small` at the reduced size, repeatedly."""
     size, whole = small.shape[1::-1], large.shape[1::-1]
     for _ in range(times):
         lacking = small - _channels(cv2.resize(large, size, interpolation=cv2.INTER_AREA))
@@ -67,7 +67,7 @@ def _along_edges(large: Array, scale: int) -> Array:
 
 
 def _flat(large: Array, scale: int, amount: float) -> Array:
-    """Merge nearly equal colors into flat patches, as drawings have them."""
+    """Merge nearly equal colors into flat patches, as in drawings."""
     return np.dstack(
         [
             cv2.ximgproc.guidedFilter(large, np.ascontiguousarray(large[..., channel]), scale, amount**2)

@@ -28,8 +28,8 @@ class Preset:
     """Settings for tracing one kind of image.
 
     `side`: limit of the longer side while tracing. `smooth`: rounds of edge-preserving smoothing. `colors`:
-    number of colors at a precision of 6 bits; each further bit multiplies it by 1.7. The rest are vtracer's
-    own settings: angles in degrees, lengths in pixels.
+    number of colors at a precision of 6 bits; each further bit multiplies it by 1.7. The rest are settings of
+    vtracer: angles in degrees, lengths in pixels.
     """
 
     side: int
@@ -75,7 +75,7 @@ class VectorEngine:
 
 
 def trace(rgba: Pixels, preset: Preset, speckle: int) -> str:
-    """Return the SVG of an image with few colors; patches of at most `speckle` pixels across are dropped."""
+    """Return the SVG of an image with few colors, without patches of at most `speckle` pixels across."""
     data = encode.encode(np.ascontiguousarray(rgba[..., :3]), rgba[..., 3], format="png")
     return vtracer.convert_raw_image_to_svg(
         data,
@@ -95,7 +95,7 @@ def trace(rgba: Pixels, preset: Preset, speckle: int) -> str:
 
 
 def set_size(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str:
-    """Return the SVG with the image's size instead of the traced size."""
+    """Return the SVG with the image's size in place of the size at which it was traced."""
     body = svg[svg.index("<path") :] if "<path" in svg else "</svg>"
     (across, down), (width, height) = traced_at, size
     head = (

@@ -1,4 +1,4 @@
-"""Reduces the number of colors, so that smooth gradients do not become one path per color."""
+"""Reduction of the number of colors, because each color of a smooth gradient would become a path."""
 
 from __future__ import annotations
 

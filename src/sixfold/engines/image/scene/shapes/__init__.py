@@ -25,14 +25,15 @@ from numpy.typing import NDArray
 
 Points = NDArray[Any]
 
-# Things that stand on tables or at the back of a room, or hang on a wall.
+# Objects that stand on tables or at the back of a room, or hang on a wall.
 INDOORS = frozenset({"table", "back", "wall"})
 
 
 @dataclass(frozen=True, slots=True)
 class ShapePart:
-    """One outline with its role; `cut` removes it from the parts below; `optional` parts must be named by
-    the prompt.
+    """One outline with its role; `cut` removes it from the parts below.
+
+    An `optional` part is drawn only if the prompt names its role.
     """
 
     role: str
@@ -48,7 +49,7 @@ class ShapePart:
 
 @dataclass(frozen=True, slots=True)
 class SceneShape:
-    """A drawing; `size` is its height as a share of the image's, `home` the places where it belongs."""
+    """A drawing; `size` is its height as a share of the image's, `home` lists the places where it belongs."""
 
     name: str
     words: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""The words of a prompt: compounds, places, and which of them a scene shows."""
+"""Words of a prompt: compounds, places, and the words that a scene shows."""

@@ -1,4 +1,4 @@
-"""The heads of English compounds: a dog collar is no dog, a kitchen island no island in the sea.
+"""Detection of the heads of English compounds: a dog collar is not a dog.
 
 In a compound the last noun is the thing, and the nouns before it describe it. A subject that only describes
 an unknown thing is not drawn: the words count as ignored instead.
@@ -22,7 +22,7 @@ class WordMatch:
     name: str
     start: int
     end: int
-    # Whether start and end count characters, as in scripts without spaces, instead of tokens.
+    # True if start and end count characters, as in scripts without spaces, instead of tokens.
     inside: bool = False
 
 
@@ -72,7 +72,7 @@ def _adjoins(hit: WordMatch, tokens: PromptTokens) -> bool:
 
 
 def _describes(hit: WordMatch, after: WordMatch | None, tokens: PromptTokens) -> bool:
-    """Return whether a subject or the weather describes the noun after it."""
+    """Return whether the hit, a subject or the weather, describes the noun after it."""
     if not _adjoins(hit, tokens) or (hit.kind != "subject" and hit.kind not in _SKIES):
         return False
     words = tokens.words
@@ -91,7 +91,7 @@ def _describes(hit: WordMatch, after: WordMatch | None, tokens: PromptTokens) ->
 
 
 def _misplaced(hit: WordMatch, by_start: dict[int, WordMatch], tokens: PromptTokens) -> WordMatch | None:
-    """Return the outdoor place that is a thing inside the room before it, such as a kitchen island."""
+    """Return the outdoor place that is an object in the room named before it (a kitchen island), or None."""
     after = by_start.get(hit.end)
     if after is None or not _adjoins(hit, tokens) or hit.kind != "place" or after.kind != "place":
         return None

@@ -1,12 +1,12 @@
-"""The place that is painted, of those that a prompt names."""
+"""Choice of the place to paint among the places that a prompt names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Places that give way to another named place.
+# Places that are painted only if the prompt names no other.
 _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
-# Places that several named places combine to; the first match is used.
+# Combinations of places and the place that represents each; the first match is used.
 _JOINED: tuple[tuple[set[str], str], ...] = (
     ({"studio"}, "studio"),
     ({"underwater"}, "underwater"),
@@ -27,7 +27,7 @@ _JOINED: tuple[tuple[set[str], str], ...] = (
     ({"village", "beach"}, "harbour"),
     ({"beach", "sea"}, "beach"),
 )
-# Places that show together with the chosen one: snow on the ground, and the land outside a cave.
+# Places that are visible in the chosen one: snow on the ground, and the land outside a cave.
 _SNOWY = frozenset({"mountains", "village", "forest", "city", "street", "lake", "river", "meadow", "garden"})
 
 

@@ -1,4 +1,4 @@
-"""The words of a prompt that a painted scene shows, and those that it does not."""
+"""The words of a prompt, divided into those that a painted scene shows and those that it does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.engines.image.scene.words import place_choice
 from sixfold.engines.image.scene.words.compounds import PromptTokens, WordMatch
 from sixfold.engines.prompt_words import Span
 
-# Words that single painters look up in the prompt.
+# Words that individual painters look up in the prompt.
 _DETAILS = re.compile(
     r"\b(?:isometric|saturn|crystals?|lavender|tulips?|popp(?:y|ies)|flowers?|aurora|marble|ribbons?|together|"
     r"empty|study|dining|workspace|bookshop)\b"
@@ -50,8 +50,8 @@ def read(
     """Return the words of a prompt that the scene shows, approximates and ignores.
 
     `hits` are all matches, of which those that the prompt negates count as understood; `drawn` are the names
-    of subjects, colors, styles and walls in the scene. Words in `approximate` have only a drawing of
-    something similar.
+    of subjects, colors, styles and walls in the scene. For words in `approximate`, something similar is
+    drawn.
     """
     drawn_words = {
         scene.time,
