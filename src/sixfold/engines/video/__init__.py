@@ -1,1 +1,1 @@
-"""Videos without weights: a camera that moves through an input image or a painted scene."""
+"""Videos without weights: a camera that moves through an input image or through a painted scene."""

@@ -45,7 +45,7 @@ _DUST = re.compile(
 )
 
 
-# The words that start a motion, by its name.
+# The words that start a motion, by the motion's name.
 _WORDS = {
     "water": _WATERS, "sky": _SKIES, "flicker": _FLAMES, "embers": _SPARKS, "leaves": _LEAVES,
     "petals": _PETALS, "dust": _DUST,
@@ -234,11 +234,11 @@ class AmbientMotion:
         )
 
     def words(self, prompt: str) -> PromptWords:
-        """Return the words of the prompt that name moving things."""
+        """Return the words of the prompt that name a motion in the scene."""
         return prompt_words.of_patterns(prompt, (_WORDS[name] for name in self.names if name in _WORDS))
 
     def ripples(self, second: float) -> tuple[Ripple | None, ...]:
-        """Return the displacement of each layer at `second`; water and sky are in the farthest one."""
+        """Return the displacement of each layer at `second`; water and sky belong to the farthest layer."""
         shimmer = _shimmer(self.water, self.waves, second)
         clouds = _clouds(self.sky, self.wind, second)
         if shimmer is None or clouds is None:
@@ -358,7 +358,7 @@ def _clouds(sky: Array | None, wind: float, second: float) -> Ripple | None:
 
 
 def _mist(scene: ParsedScene, still: SourceStill, grid: tuple[int, int], seed: int) -> Array | None:
-    """Return a wrapping mist texture and the distance map, or None without fog."""
+    """Return a wrapping mist texture and the distance map, or None if there is no fog."""
     if scene.weather != "fog":
         return None
     far = 1 - cv2.resize(still.near, grid, interpolation=cv2.INTER_AREA)
@@ -384,7 +384,7 @@ def _apply_mist(planes: YuvPlanes, mist: Array, second: float, wind: float) -> Y
 def _flicker(
     text: str, still: SourceStill, size: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Array, tuple[float, ...]] | None:
-    """Return the mask of warm light and the phases of its flicker, or None without a flame."""
+    """Return the mask of warm light and the phases of its flicker, or None if there is no flame."""
     if not _FLAMES.search(text):
         return None
     small = cv2.resize(still.rgb, parallax.grid(size), interpolation=cv2.INTER_AREA).astype(np.float32) / 255

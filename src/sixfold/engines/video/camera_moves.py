@@ -18,12 +18,12 @@ from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines import prompt_words
 from sixfold.engines.image.scene import noise
 
-# The characters before and after a move's name in which its direction and speed are looked up.
+# Numbers of characters before and after a move's name that are searched for its direction and speed.
 _NEAR_BEFORE, _NEAR_AFTER = 26, 34
 _USUAL_SECONDS = 5.0
 # A move extends at most to this multiple of its usual reach; longer videos move more slowly instead.
 _MAX_REACH = 1.45
-# The share of a move's time for acceleration, and the same for deceleration.
+# The share of a move's time for acceleration, and also for deceleration.
 _EASE = 0.16
 _TURNING = ("pan", "tilt", "x", "y", "z", "zoom", "roll")
 
@@ -57,7 +57,7 @@ class CameraMove:
 
     @property
     def description(self) -> str:
-        """The move as text, such as `pan +0.6`."""
+        """The move as a string, such as `pan +0.6`."""
         return f"{self.name} {self.sign * self.speed:+g}"
 
 
@@ -82,7 +82,7 @@ class CameraPath:
 
     @property
     def description(self) -> list[list[str]]:
-        """The moves as text, by phrase."""
+        """The moves as strings, by phrase."""
         return [[move.description for move in phrase.moves] for phrase in self.phrases]
 
 
@@ -182,7 +182,7 @@ def _moves(part: str) -> Iterator[tuple[CameraMove, tuple[int, int]]]:
     spans: list[tuple[int, int]] = []
     done: set[str] = set()
     for row in table.rows:
-        # A general word yields to a specific one with the same effect.
+        # A general word gives precedence to a specific one with the same effect.
         if row.camera and (not mentions_camera or done & row.do.keys()):
             continue
         for match in row.words.finditer(part):
@@ -199,7 +199,10 @@ def _moves(part: str) -> Iterator[tuple[CameraMove, tuple[int, int]]]:
 
 
 def _sign(row: _MoveRow, part: str, start: int, end: int) -> int | None:
-    """Return the direction nearest to a move's name, preferably after it; None if a required one lacks."""
+    """Return the sign of the direction nearest to a move's name, or None if a required direction is missing.
+
+    A direction after the name is preferred to one before it.
+    """
     if not row.axis:
         return 1
     table = _table()

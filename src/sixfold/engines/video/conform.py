@@ -30,8 +30,8 @@ class VideoUnfit(Exception):
 class ConformTarget:
     """The requested properties of a video.
 
-    `size` is (width, height), or None for the video's own shape at `resolution`. Audio is required if `sound`
-    is true, else dropped.
+    `size` is (width, height), or None for the shape of the video at `resolution`. Audio is required if
+    `sound` is true, else dropped.
     """
 
     resolution: str

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 MAX_PIXELS = 4096 * 4096
 _MAX_RATE = 240
-# For smaller distances, in seconds, decoding is cheaper than seeking.
+# For distances below this number of seconds, decoding is cheaper than seeking.
 _MIN_SEEK = 0.3
 # Frames may be late by this many seconds, because some files store times in milliseconds.
 _LATE_SECONDS = 1.1e-3
@@ -154,12 +154,12 @@ class VideoReader:
             return
 
     def size(self, frame: Any) -> tuple[int, int]:
-        """Return the width and height of a rotated frame, in pixels after correction to square pixels."""
+        """Return the width and height in pixels of a frame after rotation and correction to square pixels."""
         width, height = max(1, round(frame.width * self._pixel_aspect)), frame.height
         return (height, width) if _quarter_turns(frame) % 2 else (width, height)
 
     def matrix(self, frame: Any) -> int:
-        """Return the color matrix, BT.709 or BT.601, in which `planes` returns a frame without loss."""
+        """Return the color matrix, BT.709 or BT.601, in which `planes` returns a frame without conversion."""
         bt601 = Colorspace.ITU601
         return int(Colorspace.ITU709 if self.planes(frame, (2, 2), bt601) is None else bt601)
 

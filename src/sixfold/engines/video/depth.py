@@ -1,8 +1,8 @@
 """Heuristic depth estimation from a single image.
 
 Low, salient and sharp regions are near; a bright, smooth region at the upper edge is sky. The estimate is
-smooth, so that errors do not distort the image; only a subject with an unambiguous outline is cut out. It
-suits parallax and is not metric.
+smooth, so that errors do not distort the image; only a subject with an unambiguous outline is cut out. The
+estimate is suitable for parallax, but is not metric.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def estimate(rgb: Array) -> DepthGuess:
 
 
 def _smooth(values: Array) -> Array:
-    """Blur the values so strongly that a wrong estimate does not bend straight lines visibly."""
+    """Blur the values enough that wrong estimates do not visibly bend straight lines."""
     return cv2.GaussianBlur(values, (0, 0), 0.09 * max(values.shape))
 
 

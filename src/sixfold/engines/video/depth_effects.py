@@ -28,7 +28,7 @@ _STRENGTH, _SECONDS = 0.55, 3
 
 
 class DepthEstimator(Protocol):
-    """Estimates how near each pixel is."""
+    """Estimates the nearness of each pixel."""
 
     def nearness(self, rgb: Array) -> Array:
         """Return the nearness of an image's pixels, float32 HxW, 0 far to 1 near."""
@@ -49,7 +49,7 @@ class DepthEngine:
 class OnnxDepthEngine:
     """Applies a depth `effect` with depth from a model file.
 
-    Options: `source` (the file, or a folder that holds one) or `weights` (the folder of installed models),
+    Options: `source` (the file, or a folder that contains one) or `weights` (the folder of installed models),
     and `side`, the short side of the input of a model without a fixed size.
     """
 
@@ -88,7 +88,10 @@ def run(task: Task, context: Context, estimator: DepthEstimator, quality: Qualit
 def _parallax_video(
     rgb: Array, estimator: DepthEstimator, options: tuple[float, int], context: Context, quality: Quality
 ) -> Result:
-    """Render a looping video with one round of the camera; `options` are the strength and the seconds."""
+    """Render a looping video in which the camera completes one round.
+
+    `options` are the strength and the duration in seconds.
+    """
     strength, seconds = options
     size = _video_size(rgb)
     image = source_image.crop_to_fill(rgb, size)

@@ -18,7 +18,8 @@ SHAPES = {"16:9": Fraction(16, 9), "9:16": Fraction(9, 16), "1:1": Fraction(1)}
 def aspect_ratio(aspect: str, image: tuple[int, int] | None) -> float:
     """Return width divided by height.
 
-    A named `aspect` wins, then the size (width, height) of the image, limited to 3:1; the default is 16:9.
+    A named `aspect` takes precedence over the size (width, height) of the image, which is limited to 3:1. The
+    default is 16:9.
     """
     if aspect in SHAPES:
         return float(SHAPES[aspect])

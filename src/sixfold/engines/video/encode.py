@@ -27,7 +27,7 @@ from sixfold.engines.video import yuv
 from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
-# A tuple holds the Y, U and V planes in 4:2:0; an array is RGB or RGBA.
+# A tuple contains the Y, U and V planes in 4:2:0; an array is RGB or RGBA.
 Frame = YuvPlanes | tuple[Array, ...] | Array
 
 AV1 = "libsvtav1"
@@ -40,7 +40,7 @@ _MAX_PENDING = 3
 # Equal frames must give equal bytes, so mbtree, which depends on uninitialized memory, is off, and the number
 # of threads does not depend on the machine.
 _OPTIONS = {"preset": "veryfast", "crf": "19", "profile": "high", "x264-params": "mbtree=0"}
-# Omit the random identifier that a WebM file otherwise gets.
+# Omits the random identifier that WebM files contain by default.
 _BITEXACT = {"fflags": "+bitexact"}
 _VP9 = {"deadline": "realtime", "cpu-used": "6", "crf": "30", "b": "0", "row-mt": "0"}
 
@@ -111,7 +111,7 @@ class AudioSource:
 
 
 class VideoEncoder:
-    """Context manager that encodes a video file frame by frame."""
+    """Encodes a video file frame by frame; a context manager."""
 
     def __init__(
         self,
@@ -265,8 +265,8 @@ def set_colors(frame: Any, matrix: int = _BT709) -> None:
 def _open_encoder(stream: Any) -> None:
     """Open an AV1 encoder now and undo the scheduling changes that it makes to the process.
 
-    As root, SVT-AV1 raises the opening thread to the highest real-time priority. Its worker threads and every
-    program started later inherit that priority and starve the rest of the machine.
+    As root, SVT-AV1 raises the opening thread to the highest real-time priority. Its worker threads and all
+    child processes started later would inherit that priority and starve other processes.
     """
     if stream.codec_context.name != AV1:
         return

@@ -1,7 +1,7 @@
 """Engine without weights that turns an image or a prompt into a video.
 
-The camera moves that the prompt names go through the input image, or through a scene painted from the prompt.
-Water, clouds and particles move as well, and models with sound get a synthesized audio track.
+The camera follows the moves in the prompt through the input image, or through a scene painted from the
+prompt. Water, clouds and particles move as well, and models with sound get a synthesized audio track.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from sixfold.engines.video.task_parser import VideoTask
 _IMAGE_INPUTS = ("image_url", "image")
 # The still image may be this many times larger than the video, so that zooming in stays sharp.
 _MAX_STILL_SCALE = 1.5
-# Progress once the still image is prepared.
+# Progress after the still image is prepared.
 _PREPARED = 0.12
 _PAINTER_STAGES = 7
-# Poses that are sampled to find the margin around the video.
+# Number of poses that are sampled to find the margin around the video.
 _SAMPLES = 49
 
 
@@ -92,7 +92,7 @@ class CameraEngine:
 def _words(
     request: VideoTask, scene: ParsedScene, plan: CameraPath, motion: ambient.AmbientMotion, *, painted: bool
 ) -> PromptWords:
-    """Return the words of the prompt that the video shows: of its scene, camera, motion and sound."""
+    """Return the words of the prompt that affect the video's scene, camera, motion or sound."""
     parts = [plan.words, motion.words(request.prompt)]
     if painted:
         parts.append(scene.words)
@@ -149,7 +149,7 @@ def _even(size: tuple[int, int], scale: float) -> tuple[int, int]:
 
 
 def _render(target: Path, shot: _CameraShot, context: Context) -> int:
-    """Render and encode the frames one by one; return how many were reused from the frame before."""
+    """Render and encode the frames one by one; return the number of reused frames."""
     request, count = shot.request, shot.request.output_frames
     wave = track.render(request.prompt, request.seconds, request.seed) if request.sound else None
     audio = None if wave is None else encode.AudioSource.of(wave)

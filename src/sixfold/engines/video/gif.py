@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Frames = Callable[[], Iterator[Array]]
 
-# A GIF counts time in hundredths of a second, and players slow down frames shorter than two of them.
+# GIF times are in hundredths of a second, and players slow down frames shorter than two of them.
 MAX_GIF_RATE = 50
 MAX_COLORS = 255
 _TRANSPARENT = MAX_COLORS
@@ -43,7 +43,10 @@ _CHUNK = 4096
 
 
 def write_gif(target: Path, size: tuple[int, int], rate: Fraction, frames: Frames) -> None:
-    """Write a GIF that loops forever. `frames` is called twice and yields the same RGB frames each time."""
+    """Write a GIF that loops forever.
+
+    `frames` is called twice and must yield the same RGB frames each time.
+    """
     palettes = _palettes(frames(), max(1, round(rate * _SCENE_SECONDS)))
     with closing(_GifFile(target, size, rate)) as file:
         for number, frame in enumerate(_denoised(frames())):
@@ -55,7 +58,7 @@ def write_gif(target: Path, size: tuple[int, int], rate: Fraction, frames: Frame
 
 @dataclass(frozen=True, slots=True)
 class _HeldFrame:
-    """A frame without noise, the mask of the pixels that changed, and the share of large changes."""
+    """A frame without noise, the mask of the changed pixels, and the share of pixels with large changes."""
 
     pixels: Array
     changed: Array
@@ -63,7 +66,7 @@ class _HeldFrame:
 
 
 def _denoised(frames: Iterable[Array]) -> Iterator[_HeldFrame]:
-    """Yield the frames with each pixel held at its color until it changes by more than noise."""
+    """Yield the frames, in which each pixel changes its color only if the change exceeds noise."""
     pixels: Array | None = None
     for frame in frames:
         if pixels is None:
@@ -155,7 +158,7 @@ class _Group:
 
 
 def _refined(palette: Array, colors: Array, weights: Array) -> Array:
-    """Move each palette entry to the mean of the colors nearest to it, a few times (k-means)."""
+    """Move each palette entry repeatedly to the mean of the colors nearest to it (k-means)."""
     for _ in range(_REFINEMENTS):
         nearest = np.concatenate(
             [_nearest(palette, colors[start : start + _CHUNK]) for start in range(0, len(colors), _CHUNK)]
@@ -177,7 +180,7 @@ def _nearest(palette: Array, colors: Array) -> Array:
 
 
 class _GifFile:
-    """An encoder that writes RGB frames with the palette that is in use."""
+    """Writes RGB frames with the current palette."""
 
     def __init__(self, path: Path, size: tuple[int, int], rate: Fraction) -> None:
         self._container = av.open(str(path), "w", format="gif", options={"loop": "0"})
@@ -197,7 +200,7 @@ class _GifFile:
         self._container.close()
 
     def use(self, palette: Array) -> None:
-        """Write the following frames with another palette."""
+        """Use another palette for the frames that follow."""
         self._flush()
         self._graph = graph = av.filter.Graph()
         self._source = graph.add_buffer(

@@ -1,4 +1,4 @@
-"""Frame interpolation by dense optical flow, which serves the interpolators FILM and RIFE of the API.
+"""Frame interpolation by dense optical flow, for the interpolators FILM and RIFE of the API.
 
 The DIS flow is computed in both directions. A pixel of a new frame is sampled along it from both neighbors;
 where the two flows contradict each other (an occlusion), the neighbor with the consistent flow wins.
@@ -64,7 +64,7 @@ class FrameInterpolator:
         )
 
 
-# Tells the binding to start without an initial flow.
+# Makes OpenCV start without an initial flow.
 _NO_FLOW: Any = None
 
 

@@ -20,9 +20,9 @@ Array = NDArray[Any]
 
 # Shares of the short side: the margin around a matte that is filled in behind it, and the matte's own margin.
 _RIM, _LAP = 0.011, 0.004
-# A foreground object may be nearer than the ground at its foot by this much.
+# The largest difference by which an object may be nearer than the ground at its foot.
 _ABOVE_GROUND = 0.06
-# Nearness within a layer is blurred by this share of the grid's width, so that nothing tears.
+# Nearness within a layer is blurred by this share of the grid's width, so that the image does not tear.
 _SOFT = 0.02
 
 

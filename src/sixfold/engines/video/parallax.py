@@ -25,7 +25,7 @@ _Map = tuple[Array, Array]  # columns and rows, float32
 CELL = 4  # output pixels per cell of the coarse grid, in each direction
 # Further iterations make no visible difference.
 _ITERATIONS = 3
-# Extra zoom that leaves room for ripples.
+# Additional zoom that leaves a margin for ripples.
 _SPARE = 1.006
 # A frame is reused if no corner has moved by more than this share of the short side.
 _MAX_REUSE_SHIFT = 0.008
@@ -42,7 +42,7 @@ class Ripple:
 
 
 def margin(poses: Iterable[CameraPose], size: tuple[int, int], max_near: float = 1.0) -> float:
-    """Return the base zoom (at least 1) at which no pose shows an area outside of the image."""
+    """Return the base zoom (at least 1) at which all poses stay within the image."""
     half_w, half_h = size[0] / 2, size[1] / 2
     needed = 1.0
     for pose in poses:
@@ -134,7 +134,7 @@ class ParallaxStage:
         return wide
 
     def _parallax(self, near: Array, pose: CameraPose, ux: Array, uy: Array) -> tuple[Array, Array]:
-        """Return the offset of the grid's source positions due to nearness, in output pixels."""
+        """Return the offset (x, y) of the grid's source positions due to nearness, in output pixels."""
         if not (pose.shift_x or pose.shift_y or pose.approach):
             return np.zeros_like(ux), np.zeros_like(uy)
         width, height = self._size
@@ -163,7 +163,7 @@ def _blend(below: Array, above: Array, matte: Array) -> Array:
 
 
 class FrameSource:
-    """The frames of a stage, in order; with `reuse`, a frame close to the one before it is warped from that.
+    """The frames of a stage, in order; with `reuse`, a frame close to the previous one is warped from it.
 
     Rendering three layers takes ten warps, reusing a frame takes two. Parallax and ripples stand still in a
     reused frame, so only every second frame is reused, and only if the camera has hardly moved.

@@ -25,7 +25,7 @@ _FALLBACK_RATE = Fraction(25)
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """The software encoder that serves an `output_codec` of the API; `label` is its name in logs."""
+    """The software encoder for an `output_codec` of the API; `label` is its name in logs."""
 
     name: str
     label: str
@@ -41,7 +41,7 @@ CODECS = {
 
 
 class VideoFxEngine:
-    """Posterizes `video` in `num_levels` steps and encodes it with `output_codec`."""
+    """Posterizes `video` to `num_levels` steps and encodes it with `output_codec`."""
 
     name = "video-fx"
     version = "1"
@@ -78,7 +78,7 @@ def _table(levels: int) -> Array:
 
 
 class _PosterizeJob:
-    """The video being read and the one being written."""
+    """The video that is read and the one that is written."""
 
     def __init__(self, source: Path, target: Path, codec: Codec) -> None:
         demuxer = "mp4" if probe.read(source).content_type == "video/mp4" else "matroska"
@@ -128,7 +128,7 @@ class _PosterizeJob:
 
 
 def _posterize(frame: Any, table: Array, first: int, time_base: Fraction) -> Any:
-    """Return the posterized frame, with its time relative to the `first` one."""
+    """Return the posterized frame; `first` is the time of the first frame, which becomes zero."""
     planes = yuv.of_rgb(cv2.LUT(frame.to_ndarray(format="rgb24", threads=1), table))
     out: Any = encode.frame_of_planes((planes.y, planes.uv[..., 0], planes.uv[..., 1]))
     encode.set_colors(out)

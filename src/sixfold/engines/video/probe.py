@@ -1,4 +1,4 @@
-"""Reading of the properties of a video from its first bytes and its header, not from its declared type."""
+"""Properties of a video, read from its first bytes and its header, not from its declared type."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _refine(subject: Array, rgb: Array) -> Array:
 def paint(
     scene: ParsedScene, seed: int, size: tuple[int, int], step: Callable[[str], None], effort: RenderQuality
 ) -> SourceStill:
-    """Paint a scene; its depth is the painter's own, so the layers are exact."""
+    """Paint a scene; its depth comes from the painter, so the layers are exact."""
     scale = min(1.0, _MAX_PAINTED_SIDE / max(size))
     shape = (2 * round(size[1] * scale / 2), 2 * round(size[0] * scale / 2))
     stage = painter.stage_scene(

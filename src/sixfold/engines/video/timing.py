@@ -45,7 +45,7 @@ def write_video(
 
 
 class _FramePairs:
-    """Interpolating reader of frames at increasing positions, which holds two frames in memory."""
+    """Interpolates frames at increasing positions, with two source frames in memory."""
 
     def __init__(self, frames: Iterator[Array]) -> None:
         self._frames = frames

@@ -1,1 +1,1 @@
-"""Videos by the weights of a diffusion model."""
+"""Video generation with the weights of a diffusion model."""

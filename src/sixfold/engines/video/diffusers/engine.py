@@ -28,7 +28,7 @@ from sixfold.engines.video.task_parser import VideoTask
 Array = NDArray[Any]
 
 _IMAGE_INPUTS = ("image_url", "image")
-# Progress once the pipeline is loaded, and once only encoding is left.
+# Progress after loading the pipeline, and before encoding.
 _LOADED, _DENOISED = 0.02, 0.95
 _TOO_LARGE = "The video does not fit into this machine's memory; request a shorter or smaller one."
 _DEFAULT_PROMPT = "the scene comes to life with gentle, natural movement"
@@ -43,7 +43,7 @@ class VideoDiffusersEngine:
     def __init__(self, **values: Any) -> None:
         self._options = options.parse(values)
         self._pipelines = loading.PipelineCache(self._options)
-        # A loading error is raised again, with the same text, when the weights are used.
+        # A loading error is raised again, with the same message, when the weights are used.
         with suppress(EngineError):
             self.load()
 
@@ -117,7 +117,7 @@ class VideoDiffusersEngine:
 
 
 def _plan(task: Task, request: VideoTask, profile: VideoProfile, size: tuple[int, int]) -> VideoPlan:
-    """Plan the generation: a given number of frames exactly, a duration at the model's own rate."""
+    """Plan the requested number of frames, or the requested duration at the model's frame rate."""
     exact = bool(task.inputs.get("num_frames"))
     rate = int(request.rate) if exact else profile.rate
     steps, guidance = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 # Typed as Any because diffusers resolves its names lazily.
 _library: Any = diffusers
-# Frames whose widest layers a decoder holds at the same time.
+# Number of frames in a decoder's widest layers at the same time.
 _DECODED_TOGETHER = 8
 _DENOISERS, _BLOCKS = ("transformer", "transformer_2"), ("blocks", "transformer_blocks")
 # The relative change of the first block's output above which the other blocks run again.
@@ -54,7 +54,7 @@ class VideoPlan:
 def frames(
     loaded: LoadedPipeline, profile: VideoProfile, plan: VideoPlan, progress: Callable[[float], None]
 ) -> Iterator[Array]:
-    """Yield at least the planned frames (height, width, 3) and report denoising progress from 0 to 1.
+    """Yield at least the planned frames (height, width, 3) and report the progress of denoising from 0 to 1.
 
     Longer videos are generated in pieces. Raises `EngineError` if the weights do not support the plan.
     """

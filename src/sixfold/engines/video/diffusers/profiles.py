@@ -44,7 +44,7 @@ class VideoProfile:
 
 
 def of(pipeline: Any, overrides: Mapping[str, Any]) -> VideoProfile:
-    """Return a pipeline's profile; `overrides` (any of its fields) replace values of the table.
+    """Return a pipeline's profile; `overrides` (any fields) replace values of the table.
 
     Raises `EngineError` for a class that is not in the table.
     """

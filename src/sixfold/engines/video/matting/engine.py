@@ -26,7 +26,7 @@ Array = NDArray[Any]
 _VIDEO_INPUTS = ("video_url", "video")
 _KINDS = {"webm": encode.KINDS["webm-cover"], "mov": encode.KINDS["mov-cover"]}
 _UNSURE = 0.85
-# The duration that progress assumes for a video without a declared one.
+# The duration on which progress is based for a video that declares none.
 _DEFAULT_SECONDS = 60.0
 
 
@@ -74,7 +74,7 @@ class VideoMattingEngine:
 
 
 class FrameMasks(Protocol):
-    """A source of alpha masks for frames in order; up to `ahead` later frames are previewed before."""
+    """Computes alpha masks for frames in order; up to `ahead` later frames are passed to `preview` first."""
 
     ahead: int
 
@@ -97,7 +97,7 @@ class _MattingJob:
 def _cut_out(
     reader: VideoReader, masks: FrameMasks, job: _MattingJob, context: Context
 ) -> tuple[int, tuple[int, int]]:
-    """Write every frame without its background; return the number of frames and their size."""
+    """Write every frame without its background; return the number of frames and their width and height."""
     size = reader.size(reader.at(0.0))
     number = 0
     with ExitStack() as stack:
@@ -118,7 +118,7 @@ def _cut_out(
 
 
 def _previewed_frames(reader: VideoReader, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
-    """Yield each frame after `masks` has previewed the frames that follow it."""
+    """Yield each frame after calling `masks.preview` for the frames that follow it."""
     pending: deque[Array] = deque()
     number = 0
     while not reader.ends_before(float(number / reader.rate)):

@@ -31,7 +31,7 @@ _BAND = 5
 _SOFT_SIDE = 640
 # The weight of the previous alpha where nothing moved.
 _HOLD = 0.85
-# The change of a pixel's brightness, as a share of full brightness, at which trust has dropped to 1/e.
+# The change of brightness, as a share of full brightness, at which the trust in a pixel has dropped to 1/e.
 _CHANGE = 0.05
 # The mean change from which a frame belongs to another shot.
 _CUT = 0.14
@@ -39,11 +39,11 @@ _CUT = 0.14
 _CUT_SIDE = 96
 # The flow in pixels below which a pixel is at rest, because grain causes flow, and above which it moves.
 _REST = (0.25, 0.5)
-# How strongly uncovered background is excluded.
+# The strength of the exclusion of uncovered background.
 _UNCOVERED = 0.9
-# A segmentation led by motion is checked below this expected overlap.
+# Segmentations that use motion are checked if their expected overlap is below this value.
 _UNSURE = 0.85
-# Frames that are previewed.
+# Number of frames that are read ahead.
 _AHEAD = 6
 _NOTHING: Any = None
 
@@ -55,7 +55,7 @@ class ShotMasks:
         self._before: Array | None = None
 
     def begins(self, rgb: Array) -> bool:
-        """Return whether the next frame is the first of a shot."""
+        """Return whether the next frame is the first frame of a shot."""
         small = saliency.downscale(rgb, _CUT_SIDE).astype(np.float32)
         before, self._before = self._before, small
         if before is None or before.shape != small.shape:
@@ -93,7 +93,7 @@ class MaskTracker:
         return float(np.mean(self._confidences)) if self._confidences else 0.0
 
     def preview(self, rgb: Array) -> None:
-        """Take note of a later frame; up to `ahead` previews improve the masks."""
+        """Store a later frame; up to `ahead` stored frames improve the masks."""
         self._previews.append(saliency.downscale(rgb, segmentation.WORK_SIDE))
 
     def alpha(self, rgb: Array) -> Array:
@@ -114,7 +114,8 @@ class MaskTracker:
     def _segment(self, small: Array, tracked: _TrackedMask | None) -> NDArray[np.bool_]:
         """Segment the full frame from all available cues.
 
-        An uncertain result that used motion is compared with one without it, because the motion may be rain.
+        An uncertain result that used motion is compared with one without it, because the motion may come from
+        rain.
         """
         self._since = 0
         hint = None if tracked is None else tracked.mask * ~tracked.uncovered
@@ -156,7 +157,7 @@ class MaskTracker:
         )
 
     def _uncovered(self, small: Array, mask: Array, *before: Array) -> NDArray[np.bool_]:
-        """Return the background within a mask, by the previous frame and two later ones."""
+        """Return the background within a mask, detected with the previous frame and two later frames."""
         return motion.uncovered(small, mask, [*before, *list(self._previews)[:3:2]], self._dis)
 
 

@@ -1,4 +1,4 @@
-"""Detection of motion that differs from the camera's: a cue for the subject without color and position.
+"""Detection of motion that differs from the camera's: a cue for the subject besides color and position.
 
 The camera's motion is an affine model fitted to the flow by iteratively reweighted least squares. The
 residual is independent motion.
@@ -23,13 +23,13 @@ _SAMPLE_STEP = 4
 _GRAIN = 0.35
 # The quantile of a subject's residuals that excludes its fastest parts.
 _SUBJECT_QUANTILE = 0.9
-# The residual above the noise, in pixels, that is clearly independent motion.
+# The residual above the noise, in pixels, from which motion is clearly independent.
 _CLEAR = 1.6
 # The residual, as a share of the width, at which further frames are not needed.
 _ENOUGH = 0.03
 # The share of the frame that independent motion may cover: less is noise, more is not a subject.
 _AREA = (0.01, 0.6)
-# How strongly static regions are excluded when others clearly move.
+# The strength of the exclusion of static regions if others clearly move.
 _MAX_WEIGHT = 0.95
 _SMOOTH = 3e-4
 # Differences up to this level (of 255), or this multiple of the median, count as equal.
@@ -50,14 +50,14 @@ class MotionModel:
 
     @property
     def only(self) -> Array | None:
-        """The regions where the subject may be, or None if motion is not significant."""
+        """The regions that the subject may occupy, or None if motion is not significant."""
         if not self.weight:
             return None
         return 1 - self.weight * (1 - self.belief)
 
 
 def independent(small: Array, later: Sequence[Array]) -> MotionModel:
-    """Detect independent motion in a reduced frame, by later frames of its size."""
+    """Detect independent motion in a reduced frame, from later frames of the same size."""
     height, width = small.shape[:2]
     frames = [frame for frame in later if frame.shape == small.shape]
     if not frames:
@@ -93,7 +93,7 @@ def uncovered(small: Array, mask: Array, others: Sequence[Array], dis: Any) -> N
 
     The camera's motion alone explains its pixels in an earlier or later frame, it is connected to the frame's
     border, and its colors are common outside of the mask; plain clothing fails the last test. A subject that
-    moves with the camera uncovers nothing.
+    moves with the camera uncovers no background.
     """
     inside = mask > 0.5
     nothing = np.zeros_like(inside)

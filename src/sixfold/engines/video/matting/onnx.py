@@ -21,8 +21,8 @@ _COARSE_SIDE = 512
 class OnnxVideoMattingEngine(VideoMattingEngine):
     """Removes the background of videos with a model file.
 
-    Options: `source` (the file, or a folder that holds one) or `weights` (the folder of installed models).
-    A model with the inputs of RVM is run as such; any other is an image model, whose kind `like` names.
+    Options: `source` (the file, or a folder that holds one) or `weights` (the folder of installed models). A
+    model with the inputs of RVM is run as such; any other is an image model of the kind that `like` names.
     """
 
     name = "weights-film-matting"
@@ -37,7 +37,7 @@ class OnnxVideoMattingEngine(VideoMattingEngine):
 
 
 class _ModelMasks:
-    """Common part of the mask sources: cuts and the model's confidence."""
+    """The common part of mask sources: the detection of cuts and the model's confidence."""
 
     ahead = 0
 
@@ -47,11 +47,11 @@ class _ModelMasks:
 
     @property
     def confidence(self) -> float:
-        """The mean decisiveness of the masks, 0 to 1."""
+        """The mean certainty of the masks, 0 to 1."""
         return float(np.mean(self._confidences)) if self._confidences else 0.0
 
     def preview(self, rgb: Pixels) -> None:
-        """Ignore the frame; the model does not need previews."""
+        """Ignore the frame; the model does not use later frames."""
 
 
 class RecurrentMasks(_ModelMasks):

@@ -1,1 +1,1 @@
-"""Rendering of a timeline: images, text, videos and audio of many clips into one video."""
+"""Rendering of a timeline: the images, text, videos and audio of its clips become one video."""

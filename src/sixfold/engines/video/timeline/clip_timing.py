@@ -36,7 +36,7 @@ class ClipTiming:
         return timeline.clip_path(self.name)
 
     def active(self, second: float) -> bool:
-        """Return whether the clip is visible or audible at a time."""
+        """Return whether the clip is visible or audible at `second` of the project."""
         return self.clip.start <= second < self.until
 
     def transition_progress(self, second: float) -> float | None:
@@ -47,11 +47,11 @@ class ClipTiming:
         return (second - self.clip.start) / change.duration
 
     def source_second(self, second: float) -> float:
-        """Return the time in the clip's file for a time of the project."""
+        """Return the second in the clip's file that corresponds to a second of the project."""
         return self.clip.trim_start + (second - self.clip.start) * self.clip.speed
 
     def fade(self, second: Any) -> Any:
-        """Return the factor of the fades, 0 to 1, at a time or an array of times."""
+        """Return the factor of the fades, 0 to 1, at a time or at an array of times, in seconds."""
         clip, factor = self.clip, 1.0
         if clip.fade_in > 0:
             factor = factor * np.clip((second - clip.start) / clip.fade_in, 0, 1)
@@ -60,7 +60,7 @@ class ClipTiming:
         return factor
 
     def gain(self, second: Any) -> Any:
-        """Return the audio gain at an array of times: volume, fades and cross-fades."""
+        """Return the audio gain at an array of times in seconds: volume, fades and cross-fades."""
         gain = self.clip.volume * self.fade(second)
         change = self.clip.transition
         if change is not None:

@@ -39,7 +39,7 @@ class CanvasFormat(Protocol):
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The subsampling of each plane: frame pixels per plane pixel, horizontally and vertically."""
+        """The subsampling of each plane: frame pixels per plane pixel in both directions."""
         ...
 
     def fill(self, size: tuple[int, int], color: tuple[int, int, int]) -> Planes: ...
@@ -47,7 +47,7 @@ class CanvasFormat(Protocol):
     def layer(self, sprite: Sprite) -> CompositeLayer: ...
 
     def frame(self, reader: VideoReader, frame: Any, size: tuple[int, int]) -> Planes | None:
-        """Return a video frame at an even size, or None if it needs a conversion by way of RGB."""
+        """Return a video frame's planes at an even size, or None if it must be converted through RGB."""
         ...
 
 
@@ -65,7 +65,7 @@ class Rgb:
         return CompositeLayer((sprite.pixels,), sprite.left, sprite.top, covers)
 
     def frame(self, reader: VideoReader, frame: Any, size: tuple[int, int]) -> Planes | None:
-        """Return None, because all videos need a conversion to RGB."""
+        """Return None, because all videos must be converted to RGB."""
         return None
 
 
@@ -116,7 +116,7 @@ FORMATS: dict[str, CanvasFormat] = {"gif": Rgb(), "mp4": Yuv420(), "webm": Yuv42
 def crop(
     canvas_format: CanvasFormat, layer: CompositeLayer, corner: tuple[int, int], size: tuple[int, int]
 ) -> CompositeLayer:
-    """Return the part of an opaque layer from a top left `corner` on, of a size."""
+    """Return the part of an opaque layer that has this top left `corner` and `size` (width, height)."""
     down, right = corner[1] - layer.top, corner[0] - layer.left
     planes = (
         plane[down // step :, right // step :][: size[1] // step, : size[0] // step]
@@ -128,7 +128,7 @@ def crop(
 def draw(
     canvas_format: CanvasFormat, canvas: Planes, layer: CompositeLayer, opacity: float = 1.0, shift: int = 0
 ) -> None:
-    """Draw a layer over the canvas, `shift` pixels to the right, which must be even for subsampled planes."""
+    """Draw a layer, moved `shift` pixels to the right; `shift` must be even for subsampled planes."""
     covers = layer.covers or itertools.repeat(None)
     for step, under, pixels, cover in zip(canvas_format.steps, canvas, layer.planes, covers, strict=False):
         _draw_plane(under, pixels, cover, ((layer.left + shift) // step, layer.top // step), opacity)
@@ -155,13 +155,13 @@ def _draw_plane(
 
 
 def crossfade(under: Planes, over: Planes, share: float) -> Planes:
-    """Blend two canvases, the second one by its share."""
+    """Blend two canvases; `share` is the opacity of the second one."""
     pairs = zip(under, over, strict=True)
     return tuple(cv2.addWeighted(second, share, first, 1 - share, 0) for first, second in pairs)
 
 
 def wipe(under: Planes, over: Planes, share: float) -> Planes:
-    """Combine two canvases: the second one from the left up to a soft edge that moves to the right."""
+    """Combine two canvases: the second covers `share` of the width from the left, up to a soft edge."""
     return tuple(_wipe_plane(*pair, share) for pair in zip(under, over, strict=True))
 
 

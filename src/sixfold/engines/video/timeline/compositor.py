@@ -48,7 +48,7 @@ class Compositor:
         self._readers.clear()
 
     def frame(self, second: float) -> Planes:
-        """Return the frame at a time; the same object if nothing has changed since the last one."""
+        """Return the frame at a time; it is the same object if nothing has changed since the last call."""
         self._drop_ended(second)
         active = [[shot for shot in shots if shot.active(second)] for shots in self._tracks]
         state = tuple(self._state(shot, second) for shots in active for shot in shots)

@@ -1,7 +1,7 @@
-"""The fonts of text clips: Pillow's own, those of this machine and those of the web pages.
+"""Fonts of text clips: Pillow's font, the fonts installed on this machine and those of the web pages.
 
-A font is searched by its character map, which is read once. Fonts of bitmaps only, such as color emoji, are
-left out, because they cannot be drawn at every size.
+Characters are looked up in a font's character map, which is read once. Fonts that consist only of bitmaps,
+such as color emoji, are excluded because they cannot be drawn at every size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FOLDERS = (
     "/System/Library/Fonts",
 )
 _STYLED = ("Bold", "Italic", "Oblique", "Mono", "Light", "Thin", "Condensed", "Serif", "Black", "LastResort")
-# Fonts of many scripts, in the order of preference among fonts that have equally many characters of a text.
+# Fonts of many scripts, in the order of preference if they contain equally many of the characters.
 _PREFERRED = ("DejaVuSans.", "NotoSans-", "LiberationSans-", "NotoSansCJK", "SourceHanSans", "wqy", "ipag")
 # The web pages' fonts for European letters, and the code points to look for in them.
 _BUNDLED = ("source-serif-4-latin.woff2", "source-serif-4-latin-ext.woff2")
@@ -41,12 +41,12 @@ _EUROPEAN = (
     range(0x2010, 0x2040),
     range(0x20A0, 0x20C1),
 )
-# No font has this character, so its glyph is the one drawn for missing characters.
+# A character that no font contains, so its glyph is the one drawn for missing characters.
 _NO_CHARACTER = "\U0010fffe"
 _MAX_FILES, _MAX_FONTS = 20_000, 400
 _MAX_TABLES, _MAX_CMAP_BYTES = 64, 4 * 2**20
 _OUTLINES = frozenset({b"glyf", b"CFF ", b"CFF2"})
-# Selectors of a glyph's variant, which are drawn as nothing.
+# Selectors of a glyph's variant, which are not drawn.
 _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 Range = tuple[int, int]
@@ -54,7 +54,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Font:
-    """A font file, or Pillow's own font without a path, and the code points that it has."""
+    """A font file, or Pillow's font if `path` is None, and the code points that it contains."""
 
     path: str | None
     starts: tuple[int, ...]
@@ -65,7 +65,7 @@ class Font:
         return at >= 0 and ord(letter) <= self.ends[at]
 
     def count(self, letters: Iterable[str]) -> int:
-        """Return how many of the characters the font has."""
+        """Return the number of the characters that the font contains."""
         return sum(map(self.has, letters))
 
     def at(self, size: float) -> Any:
@@ -73,7 +73,7 @@ class Font:
 
 
 class TextFont:
-    """The fonts of one text at a size: each character in the first font that has it."""
+    """The fonts of a text clip at a size: each character is drawn in the first font that contains it."""
 
     def __init__(self, fonts: tuple[Font, ...], size: float) -> None:
         self._fonts = fonts
@@ -92,14 +92,14 @@ class TextFont:
         return sum(self._sized[at].getlength(run) for at, run in self._runs(text))
 
     def draw(self, canvas: Any, x: float, y: float, line: str) -> None:
-        """Draw a line in full strength; `y` is the top of the first font's ascent."""
+        """Draw a line at full opacity; `y` is the top of the first font's ascent."""
         baseline = y + self.getmetrics()[0]
         for at, run in self._runs(line):
             canvas.text((x, baseline), run, font=self._sized[at], fill=255, anchor="ls")
             x += self._sized[at].getlength(run)
 
     def _runs(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield the runs of characters with the same font; a space or mark continues the run before it."""
+        """Yield runs of characters with their font's index; a space or mark continues the run before it."""
         run, current = "", 0
         for letter in text:
             at = self._at(letter)
@@ -126,15 +126,15 @@ def visible(text: str) -> str:
 
 
 def missing_characters(text: str) -> tuple[str, ...]:
-    """Return the visible characters of a text that no font has, in the order of the text."""
+    """Return the visible characters of `text` that are missing from all fonts, in their order."""
     lacking = [letter for letter in _letters(text) if not _default().has(letter)]
     return tuple(letter for letter in lacking if not any(font.has(letter) for font in _fallbacks()))
 
 
 def for_text(text: str, size: float) -> TextFont:
-    """Return the font that has all characters of a text, preferably Pillow's own, or else few fonts.
+    """Return a font for all characters of `text`, preferably Pillow's, or else a combination of few fonts.
 
-    The font that has the most characters comes first; each further one has the most of those that are left.
+    The font with the most characters comes first; each further font contains most of those that remain.
     """
     candidates, previous, chosen = (_default(), *_fallbacks()), _letters(text), list[Font]()
     while previous:
@@ -148,7 +148,7 @@ def for_text(text: str, size: float) -> TextFont:
 
 
 def _letters(text: str) -> tuple[str, ...]:
-    """Return the different characters of a text that need a glyph, in the order of the text."""
+    """Return the distinct characters of `text` that need a glyph, in their order."""
     return tuple(dict.fromkeys(letter for letter in visible(text) if not letter.isspace()))
 
 
@@ -224,7 +224,8 @@ def _font(path: str | None, ranges: Collection[Range]) -> Font:
 def character_ranges(file: BinaryIO) -> list[Range]:
     """Return the ranges of code points with a glyph; of a collection, those of its first font.
 
-    A font without outlines has none. Raises `ValueError` if the file is not a font that can be read.
+    The list is empty for a font without outlines. Raises `ValueError` if the file is not a font that can be
+    read.
     """
     table = _character_map(file)
     if not table:
@@ -238,7 +239,7 @@ def character_ranges(file: BinaryIO) -> list[Range]:
 
 
 def _character_map(file: BinaryIO) -> bytes:
-    """Return the table `cmap`, or nothing if the font has no outlines."""
+    """Return the table `cmap`, or empty bytes if the font contains no outlines."""
     head = file.read(16)
     start = _number(head, 12, 4) if head[:4] == b"ttcf" else 0
     file.seek(start)
@@ -252,14 +253,14 @@ def _character_map(file: BinaryIO) -> bytes:
 
 
 def _groups(table: bytes, at: int) -> list[Range]:
-    """Return the ranges of a map of format 12."""
+    """Return the code point ranges of a character map of format 12."""
     count = _number(table, at + 12, 4)
     rows = np.frombuffer(table[at + 16 : at + 16 + 12 * count], ">u4").reshape(-1, 3).tolist()
     return [(start + (glyph == 0), end) for start, end, glyph in rows if start + (glyph == 0) <= end]
 
 
 def _segments(table: bytes, at: int) -> list[Range]:
-    """Return the ranges of a map of format 4."""
+    """Return the code point ranges of a character map of format 4."""
     size = _number(table, at + 6, 2)
     words = np.frombuffer(table[at + 14 : at + 14 + (len(table) - at - 14) // 2 * 2], ">u2").astype(np.int64)
     half = size // 2

@@ -15,11 +15,11 @@ from sixfold.engines.video.timeline.clip_timing import ClipTiming
 
 Array = NDArray[Any]
 
-# The highest level: 1 dB below full scale, because an encoder may add as much.
+# The maximum level: 1 dB below full scale, because an encoder may exceed it by as much.
 CEILING = 0.89
-# The samples of a limiter step, a millisecond, whose peak counts.
+# The number of samples in a limiter step of a millisecond; the peak of each step determines its gain.
 _STEP = 48
-# The steps of look-ahead over which the limiter reduces the gain.
+# The number of steps of look-ahead over which the limiter reduces the gain.
 _AHEAD = 6
 # The share of the reduction that remains after each step of recovery.
 _RELEASE = 0.985
@@ -38,7 +38,7 @@ class TimelineMix:
         self._ready: Array = np.zeros((2, 0), np.float32)
 
     def read(self, first: int, last: int) -> Array:
-        """Return the mix from one sample to another; ranges must be requested in order."""
+        """Return the mix from sample `first` up to `last`; ranges must be requested in order."""
         while self._ready.shape[1] < last - first:
             limited = self._limiter.process(self._mix_chunk(), last=self._position >= self._samples)
             self._ready = np.concatenate([self._ready, limited], axis=1)
@@ -100,12 +100,12 @@ class Limiter:
     """A peak limiter with look-ahead and slow release."""
 
     def __init__(self) -> None:
-        # Samples that wait for the look-ahead, and the gain at their start.
+        # The samples that are held back for the look-ahead, and the gain at their start.
         self._pending: Array = np.zeros((2, 0), np.float32)
         self._gain = 1.0
 
     def process(self, samples: Array, *, last: bool = False) -> Array:
-        """Return the limited audio, delayed by `_AHEAD` steps; with `last`, also all that remains."""
+        """Return the limited audio, delayed by `_AHEAD` steps; with `last`, also all remaining samples."""
         samples = np.concatenate([self._pending, samples], axis=1)
         if last:
             samples = np.pad(samples, ((0, 0), (0, _AHEAD * _STEP)))

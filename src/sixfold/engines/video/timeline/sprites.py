@@ -54,7 +54,7 @@ def box_of(clip: Clip, project: Project) -> SpriteBox:
 
 
 def fit(size: tuple[int, int], box: SpriteBox, mode: str) -> SpriteBox:
-    """Return the place of an image of a size (width, height) in a box by `contain`, `cover` or `fill`."""
+    """Return the position of an image of `size` (width, height) in a box: `contain`, `cover` or `fill`."""
     across, down = box.width / size[0], box.height / size[1]
     if mode != "fill":
         across = down = min(across, down) if mode == "contain" else max(across, down)
@@ -67,7 +67,10 @@ def fit(size: tuple[int, int], box: SpriteBox, mode: str) -> SpriteBox:
 
 
 def visible(at: SpriteBox, box: SpriteBox, mode: str) -> tuple[int, int, int, int]:
-    """Return left, top, width and height of the visible pixels placed `at`: all, or those in the box."""
+    """Return left, top, width and height of the visible pixels of an image at `at`.
+
+    For the mode `cover`, these are the pixels within the box, else all pixels.
+    """
     left, top = round(at.left), round(at.top)
     width, height = max(1, round(at.width)), max(1, round(at.height))
     if mode != "cover":

@@ -1,7 +1,7 @@
 """Rendering of text clips: wrapped into a box, aligned, with an optional background.
 
 Text without a background gets a soft outline, dark around light letters and light around dark ones, so that
-it is legible on any image. `fonts` says which fonts are used.
+it is legible on any image. `fonts` selects the fonts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Array = NDArray[Any]
 
 # The default font size is the frame's height divided by this.
 _DEFAULT_LINES = 15
-# The smallest font size, in pixels, to which a text without an explicit size is reduced.
+# The smallest font size, in pixels, to which text without an explicit size is reduced.
 _MIN_SIZE = 12.0
-# The factor between font sizes that are tried.
+# The factor between successive font sizes in the search for one that fits.
 _SHRINK = 0.92
 # The margin at the frame's edges, as a share of its side, if the clip does not set its bounds.
 _MARGIN = 0.05
@@ -91,7 +91,7 @@ def _text_box(clip: Clip, project: Project) -> SpriteBox:
 
 
 def _inset_range(at: float, length: float, total: int, both_ends: bool) -> tuple[float, float]:
-    """Add a margin to a range that ends at the frame's edge: at its end, or at both ends."""
+    """Add a margin to a range that ends at the frame's edge, at its end or at both ends."""
     margin = total * _MARGIN
     if at + length != total or length <= 2 * margin:
         return at, length
@@ -128,7 +128,7 @@ def _top_offset(clip: Clip, space: float) -> float:
 
 
 def _render(clip: Clip, text: _TextLines) -> tuple[Array, int]:
-    """Render the lines as premultiplied RGBA; return the pixels and the width of the outline around them."""
+    """Render the lines as premultiplied RGBA; return the pixels and the outline's width in pixels."""
     background = css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0)
     widths, inset = text.widths, text.inset
     width = round(max(widths)) + 2 * inset + 2
@@ -184,7 +184,7 @@ def _wrap(text: str, font: TextFont, width: float) -> list[str]:
 
 
 def _break_word(word: str, font: TextFont, width: float) -> list[str]:
-    """Split a word that is wider than its line."""
+    """Split a word that is wider than `width` into parts that fit."""
     if font.getlength(word) <= width:
         return [word]
     pieces, piece = [], ""
