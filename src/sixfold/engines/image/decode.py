@@ -2,7 +2,7 @@
 
 The header is read first (`headers.probe`); a file that declares too many pixels is rejected before any codec
 runs. Pillow is then restricted to the one format that the header named, so that a renamed script, vector
-graphic or document never reaches an interpreter. An image without a color profile is taken as sRGB.
+graphic or document never reaches an interpreter. An image without a color profile is assumed to be sRGB.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def decode(
 ) -> DecodedImage:
     """Decode an image, or the first frame of an animation; raise `UnreadableImage` if it cannot be read.
 
-    With `target` (width, height) a JPEG is decoded at the smallest multiple of an eighth that still covers
-    it, which takes a fraction of the time; other formats are decoded at full size.
+    With `target` (width, height) a JPEG is decoded at the smallest multiple of an eighth of its size that
+    covers the target, which is much faster; other formats are decoded at full size.
     """
     with headers.open_image(source, max_bytes) as file:
         header = headers.read(file)

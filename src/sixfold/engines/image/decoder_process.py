@@ -1,7 +1,8 @@
 """Image functions in a separate process, for large images and decoders that hold the GIL.
 
-Pillow's decoders of WebP and AVIF hold the GIL for up to a second, in which no other thread of a server runs.
-An image of 40 megapixels takes up to 1 GiB, most of which the allocator of a server process does not return.
+Pillow's decoders of WebP and AVIF hold the GIL for up to a second, which blocks all other threads of the
+server. An image of 40 megapixels takes up to 1 GiB, most of which the allocator does not return to the
+system.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def header(path: Path) -> headers.ImageHeader:
 def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
     """Return whether any image at `paths` must be decoded in another process; raise `UnreadableImage`.
 
-    `is_reduced` states that a JPEG is decoded at a smaller size, which takes little memory.
+    With `is_reduced`, a JPEG is decoded at a smaller size, which takes little memory.
     """
     return any(_is_costly(header(path), is_reduced=is_reduced) for path in paths)
 

@@ -67,7 +67,7 @@ def find(rgb: Pixels) -> tuple[DetectedFace, ...]:
 
 @cache
 def _cascade(name: str) -> Any:
-    # OpenCV 5 ships no cascades; `pyproject.toml` pins an older version.
+    # OpenCV 5 does not include cascades; `pyproject.toml` pins an older version.
     return cv2.CascadeClassifier(str(Path(cv2.__file__).parent / "data" / name))
 
 

@@ -1,7 +1,7 @@
-"""Read an image's format and size from its header, without decoding pixels or importing a codec.
+"""Reader of an image's format and size from its header, without decoding pixels.
 
-A server process calls `probe` before it accepts a file; `decode` calls it before a codec reads the bytes. It
-reads the first bytes, and later ones if the format refers to them.
+A server process calls `probe` before it accepts a file; `decode` calls it before a codec reads the bytes.
+`probe` reads the first bytes, and later bytes if the format refers to them. No codec is imported.
 """
 
 from __future__ import annotations

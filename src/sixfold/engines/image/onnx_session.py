@@ -72,7 +72,7 @@ class OnnxSession:
 
 
 def find_model(source: str) -> Path:
-    """Return the path of the model file; raise `EngineError` if it does not exist."""
+    """Return the path of the model file; raise `EngineError` if the file does not exist."""
     path = Path(source).expanduser()
     if path.is_dir():
         inside = sorted(node for node in path.rglob("*.onnx") if not _hidden(node.relative_to(path)))

@@ -57,10 +57,7 @@ def saliency(rgb: Pixels) -> Array:
 
 
 def downscale(image: Array, side: int) -> Array:
-    """Return a copy whose long side is `side`, or the image itself if it is not larger.
-
-    Each side has at least 16 pixels, because OpenCV's superpixels crash the process on smaller images.
-    """
+    """Return a copy whose long side is `side`, or the image itself if its long side is not larger."""
     height, width = image.shape[:2]
     scale = min(1.0, side / max(height, width))
     size = (max(_MIN_SIDE, round(width * scale)), max(_MIN_SIDE, round(height * scale)))

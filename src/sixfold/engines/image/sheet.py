@@ -23,9 +23,9 @@ _MEMORY_BYTES = 2**30
 
 
 def merge(task: Task, context: Context) -> Task:
-    """Return the task with one source image, a sheet if it has several; raise `UnusableInput`.
+    """Return the task with one source image; several images are merged into a sheet.
 
-    A server must call this in a thread, because large files are decoded in another process.
+    Raises `UnusableInput`. The function blocks while large files are decoded in another process.
     """
     more = sorted(name for name in task.files if name.startswith(MORE_IMAGES))
     if not more:

@@ -192,7 +192,7 @@ class AmbientMotion:
     def of(
         cls, scene: ParsedScene, request: VideoTask, still: SourceStill, size: tuple[int, int]
     ) -> AmbientMotion:
-        """Return the motion that the prompt and the still image call for."""
+        """Return the motion that the prompt and the still image imply."""
         text = request.prompt.casefold()
         grid = parallax.grid(size)
         rng = noise.stream(request.seed, "life")
@@ -292,7 +292,7 @@ def _excluded(name: str, negative: str) -> bool:
 
 
 def _water(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int]) -> Array | None:
-    """Return the water mask, stronger toward the viewer: the painter's own, or an estimate for a photo."""
+    """Return the water mask, stronger toward the viewer: that of the painter, or an estimate for a photo."""
     if still.water is not None:
         mask = cv2.resize(still.water.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
     elif _WET & set(scene.places) or _WATERS.search(text):
@@ -337,7 +337,7 @@ def _shimmer(
     height, width = water.shape
     rows = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     columns = np.linspace(0, 1, width, dtype=np.float32)[None, :]
-    # Waves are closer together the farther they are.
+    # Distant waves are closer together.
     far = 42 / (0.18 + rows)
     x, y = np.zeros_like(water), np.zeros_like(water)
     for index, (rate, phase, slant, weight) in enumerate(waves):

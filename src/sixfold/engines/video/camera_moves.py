@@ -70,7 +70,7 @@ class MovePhrase:
 
 @dataclass(frozen=True, slots=True)
 class CameraPath:
-    """The camera moves of a prompt; `specified` is false if it does not mention the camera.
+    """The camera moves of a prompt; `specified` is False if the prompt does not mention the camera.
 
     `rest` is the prompt without the names of moves, so that a crane is not painted as a bird.
     """

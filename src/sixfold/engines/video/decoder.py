@@ -87,7 +87,7 @@ class VideoReader:
         self._frames = self._decoded()
         self._current: Any = None
         self._next: Any = None
-        # The number of frames read so far; it identifies the current frame.
+        # The number of frames that have been read, which identifies the current frame.
         self.count = 0
         self.ended = False
         self._advance()
@@ -121,7 +121,7 @@ class VideoReader:
 
     @property
     def end(self) -> float:
-        """The time in seconds at which the current frame ends, provided that it is the last one."""
+        """The time in seconds at which the current frame ends if no frame follows."""
         lasts = float((self._current.duration or 0) * (self._current.time_base or 0))
         return self._time(self._current) + max(lasts, 1 / float(self.rate))
 
@@ -150,7 +150,7 @@ class VideoReader:
                     if frame.width * frame.height <= MAX_PIXELS:
                         yield frame
         except (av.error.FFmpegError, ValueError):
-            # The file is truncated here.
+            # The file is truncated at this position.
             return
 
     def size(self, frame: Any) -> tuple[int, int]:
@@ -302,7 +302,7 @@ class AudioTrack:
                     continue
                 yield from frames
         except (av.error.FFmpegError, ValueError):
-            # The file is truncated here.
+            # The file is truncated at this position.
             pass
         yield None
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# The longer side, in pixels, of the image that is analyzed, and of the one that is segmented.
+# The longer side, in pixels, of the analyzed image and of the segmented image.
 _SIDE, _GRAB_SIDE = 320, 200
 # The share of the image that a subject may cover.
 _MIN_AREA, _MAX_AREA = 0.03, 0.45
@@ -98,7 +98,7 @@ def _sky(small: Array, lab: Array) -> Array:
 
 
 def _subject(small: Array, saliency: Array) -> Array | None:
-    """Return the mask of the salient subject along its edges, or None if there is no clear one."""
+    """Return the mask of the salient subject along its edges, or None if the subject is unclear."""
     scale = _GRAB_SIDE / max(small.shape[:2])
     size = (round(small.shape[1] * scale), round(small.shape[0] * scale))
     reduced = cv2.resize(small, size, interpolation=cv2.INTER_AREA)

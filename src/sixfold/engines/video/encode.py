@@ -1,7 +1,7 @@
 """Streaming encoder of video files; memory use does not grow with the length.
 
 The default kind plays everywhere: H.264 4:2:0 and AAC in MP4, with the index at the start. `KINDS` lists all
-kinds; those with "cover" in their name keep the alpha channel.
+kinds; the kinds with "cover" in their name preserve the alpha channel.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _cut(colors: Array, weights: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Colors that share a palette entry, with its squared error and the channel that adds most to it."""
+    """Colors that share a palette entry, the squared error, and the channel with the largest share of it."""
 
     members: Array
     mean: Array

@@ -1,7 +1,7 @@
 """Frame interpolation by dense optical flow, for the interpolators FILM and RIFE of the API.
 
-The DIS flow is computed in both directions. A pixel of a new frame is sampled along it from both neighbors;
-where the two flows contradict each other (an occlusion), the neighbor with the consistent flow wins.
+The DIS flow is computed in both directions. A pixel of a new frame is sampled from both neighbors along the
+flow; where the two flows contradict each other (an occlusion), the neighbor with the consistent flow wins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Separation of a still image into complete layers, from far to near, with hidden regions filled in.
 
-A layer has its own pixels and nearness and, except for the farthest, a matte. Because every layer continues
-behind the next one, camera moves open no holes and smear no edges.
+A layer consists of pixels, nearness and, except for the farthest layer, a matte. Because every layer
+continues behind the next one, camera moves do not open holes or smear edges.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 
-# Shares of the short side: the margin around a matte that is filled in behind it, and the matte's own margin.
+# Shares of the short side: the margin around a matte that is filled in behind it, and the margin of the
+# matte.
 _RIM, _LAP = 0.011, 0.004
 # The largest difference by which an object may be nearer than the ground at its foot.
 _ABOVE_GROUND = 0.06
@@ -90,7 +91,7 @@ def _level(near: Array, visible: Array, grid: tuple[int, int]) -> Array:
 
 
 def _ground_objects(near: Array, ground: Array, front: Array) -> Array:
-    """Limit each object to the nearness of the ground at its foot, so that it does not slide over it."""
+    """Limit each object to the nearness of the ground at its foot, so that objects do not slide."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(front.astype(np.uint8))
     lowest, out = front.shape[0] - 1, near.copy()
     for label in range(1, count):
@@ -123,9 +124,9 @@ def remove(rgb: Array, hidden: Array) -> Array:
 
 
 def fill_hidden(values: Array, hidden: Array) -> Array:
-    """Fill in hidden float values (height, width, channels) from the known ones around them.
+    """Fill in hidden float values (height, width, channels) from the known values around them.
 
-    Each level of a pyramid averages the known values and passes them down to the unknown ones.
+    Each level of a pyramid averages the known values and passes the averages down to the unknown values.
     """
     visible = (hidden == 0).astype(np.float32)
     levels = [(values * visible[..., None], visible)]

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 _Map = tuple[Array, Array]  # columns and rows, float32
 
 CELL = 4  # output pixels per cell of the coarse grid, in each direction
-# Further iterations make no visible difference.
+# More iterations do not make a visible difference.
 _ITERATIONS = 3
 # Additional zoom that leaves a margin for ripples.
 _SPARE = 1.006
@@ -157,7 +157,7 @@ def _sample(values: Array, at: _Map, interpolation: int) -> Array:
 
 
 def _blend(below: Array, above: Array, matte: Array) -> Array:
-    """Blend `above` over `below` by a matte of bytes; 0 and 255 select one of them exactly."""
+    """Blend `above` over `below` by a matte of bytes; 0 selects `below` and 255 selects `above` exactly."""
     share = matte.astype(np.float32) * np.float32(1 / 255)
     return cv2.blendLinear(above, below, share, 1 - share)
 

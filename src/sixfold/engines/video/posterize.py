@@ -78,7 +78,7 @@ def _table(levels: int) -> Array:
 
 
 class _PosterizeJob:
-    """The video that is read and the one that is written."""
+    """A video to read and a video to write."""
 
     def __init__(self, source: Path, target: Path, codec: Codec) -> None:
         demuxer = "mp4" if probe.read(source).content_type == "video/mp4" else "matroska"

@@ -239,7 +239,7 @@ class _RunAbandoned(Exception):
 
 @dataclass(slots=True)
 class _SamplingLoop:
-    """Rows that are denoised together, and the runs they belong to."""
+    """Rows that are denoised together, and the runs to which they belong."""
 
     rows: Sequence[SizeRow]
     encodings: Sequence[PromptEncoding]

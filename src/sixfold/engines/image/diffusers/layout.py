@@ -1,4 +1,4 @@
-"""The files of a repository that a pipeline needs: one set of safetensors for each component, no pickles."""
+"""The files of a repository that a pipeline needs: one set of safetensors for each component."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class PipelineCache:
         return self._loaded
 
     def get(self, name: str) -> LoadedPipeline:
-        """Return the pipeline of a source, loading it if necessary; others may be dropped to free memory."""
+        """Return the pipeline of a source, loading it if necessary; other pipelines may be dropped."""
         source = self._source(name)
         loaded = self._loaded.get(source.key)
         if loaded is None:

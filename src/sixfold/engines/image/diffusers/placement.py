@@ -121,8 +121,8 @@ def release(kind: str) -> None:
 def offload(sizes: Mapping[str, int], where: Device, free: int, setting: str) -> Offload:
     """Return the part of a pipeline to move off the device between uses; raise `EngineError` if none fits.
 
-    `none` if all weights and the reserve fit, `model` if the largest component does, else `sequential`. On a
-    CPU, offloading is not possible.
+    `none` if all weights and the reserve fit, `model` if the largest component does, else `sequential`. The
+    mode is always `none` on a CPU.
     """
     reserved = _RESERVED_BYTES[where.kind]
     total, largest = sum(sizes.values()), max(sizes.values(), default=0)
@@ -145,7 +145,7 @@ def _gib(count: int) -> str:
 
 
 def place(pipeline: Any, where: Device, how: Offload) -> None:
-    """Move a pipeline to its device with this offload mode; may be called again with any mode."""
+    """Move a pipeline to its device with this offload mode; later calls may change the mode."""
     if where.kind != "cpu":
         pipeline.remove_all_hooks()
     if how == "none":

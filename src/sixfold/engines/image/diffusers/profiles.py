@@ -35,7 +35,7 @@ class ModelProfile:
         """Return the size to generate for a requested size.
 
         The size lies within the model's area, is a multiple of `multiple`, and is not smaller than the
-        requested size where the model supports that.
+        requested size if the model supports that.
         """
         smallest, largest = (part * self.native**2 for part in self.area)
         scale = min(scale_into((width, height), smallest, largest), _LONGEST_SIDE / max(width, height))

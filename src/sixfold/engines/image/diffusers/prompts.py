@@ -84,10 +84,10 @@ def _split(tokenizers: Sequence[Any], text: str) -> tuple[str, ...]:
 def embeddings(
     pipeline: Any, encodings: Sequence[PromptEncoding], *, guided: bool, negative: bool
 ) -> dict[str, torch.Tensor]:
-    """Return embeddings, by argument name, of prompts in chunks, concatenated along the sequence.
+    """Return the embeddings of prompts by argument name; chunks are concatenated along the sequence.
 
-    Pooled embeddings are those of the first chunk. Without a negative prompt the pipeline computes its own
-    unconditional embeddings, which may differ from those of an empty text.
+    Pooled embeddings are those of the first chunk. Without a negative prompt the pipeline computes
+    unconditional embeddings itself, which may differ from those of an empty text.
     """
     columns = [
         pipeline.encode_prompt(

@@ -37,8 +37,8 @@ _WEIGHTLESS = ("Tokenizer", "Scheduler", "Processor", "FeatureExtractor")
 class WeightSource:
     """Weights on this machine.
 
-    Either a folder in diffusers' layout, or one checkpoint file with the folder of its configuration.
-    `record` is what `engines add` wrote.
+    The weights are either a folder in the layout of diffusers, or one checkpoint file with the folder of its
+    configuration. `record` is the content of the file that `engines add` wrote.
     """
 
     name: str
@@ -182,7 +182,7 @@ def weighted_components(index: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_component(folder: Path, title: str) -> None:
-    """Raise `EngineError` if a model's folder has no complete safetensors."""
+    """Raise `EngineError` if a model's folder does not contain complete safetensors."""
     files = weight_files(folder)
     if not files:
         entries = sorted(folder.iterdir()) if folder.is_dir() else []

@@ -1,8 +1,8 @@
-"""The training engine: learns a LoRA from images, on the weights that the image engine uses.
+"""An engine that trains a LoRA on images, for the weights that the image engine uses.
 
-Supports pipelines with a UNet (Stable Diffusion, SDXL). The attention layers get an adapter, and with the
-option `text_encoder` those of the text encoders too; all other weights are frozen. The loss is measured on
-the same noise throughout, so the losses that a run reports are comparable.
+Supports pipelines with a UNet (Stable Diffusion, SDXL). Adapters are added to the attention layers of the
+UNet and, with the option `text_encoder`, of the text encoders; all other weights are frozen. All losses of a
+run are measured on the same noise and are therefore comparable.
 """
 
 # pyright: reportMissingImports=false
@@ -205,7 +205,7 @@ def _conditioning(loaded: LoadedPipeline, text: str, size: tuple[int, int]) -> d
     )
     arguments: dict[str, Any] = {"encoder_hidden_states": embeddings[0]}
     if len(embeddings) > 2:
-        # SDXL also takes the pooled embedding and the image's size.
+        # SDXL also requires the pooled embedding and the image's size.
         sizes = torch.tensor([[*size, 0, 0, *size]], device=where, dtype=embeddings[0].dtype)
         arguments["added_cond_kwargs"] = {"text_embeds": embeddings[2], "time_ids": sizes}
     return arguments

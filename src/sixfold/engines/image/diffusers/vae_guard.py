@@ -1,7 +1,7 @@
 """A guard that decodes invalid images again in float32.
 
-A half-precision autoencoder can overflow into NaN, which ends as a black image. The guard wraps `vae.decode`,
-which every pipeline calls, so a second attempt repeats only the decoding and not the denoising.
+A half-precision autoencoder can overflow into NaN, which results in a black image. The guard wraps
+`vae.decode`, which every pipeline calls, so a second attempt repeats only the decoding and not the denoising.
 """
 
 # pyright: reportMissingImports=false
@@ -18,7 +18,7 @@ from sixfold.engines.image.diffusers import image_checks
 
 
 class DecodeGuard:
-    """The result of decoding: the fault of each image or None, and how many were decoded again."""
+    """The result of decoding: the fault of each image or None, and the number of images decoded again."""
 
     def __init__(self) -> None:
         self.faults: list[str | None] = []

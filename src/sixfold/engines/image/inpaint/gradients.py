@@ -1,7 +1,7 @@
 """Seamless joining of copied pieces by their gradients (Perez, Gangnet and Blake, 2003).
 
-The solution is a correction of the copied colors. Across the hole's edge and between pieces it makes up for
-the difference of the sources, and it is as smooth as possible elsewhere.
+The solution is a correction of the copied colors. Across the hole's edge and between pieces the correction
+compensates for the difference between the sources; elsewhere it is as smooth as possible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inpainting masks: the pixels to replace, and how far and how softly the replacement extends."""
+"""Inpainting masks: the pixels to replace, and the extent and softness of the replacement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
 _WHITE = 128
-# Largest share of the image that a hole may cover; otherwise too little is left to fill it from.
+# Largest share of the image that a hole may cover; a larger hole lacks surroundings to fill it from.
 _MAX_SHARE = 0.97
 _GROW, _FEATHER = 8, 6
 

@@ -1,8 +1,8 @@
 """Filling of holes with large pieces of the surroundings by shift maps (Pritch et al., 2009).
 
-A shift map is computed at a reduced size, where it converges quickly. Then the patch of the image is found
-from which each of its patches came, so that the pieces can be copied at the image's own size. Descriptors of
-patches are integers whose products float32 holds exactly: the matches are the same on any machine.
+A shift map is computed at a reduced size, where it converges quickly. Each patch of the result is then
+matched with its source patch in the image, so that the pieces can be copied at full size. Descriptors of
+patches are integers whose products float32 holds exactly, so the matches are the same on any machine.
 """
 
 from __future__ import annotations

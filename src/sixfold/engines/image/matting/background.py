@@ -2,8 +2,8 @@
 
 If a smooth color surface (a quadratic in x and y, fitted to the border by iteratively reweighted least
 squares) explains the border, the background is `plain`: a wall, a sheet, a sky. A shadow on it keeps the
-surface's hue and has a soft edge: a region that is only darker, and darkens over more than a few pixels at
-its edge, is a shadow.
+surface's hue and has a soft edge: a region that differs only in darkness, with an edge of more than a few
+pixels, is a shadow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Soft alpha at full size from a mask, and colors without the background's fringe.
 
 In a band around the mask's edge, the colors of the subject and of the background are extended from both
-sides; a pixel's alpha is the position of its color between the two. Where they are too similar, the guided
-filter (He, Sun and Tang) follows the image's edges instead.
+sides; a pixel's alpha is the position of its color between the two. Where the two colors are too similar, the
+guided filter (He, Sun and Tang) follows the image's edges instead.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _clean(rgb: Pixels, alpha: Array, radius: int) -> Pixels:
     share = alpha[band][:, None]
     observed = rgb[band].astype(np.float32) / 255
     solved = np.clip((observed - (1 - share) * back) / np.maximum(share, 0.05), 0, 1)
-    # Dividing by a small alpha is unreliable, so there the extended color is used.
+    # The extended color is used where alpha is small, because dividing by a small alpha is unreliable.
     steady = np.clip((share - 0.35) / 0.5, 0, 1)
     clean = rgb.copy()
     clean[band] = np.rint((solved * steady + front * (1 - steady)) * 255).astype(np.uint8)

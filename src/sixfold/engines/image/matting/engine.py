@@ -12,7 +12,7 @@ from sixfold.engines.image.matting.edges import Array
 
 # Confidence above which a cut-out is as good as a model's.
 FULL_FROM = 0.85
-# Confidence below which there is probably no subject.
+# Confidence below which the image is unlikely to contain a subject.
 NONE_BELOW = 0.4
 
 

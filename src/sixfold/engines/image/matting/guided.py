@@ -29,7 +29,7 @@ _AROUND = 0.35
 _WHITE, _HALF = 128, 0.5
 # Radius of a point, and half the width of the band around a rough mask's edge, as shares of the long side.
 _DOT, _LOOSE = 0.012, 0.035
-# Parts of the mask smaller than this share of the largest are removed, unless they have a point.
+# Parts of the mask smaller than this share of the largest part are removed unless they contain a point.
 _SPECK = 0.12
 # Holes smaller than this share of the part are filled.
 _HOLE = 0.005
@@ -96,9 +96,10 @@ def _mask(rgb: Pixels, size: tuple[int, int]) -> NDArray[np.bool_]:
 def alpha(
     rgb: Pixels, marks: SubjectMarks, salient_mask: NDArray[np.bool_] | None = None
 ) -> tuple[Array, float]:
-    """Return the marked subject's soft mask (HxW, 0 to 1) and the confidence that it is right (0 to 1).
+    """Return the marked subject's soft mask (HxW, 0 to 1) and the confidence in it (0 to 1).
 
-    `salient_mask` is a mask of subjects by other means, HxW, from which a subject with points starts.
+    `salient_mask` (HxW) is a mask of subjects from another source, which extends the marks. It defaults to
+    the result of `segmentation.cut` if only points are marked.
     """
     if marks.box is None and marks.mask is None and salient_mask is None:
         salient = segmentation.cut(rgb).mask.astype(np.float32)

@@ -81,7 +81,7 @@ class OnnxMattingEngine:
         if marks is None:
             alpha, confidence = self.alpha(image.rgb)
         else:
-            # The model has no input for marks, so its mask is only the start of the segmentation.
+            # The model cannot process marks, so its mask only initializes the segmentation.
             mask, _ = self.alpha(image.rgb)
             alpha, confidence = guided.alpha(image.rgb, marks, mask > _SUBJECT)
         context.progress(0.8)
@@ -108,6 +108,6 @@ class OnnxMattingEngine:
 
 
 def certainty(mask: Array) -> float:
-    """Return the certainty of a mask, 0 to 1: how far its values are from 0.5."""
+    """Return the certainty of a mask, 0 to 1: it is high if the values are close to 0 or 1."""
     uncertainty = 4 * float((mask * (1 - mask)).mean()) / max(1e-3, float(mask.mean()))
     return float(np.clip(1 - uncertainty, 0, 1))

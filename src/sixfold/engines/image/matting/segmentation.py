@@ -41,7 +41,7 @@ def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
 
 
 def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> MattingResult:
-    """Segment the subject at working size, within `only` (HxW of that size, 0 to 1) if it is set."""
+    """Segment the subject at working size; `only` (HxW of that size, 0 to 1) limits its position."""
     small = saliency.downscale(rgb, WORK_SIDE)
     floats = small.astype(np.float32) / 255
     ground = background.fit_background(floats)

@@ -1,1 +1,1 @@
-"""Resizing to exact sizes that keeps the subject and its faces."""
+"""Resizing to exact sizes, with preservation of the subject and of faces."""

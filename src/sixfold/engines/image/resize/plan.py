@@ -2,7 +2,7 @@
 
 `scale` if the aspect ratio is the same; `crop` if a window with the target's ratio contains the important
 parts; `seam-carving` if only unimportant columns or rows are removed and there are no faces; else `extend`:
-the important part on a canvas filled from its own edges.
+the important part on a canvas filled from the edges of this part.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from sixfold.engines.image.scene.finishing import RenderQuality
 _SMALLEST, _LARGEST = 64, 4096
 _PAINT_MIN, _PAINT_MAX = 256, 1536
 _STAGES = 7
-# Random streams are seeded as in version 2, so that images stay the same.
+# Random streams are seeded as in version 2, so that images remain the same.
 _STREAMS = "2"
 _FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
 

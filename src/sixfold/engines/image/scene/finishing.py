@@ -191,7 +191,7 @@ def cinematic(stage: SceneStage) -> None:
 
 
 def _inks(stage: SceneStage) -> list[Color]:
-    """Return four inks from the image's own colors, dark to light, and the paper color."""
+    """Return four inks from the colors of the image, dark to light, and the paper color."""
     tiny = cv2.resize(np.clip(stage.image, 0, 1), (24, 24), interpolation=cv2.INTER_AREA).reshape(-1, 3)
     order = np.argsort(tiny @ np.array([0.299, 0.587, 0.114], np.float32))
     picks = [tiny[order[int(share * 575)]] for share in (0.06, 0.30, 0.58, 0.84)]
@@ -261,7 +261,7 @@ LOOKS: dict[str, Callable[[SceneStage], None]] = {
 
 
 def finish(stage: SceneStage) -> None:
-    """Apply the stage's look; icons stay flat."""
+    """Apply the stage's look, except to icons."""
     if stage.scene.frame == "icon":
         return
     LOOKS.get(stage.look, painterly)(stage)

@@ -80,7 +80,7 @@ def furnish(stage: SceneStage) -> None:
 
 
 def _arrange(stage: SceneStage, items: list[tuple[str, str | None]]) -> None:
-    """Place the named furniture: the widest in the middle, the rest beside and behind it."""
+    """Place the named furniture: the widest piece in the middle, the others beside and behind it."""
     stage.notes["furnished"] = 1.0
     widest = ["sofa", "bed", "laptop", "chair", "lamp", "plant"]
     (first, tint), *others = sorted(items, key=lambda each: widest.index(each[0]))

@@ -92,7 +92,7 @@ def _across(stage: SceneStage, count: int, at: int, close: bool) -> float:
 
 
 def _beside_someone(stage: SceneStage) -> bool:
-    """Return whether the image contains a person, who is larger than things on tables."""
+    """Return whether the image contains a person, beside whom objects on tables are smaller."""
     guest = _guest(stage)
     return any(shapes.library()[s.name].stand == "ground" and s.name != guest for s in stage.scene.subjects)
 
@@ -187,7 +187,7 @@ def _side_by_side(
 ) -> list[Placed]:
     """Place subjects side by side on a seat.
 
-    `seat` is its height and width relative to the furniture's height.
+    `seat` contains the height and the width of the seat relative to the furniture's height.
     """
     seated: list[Placed] = []
     for (subject, number, spot), x in zip(
@@ -287,7 +287,7 @@ _LIGHT = {
 _OPEN = ("mountains", "sea", "lake", "meadow", "beach", "desert")
 # Subjects that determine the place with priority over people.
 _LANDMARKS = ("bridge", "castle", "lighthouse", "windmill", "temple", "church", "ship", "train")
-# Subjects that appear only in their own place.
+# Subjects that appear only in the place where they belong.
 _AT_HOME = ("firetruck", "tractor", "bus", "stall", "ferris")
 
 

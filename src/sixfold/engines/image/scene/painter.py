@@ -1,4 +1,4 @@
-"""Painting of a parsed scene with a seed as a finished float image."""
+"""Painter of a float image from a parsed scene and a seed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _meadow(stage: SceneStage) -> None:
 
 
 def _clearing(stage: SceneStage) -> Image:
-    """Return the rows by which each column's firs sink, so that they do not hide subjects in the middle."""
+    """Return the number of rows by which the firs of each column sink, to reveal subjects among them."""
     library = shapes.library()
     count = sum(s.count for s in stage.scene.subjects if library[s.name].stand in ("ground", "table"))
     x = np.linspace(0, 1, stage.width, dtype=np.float32)
@@ -140,7 +140,7 @@ def _village(stage: SceneStage) -> None:
 
 
 def _harbour(stage: SceneStage) -> None:
-    """Paint houses along the water's edge in two rows, with small ones behind."""
+    """Paint houses along the water's edge in two rows, with small houses behind the rows."""
     sky.paint(stage)
     terrain.render(stage, "lake")
     wet = np.zeros(stage.shape, bool) if stage.water is None else stage.water > 0.5

@@ -261,7 +261,7 @@ def _first(names: tuple[str, ...]) -> str | None:
 
 
 def _own_colors(hits: list[WordMatch]) -> dict[WordMatch, str]:
-    """Return the color of each subject: the one directly before it, or one word earlier."""
+    """Return the color of each subject: the color directly before it, or one word earlier."""
     ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
     covered = {at for hit in hits for at in range(hit.start, hit.end)}
     owned: dict[WordMatch, str] = {}
@@ -339,7 +339,7 @@ def _fit_frame(
 
 
 def _image_colors(hits: list[WordMatch], tokens: list[str]) -> list[WordMatch]:
-    """Return the colors of the image as a whole; an unknown noun keeps the color before it."""
+    """Return the colors of the image as a whole, without colors directly before an unknown noun."""
     starts = {hit.start: hit for hit in hits}
     # White clouds, for example, do not make the image white.
     kinds = {"weather", "subject", "backdrop"}

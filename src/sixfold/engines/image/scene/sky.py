@@ -121,12 +121,12 @@ def _sun(stage: SceneStage) -> None:
 
 
 def height_cells(stage: SceneStage, size_units: float) -> float:
-    """Return how many cells of `size_units` fit into the image's height."""
+    """Return the number of cells of `size_units` units in the image's height."""
     return stage.height / (stage.unit * size_units)
 
 
 def width_cells(stage: SceneStage, size_units: float) -> float:
-    """Return how many cells of `size_units` fit into the image's width."""
+    """Return the number of cells of `size_units` units in the image's width."""
     return stage.width / (stage.unit * size_units)
 
 
@@ -340,7 +340,7 @@ def rain(stage: SceneStage) -> None:
 
 
 def snow(stage: SceneStage) -> None:
-    """Add flakes: small ones far away, large soft ones nearby."""
+    """Add flakes: small in the distance, large and soft nearby."""
     rng = stage.rng("snow")
     for count, radius, soft in ((1100, 0.11, 0.0), (420, 0.21, 0.1), (110, 0.42, 0.25), (20, 1.1, 0.7)):
         layer = np.zeros(stage.shape, np.uint8)
@@ -406,7 +406,7 @@ def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
 
 
 def precipitation(stage: SceneStage) -> None:
-    """Add rain or snow in front, as the last step because strokes and outlines would smear it."""
+    """Add rain or snow in front, after strokes and outlines, which would smear the drops and flakes."""
     if stage.place in _SHELTERED:
         return
     if stage.weather in ("rain", "storm"):

@@ -165,7 +165,7 @@ def _dress(
 
 
 def _ground(stage: SceneStage, view: _View) -> None:
-    """Paint road, curbs and pavements; wet ones mirror the houses."""
+    """Paint the road, curbs and pavements; wet surfaces mirror the houses."""
     top = int(view.y) + 1
     rows = stage.height - top
     down = np.arange(1, rows + 1, dtype=np.float32)[:, None]

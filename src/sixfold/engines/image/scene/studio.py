@@ -213,7 +213,7 @@ def lay_wall(stage: SceneStage, wall: TextureLayout, tone: Color | None = None) 
 
 
 def paint_wall(stage: SceneStage, kind: str, tone: Color | None) -> None:
-    """Paint a wall lit by one lamp, with a floor if something stands in front of it."""
+    """Paint a wall lit by one lamp, with a floor if the scene contains an object in front."""
     wall = WALLS[kind]
     lay_wall(stage, wall, None if tone is None else mix(tone, rgb(wall.tone), 0.25))
     pool = distance(stage.shape, (stage.width * 0.5, stage.height * 0.40), 1.15) / np.float32(

@@ -42,7 +42,7 @@ def map_tones(tone: Array, codes: str) -> Array:
 def transfer_palette(rgb: Array, codes: str, amount: float = 1.0, chroma: float = 0.5) -> Array:
     """Match the palette's color statistics (Reinhard) and shift each tone towards the palette's color.
 
-    `chroma` is how much of the source's hues is kept: 0 is a plain gradient map.
+    `chroma` is the share of the source's hues that is preserved; 0 results in a plain gradient map.
     """
     source = rgb_to_lab(rgb)
     stops = rgb_to_lab(parse_ramp(codes)[None])[0]
@@ -73,13 +73,13 @@ def nearest_color(rgb: Array, codes: str) -> Array:
 
 
 def saturate(rgb: Array, amount: float) -> Array:
-    """Multiply the chroma by `amount`; luminance is kept."""
+    """Multiply the chroma by `amount` without changing the luminance."""
     gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None]
     return np.clip(gray + (rgb - gray) * np.float32(amount), 0, 1)
 
 
 def boost_vibrance(rgb: Array, amount: float) -> Array:
-    """Raise the chroma, more where it is low, so that saturated colors do not clip."""
+    """Raise the chroma by `amount`, more for low chroma so that saturated colors do not clip."""
     gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None]
     chroma = (rgb.max(axis=2) - rgb.min(axis=2))[..., None]
     return np.clip(gray + (rgb - gray) * (1 + np.float32(amount) * (1 - chroma)), 0, 1)
@@ -104,7 +104,7 @@ def bloom(rgb: Array, sigma: float, amount: float, floor: float = 0.6) -> Array:
 
 
 def split_tone(rgb: Array, shadows: str, lights: str, amount: float) -> Array:
-    """Tint shadows and lights in two colors; luminance is roughly kept."""
+    """Tint shadows and lights in two colors with approximately unchanged luminance."""
     gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     tint = textures.mix(
         np.broadcast_to(parse_hex(shadows), rgb.shape).astype(np.float32),
@@ -117,7 +117,7 @@ def split_tone(rgb: Array, shadows: str, lights: str, amount: float) -> Array:
 
 
 def raise_local_contrast(rgb: Array, sigma: float, amount: float) -> Array:
-    """Raise detail against its surroundings; edges are preserved, so there are no halos."""
+    """Raise detail against its surroundings with an edge-preserving filter, which avoids halos."""
     lab = rgb_to_lab(rgb)
     light = lab[..., 0] / 100
     base = cv2.ximgproc.guidedFilter(light, light, max(2, int(sigma)), 0.02)

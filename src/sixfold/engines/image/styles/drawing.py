@@ -118,7 +118,7 @@ def engraving(canvas: Canvas) -> Array:
 
 
 def _flat(canvas: Canvas, bands: int, lift: float) -> Array:
-    """Quantize luminance into bands (cel shading); hue is kept and chroma raised."""
+    """Quantize luminance into bands (cel shading) with unchanged hue and raised chroma."""
     lab = colors.rgb_to_lab(colors.boost_vibrance(canvas.abstract, lift))
     light = lab[..., 0] / 100
     flat = textures.quantize(light, bands, 0.07)

@@ -28,10 +28,10 @@ from sixfold.engines.image.styles.prompt_parser import ParsedStyle, StyleLight
 from sixfold.engines.image.styles.textures import Array
 
 MAX_SIDE = 4096
-# Limits of the long side while painting: strokes do not fit smaller images, and larger ones only take longer.
+# Limits of the long side while painting: strokes do not fit smaller images; larger images only take longer.
 _WORK_SIDES = (512, 2048)
 _MIN_SHORT = 64
-# Media without the source's hues; a palette is applied after them instead of before.
+# Media without the hues of the source; a palette is applied after these media instead of before.
 _ONE_INK = frozenset(
     {"pencil sketch", "charcoal", "engraving", "manga", "linocut", "ink wash", "blueprint", "noir"}
 )
@@ -87,7 +87,7 @@ class StyleEngine:
         """Return one image at the source's size; the quality is `full` for a named style, else `preview`.
 
         Inputs: `style_prompt`, `quality` (1 to 100), `format` (webp, png, jpeg, avif), `seed`, `strength` (0
-        to 1; 0 keeps the source).
+        to 1; 0 leaves the source unchanged).
         """
         task = sheet.merge(task, context)
         prompt = str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")

@@ -15,10 +15,10 @@ Labels = NDArray[np.int32]
 
 
 def _cells(canvas: Canvas, gap: float, rounds: int, weight: Array) -> tuple[Array, Labels]:
-    """Return sites about `gap` apart and each pixel's nearest site, relaxed by `weight`.
+    """Return sites about `gap` pixels apart, relaxed by `weight`, and each pixel's nearest site.
 
-    This is Lloyd's algorithm. Pixels of low weight (edges) do not attract sites, so cell borders settle on
-    them. The computation at half size is four times as fast and keeps cells connected.
+    This is Lloyd's algorithm. Pixels of low weight (edges) do not attract sites, so cell borders move to
+    edges. The computation at half size is four times as fast and keeps cells connected.
     """
     height, width = canvas.size
     half = (max(8, width // 2), max(8, height // 2))
@@ -151,7 +151,7 @@ def stained_glass(canvas: Canvas) -> Array:
 
 
 def low_poly(canvas: Canvas) -> Array:
-    """Render as triangles: small along the outlines, large where there is no detail."""
+    """Render as triangles: small along the outlines, large in plain regions."""
     height, width = canvas.size
     rng = canvas.rng("low poly")
     loose = strokes.jittered_grid(canvas.size, canvas.px(58), rng)

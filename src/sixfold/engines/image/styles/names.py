@@ -1,4 +1,4 @@
-"""Named styles and their synonyms; a light module that imports no image library."""
+"""Named styles and their synonyms, in a module without imports of image libraries."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _AMBIGUOUS = frozenset({"marvel", "tiles", "degas", "sepia"})
 
 
 def nearest(text: str) -> tuple[str, str] | None:
-    """Return the named style nearest to a normalized text without one, and the words that name it, or None.
+    """Return the style to use for a normalized prompt without a named style, and the words for it, or None.
 
     The words name a related style or misspell a style; misspellings are recognized in prompts of at most
     eight words.

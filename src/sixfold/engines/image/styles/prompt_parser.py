@@ -1,7 +1,8 @@
 """Parser of free prompts into media, palette, light, brush size and texture.
 
-Words come from the tables below; unknown words are ignored. A prompt without a named style gets the nearest
-one, if it names a related style or misspells one; without any known word it becomes an oil painting.
+Words come from the tables below; unknown words are ignored. A prompt without a named style is rendered in the
+nearest style if it names a related style or misspells a style. A prompt without any known word is rendered as
+an oil painting.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def parse(prompt: str) -> ParsedStyle:
 
 
 def _words(prompt: str, styles: Sequence[str], phrase: str) -> PromptWords:
-    """Return the words of a prompt that name its styles, colors, light and brushes, and the others.
+    """Return the words of a prompt that name styles, colors, light or brushes, and the other words.
 
     `phrase` contains the words that the nearest style represents.
     """

@@ -103,7 +103,7 @@ def _dabs(board: NDArray[np.uint8], points: Array, inks: list[list[float]], radi
 def trace(points: Array, along: Array, target: Array, lengths: Array, hold: float, steps: int = 4) -> Array:
     """Return paths (N, 2 steps + 1, 2) through `points` in both directions along a field.
 
-    A path stops where the color differs from the one at its start by more than `hold`.
+    A path ends where the color differs by more than `hold` from the color at its start.
     """
     top = np.array([along.shape[1] - 1, along.shape[0] - 1], np.float32)
     first = points.astype(np.int32)

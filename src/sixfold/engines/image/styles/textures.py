@@ -124,7 +124,7 @@ def streaks(texture: Array, along: Array, length: float, steps: int = 8) -> Arra
             y += heading[..., 1] * pace
             total += cv2.remap(texture, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
             here = cv2.remap(along, x, y, cv2.INTER_NEAREST, borderMode=cv2.BORDER_REFLECT)
-            # Directions have no sign: continue in the direction of travel.
+            # Directions are unsigned: continue in the direction of travel.
             same = here[..., 0] * heading[..., 0] + here[..., 1] * heading[..., 1]
             heading = here * np.where(same < 0, np.float32(-1), np.float32(1))[..., None]
     return total / np.float32(2 * steps + 1)

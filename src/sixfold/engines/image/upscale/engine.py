@@ -32,7 +32,7 @@ class UpscaleEngine:
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return a PNG of exactly `scale` times the image's size; transparency is kept."""
+        """Return a PNG of exactly `scale` times the image's size, with the image's transparency."""
         if task.inputs.get("face_enhance"):
             raise EngineError("face_enhance requires an engine with weights.")
         enlarge = restore.enlarge if task.inputs.get("model") == "anime" else network.enlarge
@@ -66,7 +66,7 @@ def source(task: Task) -> DecodedImage:
 
 
 def enlarge_tiles(rgb: Pixels, scale: int, enlarge: Enlarge, context: Context, side: int) -> Pixels:
-    """Return the enlarged image; tiles overlap by `OVERLAP` pixels so that no seam shows."""
+    """Return the enlarged image; tiles overlap by `OVERLAP` pixels to avoid visible seams."""
     height, width = rgb.shape[:2]
     padded = cv2.copyMakeBorder(rgb, OVERLAP, OVERLAP, OVERLAP, OVERLAP, cv2.BORDER_REFLECT)
     output = np.empty((height * scale, width * scale, 3), np.uint8)

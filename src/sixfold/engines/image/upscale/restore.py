@@ -1,8 +1,8 @@
 """Upscaling of drawings by iterative back-projection (Irani and Peleg, 1991).
 
 The image is enlarged, reduced again, and corrected by the difference, repeatedly, so that the result reduces
-to the input. Between the rounds it is smoothed along its edges but not across them, which removes stair steps
-from slanted lines and ringing beside these lines.
+to the input. Between the rounds, the image is smoothed along its edges but not across the edges, which
+removes stair steps from slanted lines and ringing beside these lines.
 """
 
 from __future__ import annotations

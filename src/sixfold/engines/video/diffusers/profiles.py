@@ -38,7 +38,7 @@ class VideoProfile:
         return across, down
 
     def count_for(self, frames: int) -> int:
-        """Return how many of the remaining `frames` one run generates: whole groups plus one."""
+        """Return how many of the remaining `frames` one run generates: whole groups of frames plus one."""
         groups = max(1, math.ceil((min(frames, self.frames) - 1) / self.group))
         return groups * self.group + 1
 

@@ -41,7 +41,7 @@ class _Writer(Protocol):
 
 
 class VideoMattingEngine:
-    """Removes the background of `video_url` (or `video`) and keeps the audio."""
+    """Removes the background of `video_url` (or `video`) and preserves the audio."""
 
     name = "film-matting"
     version = "4"

@@ -69,7 +69,7 @@ def independent(small: Array, later: Sequence[Array]) -> MotionModel:
         flow = dis.calc(grey, cv2.cvtColor(one, cv2.COLOR_RGB2GRAY), _NOTHING)
         residual = np.linalg.norm(flow - camera(flow), axis=2).astype(np.float32)
         if float(np.quantile(residual, 0.95)) > _ENOUGH * width:
-            # Later frames are harder to match and add no information.
+            # Later frames are harder to match and do not add information.
             break
     noise = max(_GRAIN, 2.0 * float(np.median(residual)))
     top = max(noise + _CLEAR, float(np.quantile(residual, 0.97)) * 0.6)
@@ -91,9 +91,9 @@ def _weight(belief: Array, residual: Array, noise: float) -> float:
 def uncovered(small: Array, mask: Array, others: Sequence[Array], dis: Any) -> NDArray[np.bool_]:
     """Return the part of a mask that shows background uncovered by the subject's movement.
 
-    The camera's motion alone explains its pixels in an earlier or later frame, it is connected to the frame's
-    border, and its colors are common outside of the mask; plain clothing fails the last test. A subject that
-    moves with the camera uncovers no background.
+    The camera's motion alone explains the pixels of this part in an earlier or later frame, the part is
+    connected to the frame's border, and its colors are common outside the mask; plain clothing fails the last
+    test. A subject that moves with the camera uncovers no background.
     """
     inside = mask > 0.5
     nothing = np.zeros_like(inside)

@@ -21,8 +21,8 @@ _COARSE_SIDE = 512
 class OnnxVideoMattingEngine(VideoMattingEngine):
     """Removes the background of videos with a model file.
 
-    Options: `source` (the file, or a folder that holds one) or `weights` (the folder of installed models). A
-    model with the inputs of RVM is run as such; any other is an image model of the kind that `like` names.
+    Options: `source` (the file, or a folder that contains one) or `weights` (the folder of installed models).
+    A model with the inputs of RVM is run as such; any other is an image model of the kind that `like` names.
     """
 
     name = "weights-film-matting"
@@ -76,7 +76,7 @@ class RecurrentMasks(_ModelMasks):
 
 
 class PerFrameMasks(_ModelMasks):
-    """The masks of an image model, held where nothing changes between two frames."""
+    """The masks of an image model, with unchanged values where two frames are equal."""
 
     def __init__(self, model: OnnxMattingEngine) -> None:
         super().__init__()

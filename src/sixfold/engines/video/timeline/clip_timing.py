@@ -40,7 +40,7 @@ class ClipTiming:
         return self.clip.start <= second < self.until
 
     def transition_progress(self, second: float) -> float | None:
-        """Return the progress of the transition to this clip, 0 to 1, or None outside of it."""
+        """Return the progress of the transition to this clip, 0 to 1, or None outside the transition."""
         change = self.clip.transition
         if change is None or not 0 <= second - self.clip.start < change.duration:
             return None

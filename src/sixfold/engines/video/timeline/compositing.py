@@ -106,7 +106,7 @@ class Yuv420:
         return CompositeLayer((luma, *chroma), sprite.left - before, sprite.top - above, covers)
 
     def frame(self, reader: VideoReader, frame: Any, size: tuple[int, int]) -> Planes | None:
-        """Return the planes of a frame whose format converts directly, else None."""
+        """Return the planes of a frame whose format converts directly, or None for other formats."""
         return reader.planes(frame, size)
 
 

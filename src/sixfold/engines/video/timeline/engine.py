@@ -26,7 +26,7 @@ _GIF = "gif"
 _TYPES = {_GIF: "image/gif", **{name: kind.content_type for name, kind in encode.KINDS.items()}}
 _TOLERANCE = 1e-6
 _DONE = 0.99
-# The encoder's bytes depend on the number of threads, so it is constant.
+# The number of threads is constant because the encoder's output depends on it.
 _THREADS = 2
 
 
@@ -59,7 +59,7 @@ class TimelineEngine:
 
 
 def _check_glyphs(project: Mapping[str, Any]) -> None:
-    """Raise `UnusableInput` for characters that no font here has; the server's fonts may differ."""
+    """Raise `UnusableInput` for characters that all fonts here lack; the server's fonts may differ."""
     try:
         timeline.check_glyphs(project, fonts.missing_characters)
     except InvalidInput as error:

@@ -44,7 +44,7 @@ _LIGHT = 0.43
 
 @dataclass(frozen=True, slots=True)
 class _TextLines:
-    """The lines of a text at a font size in pixels."""
+    """The lines of a text clip at a font size in pixels."""
 
     lines: tuple[str, ...]
     font: TextFont
@@ -153,7 +153,7 @@ def _render(clip: Clip, text: _TextLines) -> tuple[Array, int]:
 
 
 def _outline(letters: Array, reach: float, color: css_colors.Color) -> Array:
-    """Return a soft outline as premultiplied RGBA; it does not show through translucent letters."""
+    """Return a soft outline as premultiplied RGBA, which is invisible behind translucent letters."""
     red, green, blue, strength = (part / 255 for part in color)
     tone = 0.0 if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else 255.0
     letters = letters.astype(np.float32) / 255

@@ -1,7 +1,7 @@
 """Detection of the heads of English compounds: a dog collar is not a dog.
 
-In a compound the last noun is the thing, and the nouns before it describe it. A subject that only describes
-an unknown thing is not drawn: the words count as ignored instead.
+In a compound the last noun names the object, and the preceding nouns describe the object. A subject that only
+describes an unknown object is not drawn, and its words count as ignored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OUTDOORS = frozenset(
     {"sea", "beach", "river", "garden", "meadow", "street", "harbour", "canyon", "mountains"}
 )
 _FURNITURE = frozenset({"table", "desk", "window", "room", "library"})
-# Nouns of weather that describe an unknown thing, such as a snow globe.
+# Nouns of weather that describe an unknown object, such as a snow globe.
 _WEATHER_NOUNS = frozenset(
     {"rain", "storm", "snow", "lightning", "thunder", "fog", "mist", "cloud", "moon", "star"}
 )

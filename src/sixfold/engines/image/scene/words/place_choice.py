@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Places that are painted only if the prompt names no other.
+# Places that are painted only if the prompt names only such places.
 _YIELD = ("interior", "meadow", "river", "garden", "snowfield")
 # Combinations of places and the place that represents each; the first match is used.
 _JOINED: tuple[tuple[set[str], str], ...] = (
