@@ -42,7 +42,7 @@ class PageUser:
 
     @property
     def caller(self) -> Caller:
-        """Return the user as a caller of the memory; raises `Forbidden` without a right to it."""
+        """Return the user as a caller of the memory; raises `Forbidden` if the user has no right to it."""
         return Caller.of(self.principal)
 
     @property
@@ -93,7 +93,7 @@ class PageAuth:
         return handle
 
     def script(self, handler: PageHandler) -> Handler:
-        """Decorate a handler for scripts; all methods but GET must have the CSRF token in a header."""
+        """Decorate a handler for scripts; all methods but GET require the CSRF token in a header."""
 
         async def handle(request: Request, user: PageUser) -> Response:
             if request.method != "GET":
@@ -103,7 +103,7 @@ class PageAuth:
         return self.signed_in(handle)
 
     def operator(self, handler: PageHandler) -> Handler:
-        """Decorate a handler of the operator's pages; forms must have the CSRF token."""
+        """Decorate a handler of the operator's pages; forms require the CSRF token."""
 
         async def handle(request: Request, user: PageUser) -> Response:
             if request.method not in ("GET", "HEAD"):

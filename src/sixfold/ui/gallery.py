@@ -1,4 +1,4 @@
-"""`/gallery` and `/characters`: public posts and characters of all accounts, and how a run becomes a post."""
+"""`/gallery` and `/characters`: public posts and characters of all accounts, and the publication of runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class GalleryPages:
         return self._pages.render("gallery/characters.html", session, page=page, media=MEDIA_PATH)
 
     async def post(self, request: Request) -> Response:
-        """Show one post, listed or not."""
+        """Show one post; unlisted posts are shown too."""
         session = await self._services.sessions.admitted(request)
         post = await self._services.database.read(
             gallery.get_post(requests.path_value(request, "post_id")), snapshot=False
@@ -118,7 +118,7 @@ class PublishForms:
         return RedirectResponse("/gallery", 303)
 
     async def _result(self, user: PageUser, prediction_id: str) -> tuple[Prediction, OutputFile]:
-        """Return a run and its first image or video; raises `NotFound`, and `Conflict` without one."""
+        """Return a run and its first image or video; raises `NotFound`, or `Conflict` if it has neither."""
         prediction = await self._services.predictions.get(prediction_id, user.tenant)
         output = prediction.output
         files = () if output is None else output.files

@@ -115,7 +115,7 @@ def build_apis(
 
 
 def build_not_found(services: WebServices) -> ApiGroup:
-    """Return a group whose only route responds to paths outside all APIs, with the user's session."""
+    """Return a group for paths outside all APIs; the error page shows the signed-in user."""
     templates = PageTemplates(frozenset(services.settings.enabled_apis))
 
     async def not_found(request: Request) -> Response:
@@ -127,6 +127,6 @@ def build_not_found(services: WebServices) -> ApiGroup:
 
 
 def build_start_page(start_page: Handler) -> ApiGroup:
-    """Return a group with the start page, for servers without the Image utility API, which has `/`."""
+    """Return a group with the start page, for servers without the Image utility API, which serves `/`."""
     route = RouteEntry("/", {"GET": start_page}, access=rights.PUBLIC)
     return ApiGroup("ui", responses.error_response, (route,))

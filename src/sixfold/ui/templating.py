@@ -36,7 +36,7 @@ POLICY = (
 _BACKTICKS = re.compile("`([^`]+)`")
 # Endings of the files that graphs are exported to.
 _FILE_ENDING = re.compile(r"([._-](ui|api|json|workflow))+$", re.IGNORECASE)
-# The action of errors about missing credit.
+# The link in error pages about insufficient credit.
 ADD_CREDIT = {"href": "/account/billing#credit", "title": "Add credit"}
 _NO_FILTERS: Mapping[str, Callable[..., Any]] = {}
 _HEADERS = {
@@ -134,7 +134,7 @@ def _breakable(path: str) -> Markup:
 
 
 def _workflow_title(name: str) -> str:
-    """Return the name of a workflow; one that is a file's name becomes words."""
+    """Return the title of a workflow; a file name is converted to words."""
     if " " in name:
         return name
     words = _FILE_ENDING.sub("", name).replace("__", ", ").replace("_", " ").strip(" ,")
@@ -142,7 +142,7 @@ def _workflow_title(name: str) -> str:
 
 
 def model_title(catalog: Catalog, name: str) -> str:
-    """Return the title of a model; the name of a workflow outside the catalog becomes words."""
+    """Return the title of a model; the name of a workflow outside the catalog is converted to words."""
     if name in catalog:
         return catalog[name].title
     slug = name.removeprefix("space:")
@@ -150,11 +150,11 @@ def model_title(catalog: Catalog, name: str) -> str:
 
 
 def _recorded(text: str) -> str:
-    """Return the value in a record of an operator's action as text: its fields, or its items in order."""
+    """Return a value recorded with an operator's action as text: its fields, or its items in order."""
     try:
         value: Any = json.loads(text)
     except ValueError:
-        # A long value is cut.
+        # A long value was truncated and is not valid JSON.
         return text
     return _in_words(value)
 
@@ -175,13 +175,13 @@ def _moment(epoch_us: int | None) -> str:
 
 
 def _amount(micros: int) -> Markup:
-    """Return an amount as HTML, rounded; its title has the exact one."""
+    """Return a rounded amount as HTML, with the exact amount as its tooltip."""
     exact, short = money.format_usd(micros), money.short_usd(micros)
     return Markup(f'<data value="{exact}" title="{exact} USD">{short}</data>')  # noqa: S704 - digits only
 
 
 def duration(micros: int | None) -> str:
-    """Format a duration in µs; a dash for None."""
+    """Format a duration in µs; return a dash for None."""
     return "–" if micros is None else humanize.duration(micros / 1000)
 
 

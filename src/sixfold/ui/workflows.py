@@ -37,12 +37,12 @@ from sixfold.web.sessions import SessionCookie
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
-# The most columns of a graph beside each other, on wide and on narrow screens, and on phones.
+# Maximum number of columns of a graph on wide screens, narrow screens and phones.
 _COLUMNS = (6, 3, 1)
 # Larger graphs are drawn for wide screens only.
 _MOST_REDRAWN = 60
 _FORM_BYTES = 4096
-# Characters that the name of an entry cannot have.
+# Characters that the name of an entry cannot contain.
 _UNUSABLE = re.compile(r"[^\w.:-]+")
 # The texts for the status of a verification.
 _CHECKED = {
@@ -58,7 +58,7 @@ _SVG_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class ComfyTest:
-    """The test of a ComfyUI at an address."""
+    """The result of testing the URL of a ComfyUI server."""
 
     url: str
     probe: ServerProbe
@@ -76,7 +76,7 @@ class WorkflowCards(Protocol):
         ...
 
     def draw(self, workflow: Workflow, columns: int = _COLUMNS[0]) -> str:
-        """Return the graph as SVG, with at most `columns` columns beside each other."""
+        """Return the graph as SVG, with at most `columns` columns side by side."""
         ...
 
     def sketch(self, workflow: Workflow) -> str:
@@ -88,7 +88,7 @@ class WorkflowCards(Protocol):
         ...
 
     async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:
-        """Rename an own workflow; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        """Rename a workflow of the account; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
         ...
 
     async def duplicate(self, principal: Principal, slug: str) -> Workflow:
@@ -96,7 +96,7 @@ class WorkflowCards(Protocol):
         ...
 
     async def remove(self, principal: Principal, slug: str, expected: int | None) -> None:
-        """Delete an own workflow; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
+        """Delete a workflow of the account; raises `NotFound`, `Forbidden` or `PreconditionFailed`."""
         ...
 
     async def import_file(self, account_id: str, content: bytes, name: str) -> Workflow:
@@ -147,7 +147,7 @@ class WorkflowPages:
         return await self._render(request, user, workflow)
 
     async def connect(self, request: Request, user: PageUser) -> Response:
-        """Test the address of a ComfyUI, and store it if it answers; shows the workflow with the result."""
+        """Test the URL of a ComfyUI server, store it if the server responds, and show the result."""
         form = await self._auth.read_form(request, user)
         url = form.get("url", "").strip().rstrip("/")[:_MAX_NAME]
         workflow = await self._find(request, user)
@@ -292,7 +292,7 @@ def _thumbnail(file: OutputFile | HistoryFile) -> str | None:
 
 
 def _found(missing: dict[str, dict[str, list[str]]], tested: ComfyTest | None) -> int:
-    """Return the number of missing classes that the tested ComfyUI has."""
+    """Return the number of missing node classes that the tested ComfyUI server provides."""
     models = frozenset() if tested is None else frozenset(tested.probe.models)
     return sum(name in models for classes in missing.values() for name in classes)
 

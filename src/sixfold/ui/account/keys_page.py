@@ -1,4 +1,4 @@
-"""`/account/keys`: the keys with their use, budgets and limits; creates, renames, rolls and revokes them."""
+"""`/account/keys`: the list of keys, and the forms to create, rename, roll and revoke keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sixfold.web.sessions import SessionCookie
 PATH = "/account/keys"
 _FORM_BYTES = 16_384
 _MAX_SERVICES = 50
-# Permissions of a key in addition to models: calls of the Gateway and posts.
+# Names that a key can be limited to besides models: services of the gateway, and the creation of posts.
 _SERVICES = ("chat", "vision", "embeddings", "speech", "transcription", "images", "create-ai", "create-post")
 _NO_FORM: Mapping[str, str] = {}
 _RIGHTS = {
@@ -80,7 +80,7 @@ class KeysPage:
         return await self._render(session, new_key)
 
     async def _check_services(self, names: tuple[str, ...], account_id: str) -> None:
-        """Raise `InvalidInput` for a name that no model has; `server/model` may be listed only later."""
+        """Raise `InvalidInput` for an unknown model name; names such as `server/model` are not checked."""
         model_names = {*_SERVICES, *(name for name, _owner in self._services.gateway.router.models())}
         unknown: list[str] = []
         for name in names:
@@ -185,7 +185,7 @@ def programs(account_id: str) -> Transaction[tuple[Row, ...]]:
 
 
 def describe_limits(scope: Scope) -> str:
-    """Return the limits of a key as a sentence fragment: `only ra1; 5 USD per day`; `none` without any."""
+    """Return the limits of a key as a sentence fragment: `only ra1; 5 USD per day`, or `none`."""
     collections = f"only the collections {', '.join(scope.collections)}" if scope.collections else ""
     services = f"only {', '.join(scope.services)}" if scope.services else ""
     amounts = (
@@ -207,7 +207,7 @@ def _limits(form: dict[str, str]) -> Scope:
 
 
 def _selected_rights(form: dict[str, str], limited: Scope) -> Rights | None:
-    """Return the checked rights that the limits allow, or None for the default rights."""
+    """Return the rights that are selected and allowed by the limits, or None for the default rights."""
     names = [name for name in rights.BY_NAME if f"right.{name}" in form]
     return rights.of_names(names) & limited.max_rights if names else None
 

@@ -1,4 +1,4 @@
-"""The lines of the ledger on the billing page: what each entry was for, in words instead of ids."""
+"""Ledger entries as lines of the billing page, with titles instead of ids."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sixfold.ui.templating import model_title
 from sixfold.web.services import WebServices
 
 _RUN = "pred_"
-# Begins the part of a description that follows the model if less than the list price was charged.
+# Start of the suffix that a description has after the model if less than the list price was charged.
 _LIST_PRICE = " (list price "
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """An entry; `title` is the text of its run, or what it was for, and `about` the model of a titled run.
+    """A ledger entry with its title: the title of its run, or else the model and description.
 
-    `path` is the page of the run, or "".
+    `about` is the model and description if `title` is that of a run. `path` is the page of the run, or "".
     """
 
     entry: Row
@@ -31,7 +31,7 @@ class LedgerLine:
 
 
 async def describe(services: WebServices, tenant: Tenant, entries: Sequence[Row]) -> list[LedgerLine]:
-    """Return the lines of entries of an account."""
+    """Return the lines for ledger entries of an account."""
     ids = {hold_id for entry in entries if (hold_id := entry["hold_id"] or "").startswith(_RUN)}
     runs = {run.id: run for run in await RunHistory(services.database).by_ids(tenant, sorted(ids))}
     return [_line(services, entry, runs.get(entry["hold_id"] or "")) for entry in entries]

@@ -34,14 +34,14 @@ class AccountPage:
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """Show the balance, and a summary of each tab with the anchor that it had on this page."""
+        """Show the balance and a summary of each tab; links of the former single page are redirected."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse("/signin?next=/account", 303)
         if session.principal.role == "member":
             return RedirectResponse("/account/members", 303)
         query = request.query_params
-        # Addresses of the time when all tabs were one page.
+        # Links to the page from the time when it contained all tabs.
         if "cursor" in query:
             return RedirectResponse(f"{BILLING}?{urlencode({'cursor': query['cursor'][:100]})}", 303)
         if "days" in query:

@@ -97,13 +97,13 @@ class UsagePage:
 
 
 def span(request: Request) -> int:
-    """Return the number of days that a request names, if the pages offer it; else the shortest."""
+    """Return the number of days in the query if the page offers this period, or else the shortest one."""
     text = request.query_params.get("days")
     return next((days for days in usage_chart.SPANS if text == str(days)), usage_chart.SPANS[0])
 
 
 def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsage]:
-    """Return the usage of the account, or of its member who is signed in, in the last `days` days."""
+    """Return the usage in the last `days` days, of the whole account or only of the signed-in member."""
     account_id, dimension = session.account.id, "model" if by == "day" else by
     dimensions = ("day", dimension)
     report = yield from usage_report.report(account_id, days, dimensions, _holder(session.principal))
@@ -135,7 +135,7 @@ def _iso(day: int) -> str:
 
 
 def _holder(principal: Principal) -> str | None:
-    """Return the member whose usage is shown to a member; None for all of the account."""
+    """Return the ID of the member whose usage is shown, or None for the whole account."""
     return (principal.member_id or principal.team_id) if principal.role == "member" else None
 
 

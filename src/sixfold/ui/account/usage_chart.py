@@ -10,7 +10,7 @@ from sixfold.core.accounts.ledger_queries import Spending
 SPANS = (14, 30, 90)
 _HUES = ("hosting", "media", "gateway", "memory", "workflows", "imagekit")
 _OTHERS = "others"
-# Height of the chart in its own units; the width is 700.
+# Height of the chart in SVG units; the width is 700.
 _HEIGHT = 110
 
 

@@ -1,4 +1,4 @@
-"""`/admin/engines`: the tasks that this server can do, how to unlock more, and the weights to install."""
+"""`/admin/engines`: tasks that this server can perform, ways to unlock more, and weights to install."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sixfold.web.services import WebServices
 
 PATH = "/admin/engines"
 _OTHER = "other"
-# The page that also has these forms while there is no chat model.
+# The page that also contains these forms if no chat model is available.
 _CHAT = "/chat"
 # Weights that no engine of the catalog names: the gateway runs them itself.
 _FAMILY_TASKS: Mapping[str, str] = {"chat": "chat and text", "embeddings": "embeddings"}
-# The kinds of engines that something besides weights unlocks, in the order of the page.
+# Ways to unlock engines other than weights, by kind of engine, in the order of the page.
 _WAYS: Mapping[str, tuple[str, str]] = {
     "provider": ("/admin/providers", "a provider's key"),
     "comfyui": ("/docs/howto/gpu-box", "ComfyUI"),
@@ -59,12 +59,12 @@ class TaskGroup:
 
     @property
     def shown(self) -> tuple[InstallView, ...]:
-        """Installed weights, those being installed, and what a family suggests."""
+        """The weights that are installed, being installed, or suggested."""
         return tuple(view for view in self.weights if view.state != "absent" or view.is_suggested)
 
     @property
     def others(self) -> tuple[InstallView, ...]:
-        """The weights that are folded away."""
+        """The other weights, which the page shows in a collapsed list."""
         return tuple(view for view in self.weights if view not in self.shown)
 
     @property

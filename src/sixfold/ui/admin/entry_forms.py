@@ -1,4 +1,4 @@
-"""Forms that set and remove entries of the configuration; a refused one is shown again with the problem."""
+"""Forms that set and remove configuration entries; a rejected form is shown again with the problem."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class FormState:
     at: str = ""
 
     def refused(self, error: errors.BadRequest, default: str) -> FormState:
-        """Return the state with the problem at its field; `default` is the field of a whole value."""
+        """Return the state with an error at its field; errors of the whole value are at `default`."""
         name = error.problems[0].input if isinstance(error, errors.InvalidInput) else default
         return replace(self, problem=error.message, at=default if name == "value" else name)
 
     def of(self, form: str, entry: str) -> FormState:
-        """Return this state if it is that of a form, else an empty one."""
+        """Return this state if it belongs to the form for `entry`, or else an empty state."""
         return self if (self.form, self.entry) == (form, entry) else FormState()
 
 
@@ -85,7 +85,7 @@ def form_route(path: str, handler: Handler) -> RouteEntry:
 
 
 class EntryForms:
-    """The forms of one page, which `render` shows."""
+    """The form handlers of one page; `render` shows the page with a rejected form."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ _LOCAL_TITLES = {
     "sglang": "SGLang",
     "tei": "Text Embeddings Inference",
 }
-# Model files need options that the page does not have.
+# Model files need options that the page does not offer.
 KINDS: Mapping[str, str] = {
     **_LOCAL_TITLES,
     **{
@@ -45,7 +45,7 @@ KINDS: Mapping[str, str] = {
 
 
 class ModelsPage(EntryPage):
-    """The page of model servers and aliases; its template also has the `probe` of a connection test."""
+    """The page of model servers and aliases; the template's `probe` is the result of a connection test."""
 
     template = "admin/models.html"
 

@@ -1,4 +1,4 @@
-"""`/admin/people` and `/admin/audit`: manages the accounts of this server and lists operators' actions."""
+"""`/admin/people` and `/admin/audit`: the accounts of this server, and the log of operators' actions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PeoplePages:
     async def render(
         self, user: PageUser, text: str = "", cursor: str | None = None, *, problem: str = "", email: str = ""
     ) -> Response:
-        """Show the list; a `problem` is that of the form that invites `email`."""
+        """Show the list; `problem` is the error of the form that invites `email`."""
         page = await self._services.database.read(customers.page(text, _PAGE, cursor))
         return self._pages.render(
             "admin/people.html",
@@ -80,7 +80,7 @@ class PeoplePages:
         token: str = "",
         key: NewKey | None = None,
     ) -> Response:
-        """Show an account with the result of a form; a `token` is that of a new sign-in link."""
+        """Show an account with the result of a form; `token` is the secret of a new sign-in link."""
         values = await self._services.database.read(_values(account_id))
         link = f"{self._services.settings.base_url}/signin?token={token}" if token else ""
         return self._pages.render(
@@ -121,7 +121,7 @@ def _values(account_id: str) -> Transaction[dict[str, Any]]:
 
 
 class PeopleForms:
-    """The forms; each shows its page again with the problem if it is refused."""
+    """The form handlers; a rejected form is shown again with the problem."""
 
     def __init__(self, services: WebServices, pages: PeoplePages, auth: PageAuth) -> None:
         self.write = services.database.write

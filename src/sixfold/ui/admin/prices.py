@@ -22,7 +22,7 @@ from sixfold.web.services import WebServices
 
 PATH = "/admin/prices"
 _ACTIONS = 12
-# The fields of the page's form; others of a row stay as they are.
+# The fields that the form sets; the other fields of a row are unchanged.
 TOKEN_FIELDS: Mapping[str, str] = {
     "input_per_million_usd": "Input, 1M tokens",
     "output_per_million_usd": "Output, 1M tokens",

@@ -34,7 +34,7 @@ class ProvidersPage:
         return await self._render(user)
 
     async def set(self, user: PageUser, provider: str, form: dict[str, str]) -> KeyCheck | None:
-        """Store a key unless the provider refuses it."""
+        """Store a key unless the provider rejects it; return None, or a note that the key is not tested."""
         result = await self._keys.set(user.principal, provider, form.get("key", ""))
         if result.state == "accepted":
             return None

@@ -1,4 +1,4 @@
-"""Small charts of the last 24 hours, drawn by the server."""
+"""Small charts of the last 24 hours, rendered as SVG on the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SparkLine:
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """A chart with up to three lines; `summary` says the same in words."""
+    """A chart with up to three lines; `summary` describes it in words."""
 
     title: str
     lines: tuple[SparkLine, ...]
@@ -103,7 +103,7 @@ def _chart(
 
 
 def _paths(values: Sequence[float | None], highest: float) -> tuple[str, str]:
-    """Return the path of the line and that of the area below it; a slot without a value repeats the last."""
+    """Return the SVG paths of a line and of the area below it; a missing value repeats the previous one."""
     points: list[str] = []
     level = 0.0
     for index, value in enumerate(values):

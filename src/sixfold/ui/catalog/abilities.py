@@ -14,7 +14,7 @@ from typing import Any
 from sixfold.core.catalog.models import Model
 
 _WORD = re.compile(r"[^\W_]+")
-# Query words beyond this number are left out.
+# Query words beyond this number are ignored.
 _MAX_WORDS = 12
 
 
@@ -40,7 +40,7 @@ def _table() -> dict[str, Any]:
 
 @cache
 def filler() -> frozenset[str]:
-    """Return the words that a search leaves out."""
+    """Return the words that a search ignores."""
     return frozenset(_table()["filler"].split())
 
 
@@ -65,7 +65,7 @@ def _by_model() -> Mapping[str, Ability]:
 
 
 def ability_of(model: str) -> Ability | None:
-    """Return the ability whose card has a model; None for a model with a card of its own."""
+    """Return the ability whose card contains a model, or None if the model has a separate card."""
     return _by_model().get(model)
 
 
@@ -90,7 +90,7 @@ def query_words(text: str) -> list[str]:
 
 
 def matches(words: frozenset[str], query: Iterable[str]) -> bool:
-    """Return whether each query word, or its singular, begins one of the words."""
+    """Return whether each query word, or its singular, is a prefix of one of the words."""
     return all(any(each.startswith(_singular(word)) for each in words) for word in query)
 
 

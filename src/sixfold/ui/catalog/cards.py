@@ -90,7 +90,7 @@ class AbilityCard:
 
     @property
     def sample(self) -> CatalogCard:
-        """Return the first variant with an example image, or the first."""
+        """Return the first variant with an example image, or else the first variant."""
         return next((each for each in self.variants if each.example or each.image), self.first)
 
 

@@ -25,7 +25,7 @@ class Sample:
 def build(
     base_url: str, model: str, inputs: Mapping[str, Any], options: Mapping[str, str] = _NO_OPTIONS
 ) -> tuple[Sample, ...]:
-    """Return the samples for a run of `model`; `options` holds its hardware and variant."""
+    """Return the samples for a run of `model`; `options` contains its hardware and variant."""
     url, body = f"{base_url}{_RUN}", {"model": model, "input": dict(inputs), **options}
     return (
         Sample("curl", _curl(url, body)),

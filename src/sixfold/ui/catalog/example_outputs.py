@@ -12,9 +12,9 @@ from sixfold.ui.templating import STATIC
 
 FOLDER = STATIC / "examples"
 LIST = "examples.json"
-# The end of the name of an image in the size of a model's page.
+# Suffix of the name of an image in the size of a model's page.
 LARGE = "-large"
-# Size of drawings in their own units.
+# Size of drawings in SVG units.
 _WIDTH, _HEIGHT = 400, 225
 
 
@@ -22,7 +22,7 @@ _WIDTH, _HEIGHT = 400, 225
 class ExampleOutput:
     """An example output. `kind` selects how it is shown; `line` is an SVG path in 400 by 225 units.
 
-    `strip` has numbers from -1 to 1, which are drawn as colors.
+    `strip` contains numbers from -1 to 1, which are drawn as colors.
 
     `large` is `still` in the size of a model's page, if there is one. `inputs` are the inputs of its run,
     without files.

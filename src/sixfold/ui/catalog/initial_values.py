@@ -35,7 +35,7 @@ _PARAMETERS = ("from", "as", "share", "run")
 class InitialValues:
     """Inputs and options (hardware, variant) of a form, and the id of the run that it shows, or "".
 
-    `labels` are names of the files in inputs: the prompts of the runs that made them.
+    `labels` maps file inputs to labels: the prompts of the runs that generated the files.
     """
 
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -55,10 +55,11 @@ async def of_request(
 ) -> InitialValues:
     """Return the values that the query names.
 
-    `run` is a run of this model, which the page shows again; an unknown one is ignored, since it may be
-    deleted. `from` is the example or a prediction; with `as`, the output of that prediction is the input of
-    this name. A post of the gallery gives the inputs that its author published, and `share`, the token of a
-    shared run, those that its page shows. Raises `NotFound` for an unknown prediction, post or share.
+    `run` is a run of this model, which the page shows again; an unknown ID is ignored, since the run may
+    have been deleted. `from` is the example or a prediction; with `as`, the output of that prediction is
+    the input of this name. For a post of the gallery, the values are the inputs that its author published;
+    for `share`, the token of a shared run, those that its page shows. Raises `NotFound` for an unknown
+    prediction, post or share.
     """
     query = request.query_params
     origin = query.get("from", "")

@@ -27,13 +27,13 @@ class InputFile:
 
     @property
     def label(self) -> str:
-        """Return the prompt that made the file, or when it was uploaded."""
+        """Return the prompt that generated the file, or the time of its upload."""
         moment = (rfc3339(self.file.created_at) or "")[5:16].replace("T", " ")
         return self.file.title or f"Upload, {moment}"
 
     @property
     def has_thumbnail(self) -> bool:
-        """Return whether the server has small copies of the file."""
+        """Return whether the server can make thumbnails of the file."""
         kind, _, detail = self.file.content_type.partition("/")
         return kind in ("image", "video") and not detail.startswith("svg")
 

@@ -20,7 +20,7 @@ _FILE_KINDS = ("image", "video", "audio", "model3d")
 
 @dataclass(frozen=True, slots=True)
 class NextModel:
-    """A model, and its input that takes the output; `ready` is whether an engine can run it now."""
+    """A model and its input that accepts the output; `ready` states whether an engine can run it now."""
 
     name: str
     title: str
@@ -67,7 +67,7 @@ class NextModels:
 
 
 def input_for(model: Model, kind: str) -> Descriptor | None:
-    """Return the input that takes an output of this kind: a required one, else the first."""
+    """Return the input that accepts an output of this kind: a required one, or else the first."""
     if kind == "text":
         fields = [each for each in model.inputs if each.name == "text" and each.type == "string"]
     else:

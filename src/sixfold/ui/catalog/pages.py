@@ -42,11 +42,11 @@ from sixfold.web.services import WebServices
 # The earlier name of the query parameter `section`, which links may still use.
 _OLD_SECTION_PARAMETER = "shelf"
 _LATEST_PREDICTIONS = 100
-# Texts that may be longer than this get a multi-line field.
+# Text inputs with a higher length limit are multi-line fields.
 _MAX_LINE_CHARS = 200
-# Numbers with a larger range get a number field instead of a slider.
+# Number inputs with a larger range are number fields instead of sliders.
 _MAX_SLIDER_RANGE = 100_000
-# Left, top, right and bottom; and x, y and whether the point is on the subject.
+# A box is left, top, right and bottom; a point is x, y and whether it is on the subject.
 _BOX_NUMBERS, _POINT_NUMBERS = 4, 3
 _EXAMPLES = {
     "prompt": "A lighthouse above a stormy sea at dusk",
@@ -70,17 +70,17 @@ class FormField:
 
     @property
     def signatures(self) -> str:
-        """Return a regular expression for the first bytes of the files that the field takes, or ""."""
+        """Return a regular expression for the first bytes of the files that the field accepts, or ""."""
         return media_types.heads_of(self.descriptor.type) if self.control == "file" else ""
 
     @property
     def marks(self) -> str:
-        """Return what an editor marks on the form's image for this input: mask, box, points, or ""."""
+        """Return the shape that an image editor draws for this input: mask, box, points, or ""."""
         return _marks(self.descriptor)
 
     @property
     def wide(self) -> bool:
-        """Return whether the field takes a whole line."""
+        """Return whether the field is as wide as the form."""
         return self.control in ("long", "file", "text")
 
 

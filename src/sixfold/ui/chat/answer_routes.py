@@ -1,4 +1,4 @@
-"""Routes of answers: send a message with its files, stream its answer, stop it, request another one."""
+"""Routes of answers: send a message with files, stream the answer, stop it, and request a new version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ _LAST = "last"
 
 @dataclass(frozen=True, slots=True)
 class AskForm:
-    """A message: its text, the model, the files, and the message that it replaces; `web` to search."""
+    """A message with its model and files; `edited` is the ID of the message that it replaces.
+
+    With `web`, the web is searched; `tools` names the servers whose tools are offered."""
 
     text: str
     model: str
@@ -50,7 +52,7 @@ class AskForm:
 
 
 class AnswerRoutes:
-    """The endpoints that make answers."""
+    """The endpoints that start, stream and stop answers."""
 
     def __init__(
         self, services: WebServices, auth: PageAuth, store: ChatStore, reader: ThreadReader, pages: ChatPages
@@ -65,7 +67,7 @@ class AnswerRoutes:
         self._max_bytes = services.settings.inline_body_bytes
 
     async def ask(self, request: Request, user: PageUser) -> Response:
-        """Store a message, of a new chat if the path names none, and start its answer.
+        """Store a message and start its answer; if the path does not name a chat, create one.
 
         A script gets the message as HTML; a form waits for the answer and is redirected to the chat.
         """
@@ -133,7 +135,7 @@ class AnswerRoutes:
     async def _started(
         self, request: Request, user: PageUser, turn: ChatTurn, model: str, *, inline: bool
     ) -> Response:
-        """Start the answer; return the question for a script, or wait."""
+        """Start the answer; return the question as HTML for a script, or wait and redirect to the chat."""
         chat_id = turn.lock.conversation_id
         login_id = "" if user.session is None else user.session.login_id
         order = AnswerOrder(user.principal, requests.request_id(request), model, login_id)
@@ -149,7 +151,7 @@ class AnswerRoutes:
         return RedirectResponse(path_of(chat_id, _LAST), 303)
 
     async def again(self, request: Request, user: PageUser) -> Response:
-        """Ask a question again: in place if it has no answer, else as a version of it."""
+        """Request another answer: in this chat if the question has none, or else in a version of the chat."""
         form = await self._auth.read_form(request, user)
         chat_id, model = requests.path_value(request, "conversation_id"), form.get("model", "")
         try:

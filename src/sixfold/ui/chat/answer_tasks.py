@@ -1,7 +1,7 @@
 """Answers in progress: they continue without the page, which shows them from their beginning.
 
-An answer is stored about every second and at its end. It is charged by the gateway: after a stop for what was
-delivered, after a failure not at all.
+An answer is stored about every second and at its end. The gateway charges for the delivered part of a stopped
+answer, and does not charge for a failed one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sixfold.web.services import WebServices
 _LOG = logging.getLogger("sixfold.chat")
 _CHECKPOINT_SECONDS = 1.0
 _KEEP_ALIVE_SECONDS = 15.0
-# How often another process's answer is read.
+# Seconds between two reads of an answer that another process generates.
 _POLL_SECONDS = 0.3
 _MAX_CHARS = 400_000
 _FAILED = "The answer failed on this server. Nothing was charged; the server log contains the reason."
@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class AnswerOrder:
-    """Order of an answer: its payer, the id of the call, the name of the model, and the login session."""
+    """A request for an answer: the payer, the ID of the call, the model's name and the login session."""
 
     principal: Principal
     request_id: str
@@ -54,7 +54,7 @@ class AnswerOrder:
 
 
 class Answer:
-    """An answer to one chat. Pages read it by `events`."""
+    """An answer in one chat, which pages read through `events`."""
 
     def __init__(self, store: ChatStore, turn: ChatTurn, order: AnswerOrder) -> None:
         self.order = order
@@ -102,7 +102,7 @@ class Answer:
             raise errors.TooLarge(f"An answer can have at most {_MAX_CHARS:,} characters")
         self.status = ""
         self._text.push(piece)
-        # Pages show the piece before its block is laid out.
+        # Pages show the piece before its block is rendered.
         self._notify()
         if await self._text.update(piece):
             self._notify()
@@ -112,7 +112,7 @@ class Answer:
         self._changed = asyncio.Event()
 
     async def keep(self) -> None:
-        """Store the answer so far, about every second, until it ends; a stop from elsewhere ends it."""
+        """Store the text about every second until the answer ends; stop if another process requested it."""
         while not self.done.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECKPOINT_SECONDS):
@@ -167,7 +167,7 @@ class Answer:
 
 
 class AnswerWriter:
-    """Makes answers."""
+    """Generates answers with models, tools and image generation."""
 
     def __init__(self, services: WebServices, store: ChatStore) -> None:
         self._services = services
@@ -175,7 +175,7 @@ class AnswerWriter:
         self._builder = RequestBuilder(services)
 
     def start(self, turn: ChatTurn, order: AnswerOrder) -> Answer:
-        """Start to answer a question that was stored."""
+        """Start to answer the stored question of a turn."""
         answer = Answer(self._store, turn, order)
         lock = turn.lock
         self._services.answers.start(
@@ -184,7 +184,7 @@ class AnswerWriter:
         return answer
 
     def running(self, account_id: str, chat_id: str) -> Answer | None:
-        """Return the answer to a chat that this process makes."""
+        """Return the answer that this process is generating for a chat, or None."""
         answer = self._services.answers.get(account_id, chat_id)
         return answer if isinstance(answer, Answer) else None
 
@@ -209,7 +209,7 @@ class AnswerWriter:
                 await keeping
 
     def _stop_with_credentials(self, answer: Answer) -> Callable[[], None]:
-        """Stop the answer when its login session ends, or a member's key, which ends with the membership."""
+        """Stop the answer when its login session or key ends; return a function that undoes this."""
         key_id, login_id = answer.order.principal.key_id, answer.order.login_id
         credentials = [Credential("key", key_id)] if key_id else []
         credentials += [Credential("login", login_id)] if login_id else []
@@ -248,7 +248,7 @@ class AnswerWriter:
             await self._complete_with_tools(answer, chat, toolset)
 
     async def _complete_with_tools(self, answer: Answer, chat: ChatRequest, toolset: Toolset) -> None:
-        """Let the model call tools until it answers, is stopped or has made all the calls it may."""
+        """Run the model's tool calls until it answers, is stopped or reaches the limit of calls."""
         system = f"{chat.system}\n\n{INSTRUCTION}".strip()
         chat = dataclasses.replace(chat, system=system, tools=toolset.specs)
         parts: list[str] = []
@@ -280,7 +280,7 @@ class AnswerWriter:
                 await answer.add("\n\n")
 
     async def _context(self, answer: Answer, command: ChatCommand) -> str:
-        """Return the instructions with the pages that a message asks for, and note the pages."""
+        """Return instructions with the pages that a message requests, and record the pages as sources."""
         order, contexts = answer.order, list[SourceContext]()
         if command.memory:
             answer.tell("Searching the memory …")
@@ -297,7 +297,7 @@ class AnswerWriter:
         return "\n\n".join(each.system for each in contexts)
 
     async def _draw(self, answer: Answer, prompt: str) -> None:
-        """Answer with an image, until it is drawn or stopped."""
+        """Answer with an image; return when it is generated or the answer is stopped."""
         drawing = ImageDrawing(self._services, answer.order.principal, answer.order.request_id)
         canceling = asyncio.create_task(_cancel_when_stopped(answer, drawing))
         try:
@@ -334,7 +334,7 @@ class AnswerWriter:
         answer.detail = msgspec.structs.replace(
             detail,
             cost=detail.cost + outcome.cost,
-            # The lines are those of one response; the cost of several is their sum.
+            # The lines explain the cost of one response, so they are omitted after several responses.
             charge=outcome.charge if first else "",
             input=detail.input + outcome.usage.input,
             output=detail.output + outcome.usage.output,
@@ -360,7 +360,7 @@ class AnswerWriter:
                         case MessageEnd(stop, _):
                             answer.detail = msgspec.structs.replace(answer.detail, end=stop)
                         case _:
-                            # Reasoning and calls of tools.
+                            # Reasoning and tool calls are not shown as text.
                             if not answer.text and not answer.status:
                                 answer.tell("Thinking …")
         except asyncio.CancelledError:
@@ -383,7 +383,7 @@ async def _unless_stopped(answer: Answer, work: Coroutine[Any, Any, ToolOutput])
 
 @contextlib.asynccontextmanager
 async def _until_stopped(answer: Answer) -> AsyncGenerator[None]:
-    """Run a block; a stop of the answer ends it with `TimeoutError`."""
+    """Run a block, which a stop of the answer ends with `TimeoutError`."""
     async with asyncio.timeout(None) as limit:
         stopping = asyncio.create_task(_expire_when_stopped(answer, limit))
         try:
@@ -415,7 +415,7 @@ async def _result(reading: asyncio.Task[CallOutcome | None]) -> CallOutcome | No
 async def stored_events(
     store: ChatStore, tenant: Tenant, chat_id: str
 ) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
-    """Yield the events of an answer that another server process makes, until it has ended."""
+    """Yield the events of an answer that another server process generates, until it has ended."""
     sent, status = "", ""
     while (chat := await store.get(tenant, chat_id)).busy:
         draft = messages.read_draft(chat.draft) or Draft()

@@ -40,7 +40,7 @@ class ChatFiles:
         self._files = services.files
 
     async def store(self, tenant: Tenant, uploads: Sequence[UploadFile]) -> tuple[AccountFile, ...]:
-        """Store the files of a form; raises `BadRequest` for one that no model can read, and `TooLarge`."""
+        """Store the files of a form; raises `BadRequest` for an unsupported type, or `TooLarge`."""
         stored: list[AccountFile] = []
         try:
             for upload in uploads:

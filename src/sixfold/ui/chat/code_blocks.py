@@ -1,4 +1,4 @@
-"""Code with colors: spans with the class names of Pygments, within bounds of size and time."""
+"""Syntax highlighting: spans with the class names of Pygments, limited in size and time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pygments.util import ClassNotFound
 MAX_CHARS = 20_000
 _MAX_LINE_CHARS = 1000
 _MAX_SECONDS = 0.2
-# Lexers are regular expressions; these are read by many, and their time was measured on hostile text.
+# Lexers use regular expressions, which may be slow; the time of these was measured on hostile input.
 _LANGUAGES = re.compile(
     r"bash|c|c\+\+|console|cpp|cs|csharp|css|diff|docker|dockerfile|go|golang|haskell|hs|html|http|"
     r"ini|java|javascript|js|json|jsx|kotlin|lua|make|makefile|markdown|md|nginx|php|powershell|py|"
@@ -25,7 +25,7 @@ _LANGUAGES = re.compile(
 
 
 def highlight(code: str, language: str) -> str:
-    """Return code as HTML; without colors if its language is unknown, or it is too long."""
+    """Return code as HTML, without highlighting if its language is unknown or it is too long."""
     lexer = _lexer(language.lower()) if len(code) <= MAX_CHARS and _short_lines(code) else None
     if lexer is None:
         return html.escape(code)

@@ -22,10 +22,10 @@ from sixfold.web.services import WebServices
 MAX_TEXT_CHARS = 200_000
 MAX_FILES = 10
 IMAGE_BYTES = 8 * 2**20
-# The images and the documents of all messages of one request.
+# Limits for all messages of one request together.
 _REQUEST_IMAGES, _REQUEST_IMAGE_BYTES = 32, 48 * 2**20
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-# Texts that are read as they are.
+# Text files that are read without conversion.
 _TEXT_SUFFIXES = re.compile(
     r"\.(?:c|conf|cpp|css|csv|go|h|ini|java|js|json|jsonl|log|py|rs|rst|sh|sql|svg|tex|toml|ts|tsv|xml|"
     r"yaml|yml)"
@@ -48,7 +48,7 @@ class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `end` is end, length, filter or stopped. `charge` has the lines of the cost as JSON. `sources` are the
     pages of the memory and the web that the model was shown, each with slug or URL and title.
-    `prediction` is the run that made the answer, if it is not a model's. `tools` are the calls of tools.
+    `prediction` is the run that generated an image as the answer. `tools` are the tool calls.
     """
 
     model: str = ""
@@ -99,7 +99,7 @@ def _read(stored: str, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(stored, type=kind)
     except msgspec.MsgspecError:
-        # A later version wrote it.
+        # A later version of the server may have stored other fields.
         return kind()
 
 
@@ -198,7 +198,7 @@ class RequestBuilder:
 
 
 class _FileBudget:
-    """The images and the text of documents of one request."""
+    """Counts the images and characters of documents in one request, and enforces their limits."""
 
     def __init__(self, max_chars: int) -> None:
         self._images = 0

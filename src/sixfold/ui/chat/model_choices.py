@@ -17,7 +17,7 @@ from sixfold.web.services import WebServices
 
 _MAX_MODELS = 500
 _THOUSAND, _MILLION = 1000, 1_000_000
-# Without a price the gateway refuses them.
+# The gateway rejects requests for models without a price.
 _UNPRICED = "no price"
 
 

@@ -33,7 +33,7 @@ def path_of(chat_id: str, anchor: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """The form of a message: its content, whether the web is searched, and why it was refused."""
+    """The form of a message: its content, whether to search the web, and the error if it was rejected."""
 
     model: str = ""
     text: str = ""
@@ -44,7 +44,7 @@ class Composer:
 
 
 def _composer(last_text: str, tool_names: Sequence[str]) -> Composer:
-    """Return an empty form with the choices of an earlier message."""
+    """Return an empty form with the web search and tools of an earlier message."""
     return Composer(web=commands.parse(last_text).web, tools=tools.mentioned(last_text, tool_names))
 
 
@@ -71,7 +71,7 @@ class ChatPages:
         return await self.render(user, None, composer, chats_before=_number(request, "chats"))
 
     async def show(self, request: Request, user: PageUser) -> Response:
-        """Show a chat: its last messages, or the ones before a place."""
+        """Show a chat: its last messages, or those before a position."""
         place = _number(request, "before")
         thread = await self._reader.read(user.tenant, requests.path_value(request, "conversation_id"), place)
         edited = requests.query_text(request, "edit", _MAX_TEXT)
@@ -91,7 +91,7 @@ class ChatPages:
         status: int = 200,
         chats_before: int | None = None,
     ) -> Response:
-        """Return the page of a chat, or of a new one; its list has chats that were changed before a time."""
+        """Return the page of a chat, or of a new one; the list shows chats changed before `chats_before`."""
         groups = model_choices.groups(self._services.gateway, user.principal)
         names = model_choices.names(groups)
         tool_names = self._services.tool_servers.names(user.principal)
@@ -155,7 +155,7 @@ class ChatPages:
 
 
 def _starters(services: WebServices) -> list[tuple[str, str]]:
-    """Return messages to begin with, and what each shows."""
+    """Return example messages for a new chat, each with a description of the answer."""
     starters = [("Explain how tides work, with a table", "A formatted answer, with its cost below")]
     if "memory" in services.settings.enabled_apis:
         starters.append(("@memory What did I write last?", "An answer from your pages, with links to them"))

@@ -21,13 +21,13 @@ from sixfold.ui.memory.markdown import PageRenderer, RenderContext, is_allowed_u
 
 MAX_CHARS = 200_000
 _CACHE_CHARS = 16 * 2**20
-# A text that takes less than 20 ms.
+# A text of this length is rendered within 20 ms.
 _LOOP_CHARS = 2_000
 _CONTEXT = RenderContext()
 _TOP = "top"
 # Blocks that end at an empty line; lists continue after it.
 _SIMPLE = frozenset({"paragraph_open", "heading_open", "hr", "table_open", "formula"})
-# Blocks that are shown with their layout while they grow.
+# Blocks that are rendered while they are still being written.
 _GROWING = frozenset({"bullet_list_open", "ordered_list_open", "table_open", "blockquote_open"})
 _RENDERER = SingleThread("chat-text")
 
@@ -93,7 +93,7 @@ def _plain(text: str, reason: str) -> str:
 
 
 class RenderedTexts:
-    """Renders texts, and keeps the HTML of the last ones."""
+    """Renders texts, and caches the HTML of recently used ones."""
 
     def __init__(self) -> None:
         self._html: OrderedDict[str, str] = OrderedDict()
@@ -115,19 +115,19 @@ class RenderedTexts:
 
 
 async def rendered(text: str) -> str:
-    """Return a text as HTML; a long one is rendered outside of the event loop."""
+    """Return a text as HTML; a long text is rendered in a separate thread."""
     return render(text) if len(text) <= _LOOP_CHARS else await _RENDERER.run(render, text)
 
 
 class TextGrowth(NamedTuple):
-    """The parts of a growing text to render: complete blocks, and complete lines of the open one."""
+    """The length in characters of the complete blocks of a growing text, and with complete lines."""
 
     complete: int
     lines: int
 
 
 def growth(text: str) -> TextGrowth:
-    """Return the length of the complete blocks, and that with the complete lines of a list or table."""
+    """Return the length of the complete blocks, and the length with the complete lines of a list or table."""
     try:
         tokens = [
             each
@@ -170,15 +170,15 @@ class GrowingText:
 
     @property
     def open(self) -> str:
-        """The end of the text that has no layout yet."""
+        """The end of the text that is not rendered yet."""
         return self.text[self.rendered_end :]
 
     def push(self, piece: str) -> None:
-        """Add a piece of text, without layout."""
+        """Add a piece of text without rendering it."""
         self.text += piece
 
     async def update(self, piece: str) -> bool:
-        """Lay out the complete blocks after a piece was added; return whether the HTML has changed."""
+        """Render the complete blocks after a piece was added; return whether the HTML has changed."""
         if "\n" not in piece or time.monotonic() < self._next:
             return False
         started = time.monotonic()

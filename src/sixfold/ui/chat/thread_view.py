@@ -52,7 +52,7 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class ThreadView:
-    """A part of a chat; `earlier` is the place before which there are more messages, or 0."""
+    """A part of a chat; `earlier` is the position before which there are more messages, or 0."""
 
     chat: ChatRecord
     messages: tuple[MessageView, ...]
@@ -88,7 +88,7 @@ class ThreadReader:
         self._texts = RenderedTexts()
 
     async def read(self, tenant: Tenant, chat_id: str, before: int | None = None) -> ThreadView:
-        """Return the last messages of a chat, or the last before a place; raises `ConversationNotFound`."""
+        """Return the last messages of a chat, optionally before a position; raises `ConversationNotFound`."""
         chat = await self._store.get(tenant, chat_id)
         place = chat.last_place + 1 if before is None else before
         count = MESSAGES if before is None else EARLIER_MESSAGES

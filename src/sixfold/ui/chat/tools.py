@@ -20,25 +20,25 @@ from sixfold.core.gateway.chat import (
 )
 from sixfold.core.gateway.tools.servers import ToolOutput
 
-# Calls of tools in all requests for one answer.
+# Maximum tool calls in all requests for one answer.
 MAX_CALLS = 24
 _ARGUMENT_CHARS = 100_000
 
 
 def mentioned(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the servers whose `@NAME` is in a message."""
+    """Return the names of the servers that a message mentions as `@NAME`."""
     return tuple(name for name in names if _mark(name).search(text))
 
 
 def without_marks(text: str, names: Sequence[str]) -> str:
-    """Return a message without the marks of servers."""
+    """Return a message without its mentions of servers."""
     for name in names:
         text = _mark(name).sub("", text)
     return text
 
 
 def with_marks(text: str, names: Sequence[str]) -> str:
-    """Return a message that has the marks of servers."""
+    """Return a message that mentions all servers; missing mentions are added at the beginning."""
     return " ".join([*(f"@{name}" for name in names if not _mark(name).search(text)), text])
 
 
@@ -48,7 +48,7 @@ def _mark(name: str) -> re.Pattern[str]:
 
 @dataclass(slots=True)
 class Round:
-    """One response of the model: its text and its calls of tools."""
+    """One response of the model: its text and its tool calls."""
 
     text: str = ""
     calls: dict[int, ToolCall] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from sixfold.core.gateway.conversations.chats import ChatVersion
 
 
 class MessageVersions(NamedTuple):
-    """The chats with a version of one message, oldest first, and the number of the shown one, from 1."""
+    """The chats with a version of one message, oldest first; `number` is the shown version, from 1."""
 
     chats: tuple[str, ...]
     number: int
@@ -26,14 +26,14 @@ class MessageVersions(NamedTuple):
 
 
 def by_place(chat_id: str, family: Sequence[ChatVersion]) -> dict[int, MessageVersions]:
-    """Return the versions of the messages of a chat by their place, for those that have several.
+    """Return the versions of those messages of a chat that have several, by position.
 
     A version has the items of its parent up to `shared`, so its own message is at `shared` + 1. It shares
-    more with its parent than that does with its own.
+    more items with its parent than its parent shares with the next one.
     """
     by_id = {version.id: version for version in family}
     versions: dict[int, MessageVersions] = {}
-    # The chat itself, then the one that has its first items, and so on.
+    # The chat, then its parent, and so on.
     chat, limit = by_id.get(chat_id), None
     while chat is not None:
         for shared in {each.shared for each in family if each.parent == chat.id}:

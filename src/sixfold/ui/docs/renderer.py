@@ -106,7 +106,7 @@ def _inline_pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
 
 
 def _words(token: Token, tick: str = "") -> str:
-    """Return the plain text of an inline token, with code between ticks."""
+    """Return the plain text of an inline token, with `tick` before and after code."""
     parts = [
         f"{tick}{child.content}{tick}" if child.type == "code_inline" else child.content or " "
         for child in token.children or ()

@@ -130,7 +130,7 @@ class _SectionLinks:
         self._section = section
 
     def _at(self, path: str) -> str:
-        """Return a relative path as one from the root of the repository."""
+        """Convert a path relative to the section to one relative to the root of the repository."""
         return posixpath.normpath(posixpath.join("docs", self._section, path))
 
     def linked(self, path: str) -> GuidePage | None:

@@ -1,4 +1,4 @@
-"""`/find`: the page of the search over everything, and its results for the script."""
+"""`/find`: the search page for the whole site, and its results as JSON for the script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.web.services import WebServices
 
 
 class FindPages:
-    """The page, which works without JavaScript, and its results as JSON."""
+    """The search page, which works without JavaScript, and its results as JSON."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._search = FindSearch(services)

@@ -21,9 +21,9 @@ from sixfold.ui.find.destinations import DESTINATIONS
 from sixfold.web.services import WebServices
 
 MAX_QUERY_CHARS = 100
-# Entries of a group.
+# Maximum number of entries in a group.
 _MAX_ENTRIES = 6
-# The last changed chats, whose titles are searched.
+# The titles of this many recently changed chats are searched.
 _MAX_CHATS = 200
 _MAX_TEXT = 90
 
@@ -56,7 +56,7 @@ class FindGroup:
 
 
 class FindSearch:
-    """Searches everything of a user; without words, it lists pages and recently used items."""
+    """Searches everything that a user may see; an empty query lists pages and recently used items."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

@@ -1,6 +1,6 @@
 """Rate limits on failed sign-in attempts.
 
-Attempts by others do not lock out the owner of an account: failures are counted per pair of email and peer,
+Attempts by others do not lock out the owner of an account: failures are counted per email and client address,
 and a browser that has signed in to the account before has its own count. Counts are kept in the memory of
 this server and start at zero with it.
 """

@@ -19,7 +19,7 @@ from sixfold.web.services import WebServices
 
 PATH = "/oauth/authorize"
 _FORM_BYTES = 16_384
-# Limit on one parameter.
+# Maximum length of one parameter.
 _MAX_CHARS = 2000
 _PARAMETERS = (
     "response_type",

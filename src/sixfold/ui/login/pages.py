@@ -84,7 +84,7 @@ class LoginPages:
         return await self._login.open_session(request, account.id, "password", next_path)
 
     async def _with_link(self, request: Request, token: str) -> Response:
-        """Sign in with a one-time link; without success, show the form and how to get another link."""
+        """Sign in with a one-time link; if that fails, show the form and how to get another link."""
         try:
             return await self._login.sign_in_with_link(request, token)
         except errors.Unauthenticated:

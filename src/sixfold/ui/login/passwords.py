@@ -1,5 +1,7 @@
-"""Limits on passwords, whether an account needs one, and hashing with argon2: slow by design, so call it in
-`HASHING`."""
+"""Passwords: length limits, hashing with argon2, and the check whether an account needs one.
+
+Hashing is slow by design, so it must run in `HASHING`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def verify(password: str, stored: str | None) -> bool:
 
 
 async def is_first_needed(services: WebServices, session: SessionCookie | None) -> bool:
-    """Return whether a person can sign in with links of the operator only."""
+    """Return whether the user's only way to sign in is a link from the operator."""
     if session is None or session.account.is_operator or session.principal.role != "person":
         return False
     if session.account.password_hash is not None:

@@ -22,7 +22,7 @@ from sixfold.ui.templating import PageTemplates
 from sixfold.web.services import WebServices
 
 _RECENT = 14
-# Limit on the names of one kind; the most frequent come first.
+# Maximum number of names of one kind; the most frequent come first.
 _FACETS = 500
 _PAGE = 50
 _RESULTS = 12
@@ -93,7 +93,7 @@ def _read_lists(caller: Caller, query: ListQuery) -> Transaction[dict[str, Any]]
 
 
 async def _read_filtered(database: Database, caller: Caller, query: ListQuery) -> dict[str, Any]:
-    """Return the rows of the pages that match the filters, and the cursor of the next ones."""
+    """Return the rows of pages that match the filters, and the cursor of the next page of results."""
     if query.q or query.prefix or not query.filters:
         return {}
     filters = pages.PageFilter(query.tag, query.type, query.collection)
@@ -104,7 +104,7 @@ async def _read_filtered(database: Database, caller: Caller, query: ListQuery) -
 
 
 def _shares(principal: Principal) -> Transaction[dict[str, Any]]:
-    """Return the shared folder that the page shows, or all that the account may open."""
+    """Return the shared folder that the page shows, or else all folders that the account may open."""
     shown = principal.memory
     received = yield from folders.received(principal, shown.id if shown is not None else "")
     if shown is None:

@@ -22,7 +22,7 @@ _LAST = "\U0010ffff"
 
 
 class EditorCompletion:
-    """Lists pages and tags that begin with a text."""
+    """Lists pages and tags that begin with the typed characters."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -37,7 +37,7 @@ class EditorCompletion:
         return responses.json({"entries": entries})
 
     async def _pages(self, caller: Caller, text: str) -> list[dict[str, str]]:
-        """Return pages by the beginning of their name or slug, then by the words of the text."""
+        """Return pages whose name or slug begins with `text`, then pages that contain its words."""
         titles = await self._services.database.read(_beginning(caller, text))
         if text.strip() and len(titles) < _MAX_ENTRIES:
             result = await self._services.memory.search(
@@ -48,7 +48,7 @@ class EditorCompletion:
         return [{"name": slug, "title": title, "note": slug} for slug, title in rows]
 
     async def _tags(self, caller: Caller, text: str) -> list[dict[str, str]]:
-        """Return tags by their beginning, those that a text can contain."""
+        """Return tags that begin with `text` and can be written as `#tag`."""
         if not text:
             return []
         rows = await self._services.database.read(_tags_beginning(caller, text))

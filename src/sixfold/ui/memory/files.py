@@ -38,7 +38,7 @@ _FORM_ERRORS = (
     errors.InsufficientCredits,
     errors.TooLarge,
 )
-# The page may be deleted, or a key may end.
+# Browsers must ask again, since the page may be deleted or a key may end.
 _CACHING = "private, no-cache"
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 

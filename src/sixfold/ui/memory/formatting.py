@@ -21,7 +21,7 @@ from sixfold.core.memory.search import snippets
 from sixfold.ui.memory.markdown import page_path
 
 _MINUTE_US = 60 * SECOND_US
-# An excerpt is made of the beginning of a text.
+# Characters of the text that is read for an excerpt, and of the excerpt.
 EXCERPT_SOURCE_CHARS, _EXCERPT_CHARS = 4000, 200
 _INLINE_LINK = re.compile(r"!?\[([^\[\]]{0,200})\]\([^()\s]{0,500}\)")
 _WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{0,200})\]\]")
@@ -66,7 +66,7 @@ def snippet(text: str, title: str) -> Markup:
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a Markdown text in one line, without the addresses of files."""
+    """Return the beginning of a Markdown text in one line, without the URLs of files."""
     links = _WIKI_LINK.sub(r"\1", _INLINE_LINK.sub(r"\1", text[:EXCERPT_SOURCE_CHARS]))
     plain = _MARKS.sub("", links)
     return " ".join(_FILE_URL.sub("", plain).split())[:_EXCERPT_CHARS]
@@ -75,7 +75,7 @@ def excerpt(text: str) -> str:
 def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
     """Return the parts of a score as (description, value, share of the largest part), the largest first.
 
-    `explain` also has facts that are no parts: `words` and `spelling` are objects, `on_disk` is a boolean.
+    `explain` also contains fields that are not parts of the score; they are objects or booleans.
     """
     parts = [
         (weights.LABELS.get(name, name.replace("_", " ")), float(value))

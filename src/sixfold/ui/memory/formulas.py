@@ -1,6 +1,6 @@
-"""Formulas in LaTeX as MathML, and where Markdown has them.
+"""LaTeX formulas in Markdown, converted to MathML.
 
-Text in `$…$` and `\\(…\\)` is a formula in a line, text in `$$…$$` and `\\[…\\]` one of its own.
+Text in `$…$` and `\\(…\\)` is an inline formula, text in `$$…$$` and `\\[…\\]` a formula in a block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 
 MAX_CHARS = 1000
-# A key of the parser's environment: the text is still being written, so a formula may end later.
+# A key of the parser's environment, set while the text is being written: a formula may end later.
 GROWING = "growing"
 _NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
 _ELEMENTS = re.compile(
@@ -35,7 +35,7 @@ _MISTAKES = (
     *(ElementTree.ParseError, ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration),
     *(TypeError, ValueError),
 )
-# A price such as $5 is no formula: no space within the marks, and no digit after them.
+# A price such as $5 is not a formula: spaces inside the delimiters and a digit after them are excluded.
 _INLINE = re.compile(
     rf"\$(?![\s$])([^$\n]{{1,{MAX_CHARS}}}?)(?<![\s\\])\$(?![\d$])|\\\(([^\n]{{1,{MAX_CHARS}}}?)\\\)"
     rf"|\$\$([^$]{{1,{MAX_CHARS}}}?)\$\$|\\\[([^\n]{{1,{MAX_CHARS}}}?)\\\]"
@@ -45,7 +45,7 @@ _ENDS = {"$$": "$$", "\\[": "\\]"}
 
 
 def add_rules(parser: MarkdownIt) -> None:
-    """Add formulas to a parser, as tokens `formula`."""
+    """Add the syntax of formulas to a parser, which then emits tokens `formula`."""
     parser.inline.ruler.before("escape", "formula", _inline)
     blocks = ["paragraph", "reference", "blockquote", "list"]
     parser.block.ruler.before("fence", "formula_block", _block, {"alt": blocks})
@@ -70,7 +70,7 @@ def _code(latex: str) -> str:
 
 
 def _sanitize(element: ElementTree.Element) -> None:
-    """Remove elements and attributes that are not of presentation, such as links and styles."""
+    """Remove all elements and attributes except those for presentation; links and styles are removed."""
     for name in [each for each in element.attrib if not _ATTRIBUTES.fullmatch(each)]:
         del element.attrib[name]
     for child in tuple(element):

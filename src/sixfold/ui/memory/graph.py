@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sixfold.core.memory.links import GraphWalk, LinkPath
 from sixfold.core.memory.models import LINK_TYPE
 
-# The walk that a graph shows: two links in both directions.
+# A graph shows pages within two links in both directions.
 ROUTE = LinkPath(depth=2, direction="both", nodes=40)
 _BOX_WIDTH, _GAP, _STEP, _MARGIN = 150, 80, 42, 8
 _MAX_IN_COLUMN = 9
@@ -36,7 +36,7 @@ class GraphBox(NamedTuple):
 
 
 class GraphCurve(NamedTuple):
-    """A link: its SVG path, its ends with an arrow, and its type with the label's position.
+    """A link: its SVG path, the ends that have an arrow, and its type with the label's position.
 
     `is_cross` is true for a link that is not part of the tree around the page in the middle.
     """
@@ -72,7 +72,7 @@ class PageGraph:
 
 @dataclass(slots=True)
 class _Edge:
-    """The links between two pages: their types, and whether one leads each way."""
+    """The links between two pages: their types, and whether there is one in each direction."""
 
     types: list[str]
     forth: bool = False

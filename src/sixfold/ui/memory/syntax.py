@@ -112,7 +112,7 @@ def _highlight(state: StateInline, silent: bool) -> bool:
 
 
 def _label(text: str) -> str:
-    """Return the first line of a task without marks."""
+    """Return the first line of a task without Markdown syntax."""
     return markdown.label(text.partition("\n")[0][:_MAX_LABEL])
 
 

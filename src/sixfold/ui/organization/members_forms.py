@@ -26,7 +26,7 @@ Work = Callable[[Request, SessionCookie, dict[str, str]], Awaitable[Response]]
 
 
 class MembersForms:
-    """Handlers of the forms."""
+    """Handlers of the forms on the members page."""
 
     def __init__(self, services: WebServices, page: MembersPage) -> None:
         self._services = services
@@ -81,7 +81,7 @@ class MembersForms:
         return await self._done(members.remove(session.account.id, member_id), "removed")
 
     async def leave(self, _request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
-        """End one's own membership; the browser continues with the person's own account."""
+        """End the user's membership; the browser then acts for the user's personal account."""
         member_id = session.principal.member_id
         if member_id is None:
             raise errors.BadRequest("You cannot leave your own account")
@@ -151,7 +151,7 @@ class MembersForms:
         return await self._page.render(session, new_key=key)
 
     async def revoke_key(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
-        """Revoke a key of oneself, or for an admin of any member or team."""
+        """Revoke a key of the user, or of any member or team if the user is an admin."""
         key_id = requests.path_value(request, "key_id")
         rows = await self._services.database.read(keys.of_account(session.account.id))
         row = next((row for row in rows if row["id"] == key_id), None)
@@ -171,7 +171,7 @@ def _role(form: dict[str, str]) -> rights.Role:
 
 
 def _require_fresh(session: SessionCookie) -> None:
-    """Raise `SignInAgain` unless the sign-in is recent, which `account.manage` would require of others."""
+    """Raise `SignInAgain` unless the sign-in is recent, as for actions that require `account.manage`."""
     if not session.principal.is_fresh:
         raise errors.SignInAgain(PATH)
 

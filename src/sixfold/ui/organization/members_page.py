@@ -109,7 +109,7 @@ def _values(session: SessionCookie) -> Transaction[dict[str, Any]]:
 
 
 def _may_see(principal: Principal, member_id: str | None, row: Mapping[str, Any]) -> bool:
-    """Whether a key is listed: one's own, for admins all of members and teams."""
+    """Return whether a key is listed: the user's own, and for admins those of all members and teams."""
     if principal.role == "member":
         return member_id == principal.member_id
     return member_id is not None or row["team_id"] is not None

@@ -95,7 +95,7 @@ def _options(fields: Fields) -> dict[str, str]:
 
 
 def _value(descriptor: Descriptor, text: str) -> Any:
-    """Return the value of a field, or None if it is empty; text that is no number is left to the check."""
+    """Return the value of a field, or None if it is empty; an invalid number is returned as text."""
     if descriptor.type == "boolean":
         return bool(text)
     if not text:

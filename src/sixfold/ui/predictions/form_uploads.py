@@ -1,4 +1,4 @@
-"""Files of run forms, stored as uploads of the account: those that a script sends, and those in a form."""
+"""Files of run forms, sent by a script or in a form, which are stored as uploads of the account."""
 
 from __future__ import annotations
 

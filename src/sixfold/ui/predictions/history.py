@@ -46,7 +46,7 @@ _STATES = {
     PredictionState.CANCELED: "canceled",
     PredictionState.EXPIRED: "expired",
 }
-# The parameters that links to other filters and pages keep.
+# The query parameters that links to other filters and pages preserve.
 _NAMES = ("q", "kind", "model", "status", "from", "to", "view")
 
 
@@ -73,7 +73,7 @@ class HistoryLinks:
 
 
 class HistoryPages:
-    """The wall."""
+    """The history page, which shows results as a wall."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -127,7 +127,7 @@ def _filters(values: dict[str, str]) -> HistoryFilter:
 
 
 def _day(text: str) -> int | None:
-    """Return the days since 1970 of an ISO date; None for another text."""
+    """Return the number of days from 1970 to an ISO date, or None for an invalid date."""
     try:
         return max(0, (date.fromisoformat(text) - _EPOCH).days)
     except ValueError:

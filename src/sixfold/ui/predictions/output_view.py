@@ -23,7 +23,7 @@ from sixfold.web.services import WebServices
 _MAX_CHARS = 20_000
 _MAX_WARNING = 300
 _NOT_WORDS, _MAX_STEM = re.compile(r"[\W_]+"), 60
-# Inputs with the image that an output was made from.
+# Names of inputs that contain the image before an edit.
 _BEFORE = ("image", "image_url", "input_image")
 # The confidence below which an engine's log is shown as a warning.
 _SURE = 0.85
@@ -85,7 +85,7 @@ class OutputView:
         }
 
     def _before(self, prediction: Prediction) -> str:
-        """Return the path of the image that the only output image was made from, or ""."""
+        """Return the path of the input image from which the only output image was generated, or ""."""
         files = () if prediction.output is None else prediction.output.files
         if len(files) != 1 or not files[0].content_type.startswith("image/"):
             return ""
@@ -97,7 +97,7 @@ class OutputView:
         return MEDIA_PATH + urls[0].removeprefix(self._media_url) if urls else ""
 
     def _unlock(self, prediction: Prediction) -> str:
-        """Return how to enable an engine that reads every word, or "" if the model does not say."""
+        """Return how to enable an engine that follows the whole prompt, or "" if the model states nothing."""
         catalog = self._services.catalog
         if prediction.model not in catalog:
             return ""

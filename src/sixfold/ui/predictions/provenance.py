@@ -115,7 +115,7 @@ class ProvenancePages:
         )
 
     async def _of_form(self, request: Request, user: PageUser) -> Prediction:
-        """Return the prediction of a form after the CSRF check."""
+        """Return the prediction that a form names after the CSRF check."""
         form = await forms.read(request)
         self._services.sessions.check_csrf(request, user.session, form.get("csrf"))
         return await self._services.predictions.get(
@@ -178,7 +178,7 @@ async def has_same_output(services: WebServices, original: Prediction, repeated:
 
 
 def _without_manifests(data: bytes, content_type: str) -> bytes:
-    """Return a file without its C2PA manifest, and with an empty manifest of the own format."""
+    """Return a file without its C2PA manifest, and with an empty manifest in Sixfold's format."""
     return embed.embed(c2pa_removal.remove(data), content_type, "{}")
 
 

@@ -97,7 +97,7 @@ class RunRoutes:
         }
 
     async def run(self, request: Request, user: PageUser) -> Response:
-        """Start a run and return the ID of its prediction, or with `wait` its record within a minute."""
+        """Start a run and return its ID; with `wait`, wait up to a minute and return its record."""
         form = await self._parse_form(request, user)
         try:
             prediction = await self.submit(request, user, form)

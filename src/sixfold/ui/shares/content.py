@@ -119,7 +119,7 @@ class SharedContents:
         }
 
     def _plain(self, text: str) -> str:
-        """Return the data of an output, or "" if it has the address of a file."""
+        """Return the data of an output, or "" if it contains the path of a file."""
         return "" if any(address in text for address in (MEDIA_PATH, "/uploads/")) else text
 
     def _input_files(

@@ -23,7 +23,7 @@ from sixfold.web.files import ServedFile
 from sixfold.web.services import WebServices
 
 _MEDIA_NAME = re.compile(re.escape(MEDIA_PATH) + r"([A-Za-z0-9_-]{16,64}\.[a-z0-9]{1,8})")
-# An address of this server, or one relative to the page, which leads nowhere for a visitor.
+# A URL of this server, or one relative to the page; a visitor cannot open either.
 _OWN_ADDRESS = re.compile(r'\s(?:href|src)="(?!https?:|mailto:|#|data:|/s/)[^"]*"')
 _MAX_FILES = 200
 _TAG_CHARS = 32
@@ -32,7 +32,7 @@ _PRIVATE = "private, no-cache"
 
 @dataclass(slots=True)
 class SharedFiles:
-    """Files of a share by their names in it; `aliases` has those names by the names at `/media/`."""
+    """The files of a share by name; `aliases` maps names at `/media/` to names in the share."""
 
     sources: dict[str, str | MediaSource] = field(default_factory=dict[str, "str | MediaSource"])
     aliases: dict[str, str] = field(default_factory=dict[str, str])
@@ -50,18 +50,18 @@ class SharedFiles:
             self.add_names(_MEDIA_NAME.findall(text.replace(base_url + MEDIA_PATH, MEDIA_PATH)))
 
     def add(self, label: str, source: MediaSource) -> str:
-        """Add a file that has no name of its own and return its name in the share."""
+        """Add a file without a name at `/media/` and return its name in the share."""
         alias = f"{label}.{media_types.EXTENSIONS.get(source.content_type, 'bin')}"
         self.sources[alias] = source
         return alias
 
     def rename(self, base_url: str, path: str, text: str) -> str:
-        """Return a text with paths below the share's for names at `/media/`."""
+        """Replace the names at `/media/` in a text with paths below that of the share."""
         text = text.replace(base_url + MEDIA_PATH, MEDIA_PATH)
         return _MEDIA_NAME.sub(lambda match: f"{path}/files/{self.aliases.get(match[1], 'missing')}", text)
 
     def rewrite(self, base_url: str, path: str, html: str) -> str:
-        """Return HTML with renamed files, and without other addresses of this server."""
+        """Return HTML with the files renamed and other URLs of this server removed."""
         return _OWN_ADDRESS.sub("", self.rename(base_url, path, html))
 
 

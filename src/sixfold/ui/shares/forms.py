@@ -1,4 +1,4 @@
-"""`/shares/new` and `/account/shares`: the forms by which an owner shares something and ends a share.
+"""`/shares/new` and `/account/shares`: the forms with which an owner shares an object and ends a share.
 
 A script opens the first one as a dialog.
 """
@@ -34,16 +34,16 @@ from sixfold.web.services import WebServices
 LIST = "/account/shares"
 _FORM_BYTES = 8192
 _MAX_ID, _ROWS = 300, 50
-# Days after which a share ends, as the form offers them.
+# The numbers of days after which a share ends that the form offers.
 LIVES = {"": "never", "1": "after a day", "7": "after a week", "30": "after 30 days"}
 _DAY_SECONDS = DAY_US // SECOND_US
-# The choice of one account; others are the ids of teams, and "" is everyone.
+# The option for one account; the other options are IDs of teams, and "" for everyone.
 _ACCOUNT = "account"
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class ShareForms:
-    """The forms of an owner."""
+    """The forms with which an owner creates and ends shares."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, auth: PageAuth) -> None:
         self._services = services

@@ -40,7 +40,7 @@ class SharedPages:
         self._contents = SharedContents(services, workflow_list)
 
     async def show(self, request: Request) -> Response:
-        """Show a shared object, and count the view unless its owner looks at it."""
+        """Show a shared object, and count the view unless the visitor is its owner."""
         session = await self._services.sessions.admitted(request)
         try:
             share, path = await self._share(request, session)
