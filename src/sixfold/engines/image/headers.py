@@ -1,7 +1,8 @@
 """Reader of an image's format and size from its header, without decoding pixels.
 
 A server process calls `probe` before it accepts a file; `decode` calls it before a codec reads the bytes.
-`probe` reads the first bytes, and later bytes if the format refers to them. No codec is imported.
+`probe` reads the first bytes, and later bytes if the format refers to them. The module does not import
+codecs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Motion within a scene: water, clouds, mist, snow, rain, leaves, petals, sparks, firelight, lightning.
 
-All motion is a function of the seed and the time, so that frames do not depend on earlier ones.
+All motion is a function of the seed and the time, so that frames do not depend on earlier frames.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class AmbientMotion:
         return prompt_words.of_patterns(prompt, (_WORDS[name] for name in self.names if name in _WORDS))
 
     def ripples(self, second: float) -> tuple[Ripple | None, ...]:
-        """Return the displacement of each layer at `second`; water and sky belong to the farthest layer."""
+        """Return the displacement of the farthest layer, which contains water and sky, or an empty tuple."""
         shimmer = _shimmer(self.water, self.waves, second)
         clouds = _clouds(self.sky, self.wind, second)
         if shimmer is None or clouds is None:
@@ -292,7 +292,10 @@ def _excluded(name: str, negative: str) -> bool:
 
 
 def _water(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int]) -> Array | None:
-    """Return the water mask, stronger toward the viewer: that of the painter, or an estimate for a photo."""
+    """Return the water mask, stronger toward the viewer, or None without water.
+
+    The mask is that of the painter, or an estimate for a photo.
+    """
     if still.water is not None:
         mask = cv2.resize(still.water.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
     elif _WET & set(scene.places) or _WATERS.search(text):
@@ -397,7 +400,7 @@ def _flicker(
 
 
 def _flashes(scene: ParsedScene, seconds: float, rng: np.random.Generator) -> tuple[float, ...]:
-    """Return the times of lightning, about four seconds apart to be safe for photosensitive viewers."""
+    """Return the times of lightning in seconds, far enough apart for photosensitive viewers."""
     if scene.weather != "storm" or _SHELTERED & set(scene.places):
         return ()
     count = max(1, round(seconds / 4))
@@ -405,7 +408,7 @@ def _flashes(scene: ParsedScene, seconds: float, rng: np.random.Generator) -> tu
 
 
 def _flash(since: float) -> float:
-    """Return a flash's brightness at a time after its start: a short peak, then a longer one that decays."""
+    """Return a flash's brightness `since` seconds after its start: a short and then a longer peak."""
     if since < 0:
         return 0.0
     first = math.exp(-since / 0.05)

@@ -201,7 +201,7 @@ def _moves(part: str) -> Iterator[tuple[CameraMove, tuple[int, int]]]:
 def _sign(row: _MoveRow, part: str, start: int, end: int) -> int | None:
     """Return the sign of the direction nearest to a move's name, or None if a required direction is missing.
 
-    A direction after the name is preferred to one before it.
+    A direction after the name is preferred to a direction before the name.
     """
     if not row.axis:
         return 1
@@ -305,7 +305,7 @@ class _CameraShake:
 
 
 def _eased(at: float) -> float:
-    """Map 0..1 to 0..1 with smooth acceleration and deceleration."""
+    """Map a time from 0 to 1 to a position from 0 to 1 with smooth acceleration and deceleration."""
     at = min(1.0, max(0.0, at))
     top = 1 / (1 - _EASE)
     if at < _EASE:

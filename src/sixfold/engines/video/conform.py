@@ -23,7 +23,7 @@ _FROM, _TO = 0.93, 0.99
 
 
 class VideoUnfit(Exception):
-    """The video is damaged, too short, or lacks the requested audio."""
+    """Raised if a video is damaged, is too short or lacks the requested audio."""
 
 
 @dataclass(frozen=True, slots=True)

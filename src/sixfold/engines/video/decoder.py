@@ -45,7 +45,7 @@ _QUARTER_TURNS = {90: 1, 180: 2, 270: 3}
 
 
 class NoAudioTrack(Exception):
-    """The file has no audio track."""
+    """Raised if a file does not contain an audio track."""
 
 
 def open_container(path: Path, kind: str) -> Any:
@@ -229,7 +229,7 @@ def _quarter_turns(frame: Any) -> int:
 class AudioTrack:
     """A reader of a file's audio from `begin` on: stereo at 48 kHz, at `speed` with unchanged pitch.
 
-    Raises `NoAudioTrack` if the file has none.
+    Raises `NoAudioTrack` if the file does not contain audio.
     """
 
     def __init__(self, path: Path, begin: float = 0.0, speed: float = 1.0) -> None:

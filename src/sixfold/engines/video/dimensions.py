@@ -1,4 +1,4 @@
-"""Frame sizes: even sides in the requested shape, with the short side near the requested one."""
+"""Frame sizes: even sides in the requested shape, with the short side near the requested length."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class _ColorHistogram:
         self._sums = np.zeros((3, bins))
 
     def add(self, pixels: Array) -> None:
-        """Count pixels (n, 3)."""
+        """Count the colors of pixels (n, 3)."""
         if not len(pixels):
             return
         short = (pixels >> (8 - _BIN_BITS)).astype(np.int32)
@@ -117,7 +117,7 @@ class _ColorHistogram:
             sums += np.bincount(where, channel, minlength=bins)
 
     def palette(self) -> Array:
-        """Return at most `MAX_COLORS` colors (n, 3) that approximate the counted ones best."""
+        """Return at most `MAX_COLORS` colors (n, 3) that best approximate the counted colors."""
         bins = np.flatnonzero(self._counts)
         weights = self._counts[bins]
         colors = (self._sums[:, bins] / weights).T

@@ -16,7 +16,7 @@ _CONTENT_TYPES = {"mov": "video/mp4", "matroska": "video/webm"}
 
 
 class NotAVideo(Exception):
-    """The file is not an MP4 or WebM file with a video stream."""
+    """Raised if a file is not an MP4 or WebM file with a video stream."""
 
 
 @dataclass(frozen=True, slots=True)

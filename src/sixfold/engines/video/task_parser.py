@@ -48,12 +48,12 @@ class VideoTask:
 
     @property
     def seconds(self) -> float:
-        """The duration of the finished video."""
+        """The duration of the finished video in seconds."""
         return float(self.output_frames / self.output_rate)
 
 
 def parse(inputs: Mapping[str, Any]) -> VideoTask:
-    """Parse validated inputs, whose length is a number of frames (`num_frames`) or seconds (`duration`)."""
+    """Parse validated inputs; the length is in frames (`num_frames`) or in seconds (`duration`)."""
     rate = Fraction(int(inputs.get("frames_per_second") or _RATE))
     count = inputs.get("num_frames")
     frames = int(count) if count else round(float(inputs.get("duration") or _SECONDS) * rate)
@@ -75,6 +75,6 @@ def parse(inputs: Mapping[str, Any]) -> VideoTask:
 
 
 def _size(inputs: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the width and height, rounded down to even numbers, if both are present."""
+    """Return the width and height, rounded down to even numbers, or None if either is absent."""
     width, height = inputs.get("width"), inputs.get("height")
     return None if width is None or height is None else (int(width) & ~1, int(height) & ~1)

@@ -35,7 +35,7 @@ def model_files(paths: Iterable[str], variant: str = "") -> list[str]:
 
 
 def onnx_files(paths: Iterable[str], file: str) -> list[str]:
-    """Return one ONNX model with its external data, configuration, license and README."""
+    """Return the paths of one ONNX model with its external data, configuration, license and README."""
     names = sorted(paths)
     if file not in names:
         raise EngineError(f"{file} was not found in the repository.")

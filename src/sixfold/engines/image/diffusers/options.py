@@ -60,7 +60,7 @@ class DiffusersOptions:
     threads: int = 0
 
     def source_of(self, model: str) -> str:
-        """Return the source of a model: the configured one, or the weights added for it, or the default."""
+        """Return a model's source: the configured source, the weights added for the model, or the default."""
         return self.models.get(model) or self.source or self.added.get(model) or self.added.get("", "")
 
     @cached_property

@@ -60,7 +60,7 @@ def _fits(tokenizers: Sequence[Any], text: str) -> bool:
 
 
 def _split(tokenizers: Sequence[Any], text: str) -> tuple[str, ...]:
-    """Split the text into the fewest chunks of whole words that fit the windows of all tokenizers."""
+    """Split `text` into the fewest chunks of whole words that fit the windows of all tokenizers."""
     if _fits(tokenizers, text):
         return (text,)
     pieces: list[str] = []

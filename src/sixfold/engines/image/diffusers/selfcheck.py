@@ -24,7 +24,7 @@ STEPS = 8
 
 @dataclass
 class SelfCheckListener:
-    """The context of a self-check: forwards progress and collects log lines."""
+    """The context of a self-check, which forwards progress and collects log lines."""
 
     scratch: Path
     report: Callable[[float], None]

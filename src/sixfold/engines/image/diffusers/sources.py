@@ -210,7 +210,7 @@ def variant(folder: Path) -> str | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors that a model is loaded from: the plain ones, or else those of a variant."""
+    """Return the safetensors that a model is loaded from: the plain files, or else those of a variant."""
     for kind in (None, *VARIANTS):
         files = [path for path in sorted(folder.glob("*.safetensors")) if _is_of(path.name, kind)]
         index = folder / f"*.safetensors.index{f'.{kind}' if kind else ''}.json"

@@ -43,7 +43,7 @@ class ControlImage:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRecipe:
-    """The settings that tasks must share to be denoised together; `size` is the requested one in pixels."""
+    """The settings that tasks must share to be denoised together; `size` is the requested size in pixels."""
 
     source: str
     size: tuple[int, int]
@@ -152,7 +152,7 @@ def _format(value: Any) -> str:
 
 
 def seeds(first: int, count: int) -> list[int]:
-    """Return a seed for each image; the first is the requested one, as in the embedded scene engine."""
+    """Return `count` seeds; the first is the requested seed, as in the scene engine."""
     return [first, *(stable_seed("image", first, index) % 2**31 for index in range(1, count))]
 
 

@@ -294,5 +294,5 @@ def _repeat(value: Any, rows: int) -> Any:
 
 @torch.no_grad()
 def _evaluate(unet: Any, scheduler: Any, probe: Sequence[_TrainingBatch]) -> float:
-    """Return the mean loss on the probe."""
+    """Return the mean loss of the batches in `probe`."""
     return round(float(torch.stack([_loss(unet, scheduler, batch) for batch in probe]).mean()), 6)

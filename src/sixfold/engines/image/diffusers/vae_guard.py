@@ -59,7 +59,7 @@ def _in_float32(vae: Any, plain: Any, latents: torch.Tensor, *arguments: Any, **
 
 
 def _faults(decoded: Any) -> list[str | None]:
-    """Return the fault of each image, found with few numbers per channel to avoid copying the pixels."""
+    """Return each image's fault or None, found with few numbers per channel to avoid copying the pixels."""
     pixels = decoded[0] if isinstance(decoded, tuple) else decoded.sample
     # Shape: images, channels, all other axes (including a video's single frame).
     flat = pixels.flatten(2).float()

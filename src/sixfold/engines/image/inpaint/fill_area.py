@@ -100,7 +100,7 @@ class PreparedArea:
     size: tuple[int, int]
 
     def finish(self, painted: bytes | Path, format_: str, quality: int) -> Artifact:
-        """Return the whole image, encoded; raise `EngineError` if the painted one cannot be read. Blocks."""
+        """Return the whole image, encoded; raise `EngineError` if `painted` cannot be read. Blocks."""
         if isinstance(painted, bytes):
             with tempfile.NamedTemporaryFile(dir=self.scratch, delete=False) as file:
                 file.write(painted)

@@ -1,8 +1,8 @@
 """A model of the background, fitted to the image's border.
 
 If a smooth color surface (a quadratic in x and y, fitted to the border by iteratively reweighted least
-squares) explains the border, the background is `plain`: a wall, a sheet, a sky. A shadow on it keeps the
-surface's hue and has a soft edge: a region that differs only in darkness, with an edge of more than a few
+squares) explains the border, the background is `plain`: a wall, a sheet, a sky. A shadow on such a background
+preserves the hue and has a soft edge: a region that differs only in darkness, with an edge of more than a few
 pixels, is a shadow.
 """
 
@@ -89,7 +89,7 @@ def fit_background(rgb: Array) -> BackgroundModel:
 
 
 def _runs(odd: NDArray[np.uint8]) -> int:
-    """Count the separate pieces of the border that are not background."""
+    """Return the number of separate pieces of the border that are not background."""
     closed = cv2.morphologyEx(odd, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
     return cv2.connectedComponents(closed)[0] - 1
 

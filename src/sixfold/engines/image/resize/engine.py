@@ -58,7 +58,10 @@ def _artifact(image: DecodedImage, region: DetectedRegion, size: tuple[int, int]
 def resize(
     image: DecodedImage, resize_plan: ResizePlan, size: tuple[int, int]
 ) -> tuple[Pixels, Pixels | None]:
-    """Return an image's colors and alpha at a size; the canvas around an image with alpha is transparent."""
+    """Return an image's colors and alpha (None if opaque) at a size.
+
+    The canvas around an image with alpha is transparent.
+    """
     rgb = np.ascontiguousarray(canvas.apply(image.rgb, resize_plan, size), np.uint8)
     if image.alpha is None:
         return rgb, None

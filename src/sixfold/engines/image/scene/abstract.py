@@ -24,7 +24,7 @@ _SCHEMES = (
 
 
 def scheme(stage: SceneStage) -> list[Color]:
-    """Return background, ink and three accent colors, from the colors in the prompt if there are any."""
+    """Return background, ink and three accent colors, which come from the prompt if it names colors."""
     papers = [rgb(PAPERS[c]) for c in stage.scene.colors if c in PAPERS]
     if papers:
         pale, deep = mix(papers[0], rgb("#fffaf0"), 0.86), mix(papers[0], rgb("#10142a"), 0.62)

@@ -37,7 +37,7 @@ def saturate(color: Color, amount: float) -> Color:
 
 
 def _box(alpha: Image) -> tuple[slice, slice] | None:
-    """Return the rows and columns that `alpha` covers; most layers cover a small part of the image."""
+    """Return the rows and columns that `alpha` covers, or None if `alpha` is zero everywhere."""
     rows = np.flatnonzero(alpha.any(1))
     if not rows.size:
         return None

@@ -23,7 +23,7 @@ _FORMATS = {"png": "image/png", "webp": "image/webp", "jpeg": "image/jpeg", "jpg
 
 
 def _paint_size(height: int, width: int) -> tuple[int, int]:
-    """Return the size to paint at: the requested one, limited to the supported range."""
+    """Return the requested size, limited to the range in which a scene can be painted."""
     short, long = min(height, width), max(height, width)
     scale = 1.0
     if short < _PAINT_MIN:

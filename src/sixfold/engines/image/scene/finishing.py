@@ -1,4 +1,4 @@
-"""The six looks, the model that each belongs to, and the effect of steps and guidance."""
+"""The six looks, the model of each look, and the effect of steps and guidance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def vivid(image: Image, amount: float) -> Image:
 
 
 def bloom(stage: SceneStage, image: Image, threshold: float, spread: float, amount: float) -> Image:
-    """Return `image` with bright parts glowing beyond their edges; white parts stay unchanged."""
+    """Return `image` with bright parts glowing beyond their edges; white parts are unchanged."""
     shine = blur(np.clip(image - np.float32(threshold), 0, 1), stage.unit * spread) * np.float32(amount)
     return image + (1 - np.clip(image, 0, 1)) * np.clip(shine, 0, 1)
 
@@ -296,7 +296,7 @@ class RenderQuality:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> RenderQuality:
-        """Read the checked inputs, under the names of image models or of video models."""
+        """Return the quality that validated inputs of an image model or of a video model request."""
         return cls(
             _number(inputs, "steps", "num_inference_steps"), _number(inputs, "guidance", "guidance_scale")
         )

@@ -37,9 +37,7 @@ Placed = tuple[SceneSubject, int, subjects.SubjectSpot]
 
 
 def _level(subject: SceneSubject) -> int:
-    """Return the group in which copies are arranged: flying or swimming, growing, standing; in painting
-    order.
-    """
+    """Return 0 for flying or swimming subjects, 1 for plants and 2 for others, in painting order."""
     if shapes.library()[subject.name].stand in ("sky", "under", "wall", "back"):
         return 0
     return 1 if subject.name in _GROWN else 2
@@ -98,7 +96,7 @@ def _beside_someone(stage: SceneStage) -> bool:
 
 
 def _guest(stage: SceneStage) -> str | None:
-    """Return the subject that is placed inside another one or behind its workplace, or None."""
+    """Return the subject that is placed inside another subject or behind its workplace, or None."""
     if stage.scene.link is None:
         return None
     how, subject, host = stage.scene.link

@@ -112,6 +112,6 @@ def sample(texture: Field, x: Field, y: Field) -> Field:
 
 
 def smoothstep(low: float, high: float, value: Field) -> Field:
-    """Return 0 below `low`, 1 above `high`, and a smooth transition between."""
+    """Return 0 below `low`, 1 above `high`, and a smooth transition in between."""
     t = np.clip((value - np.float32(low)) / np.float32(high - low), 0, 1)
     return t * t * (3 - 2 * t)

@@ -274,7 +274,7 @@ def _own_colors(hits: list[WordMatch]) -> dict[WordMatch, str]:
 
 
 def _backdrop_color(hits: list[WordMatch]) -> str | None:
-    """Return the color next to the word for the background: `white background`, `fondo blanco`."""
+    """Return the color next to a word for the background, as in `white background`, or None."""
     placed = any(h.kind == "place" for h in hits)
     for hit in (h for h in hits if h.kind == "backdrop" and (h.name == "plain" or not placed)):
         for color in (h for h in hits if h.kind == "colour"):
@@ -301,7 +301,10 @@ def _parts(hits: list[WordMatch], tokens: list[str]) -> tuple[tuple[str, str], .
 
 
 def _link(hits: list[WordMatch], tokens: list[str]) -> tuple[str, str, str] | None:
-    """Return the relation between two subjects, from the words between them."""
+    """Return the relation between two subjects from the words between them, or None.
+
+    The tuple contains the relation, the subject and the object.
+    """
     subjects = sorted((h for h in hits if h.kind == "subject"), key=lambda hit: hit.start)
     for first, second in itertools.pairwise(subjects):
         how = prompt_relations.link(tokens[first.end : second.start])
@@ -311,7 +314,7 @@ def _link(hits: list[WordMatch], tokens: list[str]) -> tuple[str, str, str] | No
 
 
 def _frame(subjects: tuple[SceneSubject, ...], hits: list[WordMatch], tokens: list[str]) -> str | None:
-    """Return the requested framing, or `portrait` if the prompt describes the face of one person."""
+    """Return the requested framing, `portrait` if the prompt describes one person's face, or None."""
     frame = _first(_names(hits, "frame"))
     alone = len(subjects) == 1 and subjects[0].count == 1 and subjects[0].name in prompt_relations.BUSTS
     if frame is None and alone and not _names(hits, "place") and prompt_relations.FACE_WORDS & set(tokens):

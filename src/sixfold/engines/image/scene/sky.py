@@ -121,12 +121,12 @@ def _sun(stage: SceneStage) -> None:
 
 
 def height_cells(stage: SceneStage, size_units: float) -> float:
-    """Return the number of cells of `size_units` units in the image's height."""
+    """Return the image's height in cells of `size_units` units."""
     return stage.height / (stage.unit * size_units)
 
 
 def width_cells(stage: SceneStage, size_units: float) -> float:
-    """Return the number of cells of `size_units` units in the image's width."""
+    """Return the image's width in cells of `size_units` units."""
     return stage.width / (stage.unit * size_units)
 
 
@@ -389,7 +389,7 @@ _SHELTERED = ("space", "moon", "mars", "underwater", "interior", "studio")
 
 
 def apply_weather(stage: SceneStage, *, lightning: bool = True) -> None:
-    """Apply the weather to the view, before the image gets its look."""
+    """Apply the weather to the view, before the look is applied."""
     if stage.place in _SHELTERED:
         return
     if stage.weather == "storm" and lightning:

@@ -28,7 +28,7 @@ _FAR = 16.0
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Vanishing point of the street, and the size of a unit at a distance of one unit."""
+    """The vanishing point of the street, and the size of a unit at a distance of one unit."""
 
     x: float
     y: float

@@ -25,7 +25,7 @@ _DARK = ("dark background", "dark backdrop", "low key", "moody", "dramatic light
 
 
 def backdrop(stage: SceneStage) -> Color:
-    """Return the requested background color, or a neutral one."""
+    """Return the requested background color, or a neutral color."""
     backdrop_name = stage.scene.backdrop
     if backdrop_name in PAPERS:
         return rgb(PAPERS[backdrop_name])

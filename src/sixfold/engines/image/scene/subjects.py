@@ -19,7 +19,7 @@ _COLORS = {
 }  # fmt: skip
 # Combinations that name the usual color of the animal.
 _USUAL_COLORS = (("red", "fox"), ("brown", "bear"), ("gold", "dog"), ("grey", "wolf"))
-# Hair has its own shades of red, gold and gray.
+# Hair has special shades of red, gold and gray.
 _WORN = {
     ("hair", "red"): "#b5502a", ("hair", "gold"): "#dcb46a", ("hair", "yellow"): "#e3c172",
     ("hair", "orange"): "#c8672c", ("hair", "grey"): "#b9bcc0", ("hair", "black"): "#1d1a1e",
@@ -29,7 +29,7 @@ _WORN = {
 
 @dataclass(frozen=True, slots=True)
 class SubjectSpot:
-    """Position of a shape: foot and height in pixels, mirrored or not, depth.
+    """The position of a shape: its foot and height in pixels, its mirroring and its depth.
 
     Nothing is visible below `cut`, a row of the image.
     """
@@ -44,7 +44,7 @@ class SubjectSpot:
 
 @dataclass(frozen=True, slots=True)
 class _SubjectSet:
-    """A shape rasterized in its own window: color and masks, and the window's position."""
+    """A shape rasterized in a window: its color and masks, and the window's position."""
 
     color: Image
     mask: Image
@@ -278,7 +278,7 @@ def draw(
     grounded: bool = True,
     dressed: bool = False,
 ) -> None:
-    """Draw library shape `name` at `spot`; `grounded` shapes get a shadow, or a reflection on water.
+    """Draw library shape `name` at `spot`; `grounded` shapes cast a shadow or, on water, a reflection.
 
     A `dressed` shape wears the clothes in the prompt.
     """

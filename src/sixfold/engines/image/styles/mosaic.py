@@ -183,7 +183,7 @@ def low_poly(canvas: Canvas) -> Array:
 
 
 def _grid(canvas: Canvas, across: int) -> tuple[int, int]:
-    """Return columns and rows of square cells, with `across` cells on the long side."""
+    """Return the numbers of columns and rows of square cells, with `across` cells on the long side."""
     height, width = canvas.size
     count = max(1, round(across / canvas.rough))
     longest = max(height, width)

@@ -163,7 +163,7 @@ def _contains(text: str, alternatives: str) -> bool:
 
 
 def _styles(text: str) -> tuple[list[str], str]:
-    """Return the named styles in order of appearance, and the text without their words."""
+    """Return the named styles in order of appearance, and the rest of the text."""
     positions: dict[str, int] = {}
     for alias in _ALIASES:
         match = re.search(rf"\b{re.escape(alias)}\b", text)
@@ -189,5 +189,5 @@ def _blend_ramps(ramps: list[str]) -> str:
 
 
 def _fallback(palette: str, *, lit: bool) -> str:
-    """Return the style for a prompt that names none: gouache if it names a palette or light, else oil."""
+    """Return the style for a prompt without one: gouache if it names a palette or light, else oil."""
     return "gouache" if palette or lit else "oil painting"

@@ -96,8 +96,9 @@ def structure_tensor(gray: Array, sigma: float) -> tuple[Array, Array]:
 
 
 def flow(gray: Array, sigma: float, rng: np.random.Generator, swirl: float = 0.02) -> Array:
-    """Return unit vectors along the edges; `swirl` is the strength of a turning field where there are no
-    edges.
+    """Return unit vectors along the edges.
+
+    `swirl` is the strength of a turning field in regions without edges.
     """
     height, width = gray.shape
     fine, energy = structure_tensor(gray, sigma)

@@ -34,7 +34,7 @@ _CACHE_THRESHOLD = 0.1
 
 @dataclass(frozen=True, slots=True)
 class VideoPlan:
-    """A request to a pipeline: `frames` of `size` (width, height), starting with `image` if there is one.
+    """A request to a pipeline: `frames` of `size` (width, height), starting with `image` if it is set.
 
     With `cached`, denoising steps that hardly differ from the previous one reuse its results.
     """
@@ -134,7 +134,7 @@ def _piece(
 
 
 def _pipeline(loaded: LoadedPipeline, profile: VideoProfile, *, from_image: bool) -> Any:
-    """Return the text-to-video pipeline, or the image-to-video one with the same components."""
+    """Return the text-to-video pipeline, or the image-to-video pipeline with the same components."""
     if not from_image or type(loaded.pipeline).__name__ == profile.pictured:
         pipeline = loaded.pipeline_for(image=False)
     else:

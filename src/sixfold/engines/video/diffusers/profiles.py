@@ -32,7 +32,7 @@ class VideoProfile:
     exact_vae: bool = False
 
     def size_for(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the size to generate for a requested one: the same shape within the model's limits."""
+        """Return the size to generate for a requested size: the same shape within the model's limits."""
         scale = scale_into(size, *self.area)
         across, down = (max(1, round(side * scale / self.multiple)) * self.multiple for side in size)
         return across, down

@@ -155,7 +155,7 @@ def _draw_plane(
 
 
 def crossfade(under: Planes, over: Planes, share: float) -> Planes:
-    """Blend two canvases; `share` is the opacity of the second one."""
+    """Blend two canvases; `share` is the opacity of `over`."""
     pairs = zip(under, over, strict=True)
     return tuple(cv2.addWeighted(second, share, first, 1 - share, 0) for first, second in pairs)
 

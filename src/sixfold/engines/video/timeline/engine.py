@@ -85,7 +85,7 @@ class _RenderPlan:
 
 
 def _size(project: Project, output_format: str) -> tuple[int, int]:
-    """Return the video's size with even sides, as chroma subsampling requires; a GIF has the exact size."""
+    """Return the video's width and height, which are even for chroma subsampling except in a GIF."""
     if output_format == _GIF:
         return project.width, project.height
     return project.width + project.width % 2, project.height + project.height % 2

@@ -186,7 +186,7 @@ def _bundled() -> tuple[Font, ...]:
 
 @cache
 def installed() -> tuple[Font, ...]:
-    """Return the regular fonts of this machine that have outlines, preferred ones first."""
+    """Return the regular fonts of this machine that have outlines, preferred fonts first."""
     fonts: list[Font] = []
     for path in _font_files():
         try:

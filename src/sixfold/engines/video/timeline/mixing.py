@@ -76,7 +76,7 @@ def _sample(second: float) -> int:
 
 
 def _open_track(shot: ClipTiming) -> AudioTrack | None:
-    """Open the audio track of a clip, or return None for a video without one."""
+    """Open the audio track of a clip, or return None if a video does not contain one."""
     if shot.path is None:
         return None
     try:

@@ -57,12 +57,12 @@ class _TextLines:
 
     @property
     def step(self) -> float:
-        """The line height."""
+        """The line height in pixels."""
         return self.size * _LEADING
 
     @property
     def height(self) -> int:
-        """The total height with the background's padding."""
+        """The total height in pixels with the background's padding."""
         return round(self.step * len(self.lines)) + 2 * self.inset
 
 
@@ -91,7 +91,7 @@ def _text_box(clip: Clip, project: Project) -> SpriteBox:
 
 
 def _inset_range(at: float, length: float, total: int, both_ends: bool) -> tuple[float, float]:
-    """Add a margin to a range that ends at the frame's edge, at its end or at both ends."""
+    """Return a range with a margin added where it ends at the frame's edge, at its end or at both ends."""
     margin = total * _MARGIN
     if at + length != total or length <= 2 * margin:
         return at, length

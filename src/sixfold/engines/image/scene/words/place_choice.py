@@ -38,7 +38,7 @@ def choose(places: Sequence[str]) -> str:
 
 
 def visible_places(places: Sequence[str]) -> frozenset[str]:
-    """Return the named places that can be seen in the painted one."""
+    """Return the named places that are visible in the painted place."""
     if not places:
         return frozenset()
     chosen = choose(places)
