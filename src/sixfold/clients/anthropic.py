@@ -1,7 +1,7 @@
 """Anthropic's Messages API for image descriptions; chats go through the gateway.
 
 Source: https://platform.claude.com/docs/en/api/messages (fields, usage, `x-api-key`, `anthropic-version`).
-Its errors have a `type` and a `message`, as OpenAI's have.
+Its errors contain a `type` and a `message`, as those of OpenAI do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_TOKENS = 300
 
 
 class AnthropicClient:
-    """Anthropic, or a compatible server, with one key."""
+    """A client of Anthropic or a compatible server, with one key."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to

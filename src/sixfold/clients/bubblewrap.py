@@ -28,20 +28,20 @@ _SYSTEM_FILES = (
     "/etc/mime.types",
     "/etc/nsswitch.conf",
 )
-# A server in the sandbox connects to itself by `localhost`.
+# A server in the sandbox connects to itself through `localhost`.
 _HOSTS = Path(sixfold.__file__).parent / "data" / "hosts"
 _NETWORK = ("/etc/resolv.conf", "/etc/ssl", "/etc/ca-certificates", "/etc/pip.conf")
 _NOBODY = "65534"
 _TRY_SECONDS = 10
-# Limit of each in-memory file system.
+# Maximum size of each in-memory file system.
 _MEMORY_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """The permissions of a program: paths to read (`readable`), folders to write (`writable`), the network.
+    """The permissions of a sandboxed process: `readable` paths, `writable` folders and the network.
 
-    The working directory is `at`, or its `/tmp`.
+    The working directory is `at`, or `/tmp` in the sandbox.
     """
 
     readable: tuple[Path, ...] = ()
@@ -51,7 +51,7 @@ class Sandbox:
 
 
 def command(cell: Sandbox) -> list[str]:
-    """Return the command line to prepend; all processes in the sandbox die with their starter."""
+    """Return the arguments to prepend to a command; the sandbox ends with the process that started it."""
     size = ["--size", str(_MEMORY_BYTES)] if _recent() else []
     facts = (*_SYSTEM_FILES, *(_NETWORK if cell.network else ()), *map(str, _interpreter()))
     return [
@@ -70,14 +70,14 @@ def command(cell: Sandbox) -> list[str]:
 
 
 def _system(path: Path) -> tuple[str, ...]:
-    """Return the arguments that mount a system folder: as a link or a folder, as it is here."""
+    """Return the arguments that mount a system folder: as a link or a folder, as on this machine."""
     if path.is_symlink():
         return "--symlink", str(path.readlink()), str(path)
     return ("--ro-bind", str(path), str(path)) if path.is_dir() else ()
 
 
 def fault() -> str:
-    """Return why sandboxes do not work here, as a clause; empty if they do."""
+    """Return as a clause why sandboxes do not work on this machine, or an empty string if they work."""
     return _probe() if _program() else "bubblewrap is not installed"
 
 
@@ -107,7 +107,7 @@ def _interpreter() -> Iterator[Path]:
 
 @functools.cache
 def _recent() -> bool:
-    """Return whether this version can limit in-memory file systems and disable user namespaces."""
+    """Return whether this version of bwrap can limit in-memory file systems and disable user namespaces."""
     arguments = ("--unshare-user", "--disable-userns", "--unshare-pid", "--ro-bind", "/", "/")
     try:
         result = _try(

@@ -1,4 +1,4 @@
-"""Client of Cog's HTTP API, and the conversion of its inputs and outputs to ours.
+"""Client of Cog's HTTP API, and conversion of its inputs and outputs to those of the catalog.
 
 Sources: https://cog.run/http/ (routes, idempotent PUT, 409 if every slot is taken, states, health in the body
 of `/health-check`, whose status is always 200) and https://cog.run/python/ (inputs and outputs in
@@ -30,15 +30,15 @@ State = Literal["succeeded", "failed", "canceled"]
 
 
 class CogUnreachable(Exception):
-    """The server returned something that Cog never returns; the text says what."""
+    """Raised if the server does not start or its response is not valid; the message is the reason."""
 
 
 class CogBusy(Exception):
-    """Every slot of the server is taken."""
+    """Raised if every slot of the server is in use."""
 
 
 class CogRefused(Exception):
-    """The server rejected the inputs; the text is its reason."""
+    """Raised if the server rejects the inputs; the message is its reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class CogResult:
 
 
 class CogClient:
-    """A Cog server at an address of the operator's own machine."""
+    """A client of a Cog server on the operator's machine."""
 
     def __init__(self, client: httpx.AsyncClient, address: str) -> None:
         self._client = client
@@ -82,7 +82,7 @@ class CogClient:
         try:
             return await self._get("health-check")
         except httpx.TransportError:
-            # The container does not listen yet, or another program uses the port.
+            # The container does not listen yet, or another process uses the port.
             return {}
 
     async def _get(self, path: str) -> Mapping[str, Any]:
@@ -133,7 +133,7 @@ class CogClient:
         )
 
     async def cancel(self, name: str) -> None:
-        """Cancel a run; an unknown one is ignored."""
+        """Cancel a run; an unknown run is ignored."""
         await self._client.post(
             f"{self._address}/predictions/{_checked_name(name)}/cancel", timeout=_CALL_SECONDS
         )
@@ -165,7 +165,8 @@ _MEDIA_WORDS = (
 def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the inputs of a Cog model as catalog rows, in the model's order; raises `CogUnreachable`.
 
-    A file whose name and description do not tell its kind is a `file`; lists are lists of texts or numbers.
+    A file input has the type `file` if its name and description do not indicate a kind; lists contain strings
+    or numbers.
     """
     schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
     input_schema = provider_client.mapping(schemas.get("Input"))
@@ -234,6 +235,6 @@ def output_kind(document: Mapping[str, Any]) -> str:
 
 
 def concatenated(document: Mapping[str, Any]) -> bool:
-    """Return whether a list of texts is one text in pieces."""
+    """Return whether the output is a list of strings to concatenate."""
     schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
     return provider_client.mapping(schemas.get("Output")).get("x-cog-array-display") == "concatenate"

@@ -25,7 +25,7 @@ _FRAME_HEADER_BYTES = 8
 
 
 class ContainersFailed(Exception):
-    """Docker or Podman failed or rejected a request; the text is its reason."""
+    """Raised if Docker or Podman fails or rejects a request; the message is its reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ContainerSpec:
 
 
 def find_socket(path: Path | None = None) -> Path | None:
-    """Return `socket`, else the first of the usual sockets; None if it does not exist."""
+    """Return `path`, or the first of the usual sockets if it is None; None if no socket exists there."""
     return next((candidate for candidate in ((path,) if path else SOCKETS) if candidate.is_socket()), None)
 
 
@@ -105,7 +105,7 @@ class DockerClient:
             raise ContainersFailed(reason)
 
     async def start(self, name: str, spec: ContainerSpec) -> RunningContainer:
-        """Start a container; raises `ContainersFailed` and then leaves nothing behind."""
+        """Start a container; if that fails, remove its parts and raise `ContainersFailed`."""
         container = RunningContainer(self, name, "" if spec.network else name)
         try:
             if container.network:
@@ -120,8 +120,9 @@ class DockerClient:
             raise
 
     async def tidy(self) -> int:
-        """Remove the containers and networks of earlier servers of this owner; return the number of
-        containers.
+        """Remove the containers and networks that earlier servers of this owner left.
+
+        Return the number of containers.
         """
         filters = f'{{"label":["{LABEL}={self._owner}"]}}'
         query = {"all": "true", "filters": filters}
@@ -133,7 +134,7 @@ class DockerClient:
         return len(containers)
 
     async def wait(self, name: str) -> str:
-        """Wait for a container's end and return how it ended."""
+        """Wait until a container has ended and return a description of its end."""
         with contextlib.suppress(ContainersFailed):
             await self._call("POST", f"/containers/{name}/wait", timeout=None)
             state = provider_client.mapping(
@@ -145,7 +146,7 @@ class DockerClient:
         return "was removed"
 
     async def log(self, name: str, lines: int = 20) -> str:
-        """Return the last lines that a container printed; empty if it is gone."""
+        """Return the last lines of a container's output, or an empty string if it does not exist."""
         query = {"stdout": "1", "stderr": "1", "tail": str(lines)}
         with contextlib.suppress(httpx.HTTPError):
             response = await self._client.get(f"/containers/{name}/logs", params=query)
@@ -154,8 +155,8 @@ class DockerClient:
         return ""
 
     async def remove(self, name: str) -> None:
-        """Kill and remove a container; one that is gone is ignored."""
-        # The container may have ended. Without the kill, Podman waits before it removes one.
+        """Kill and remove a container, if it exists."""
+        # The container may have ended already. Podman waits before it removes a running one.
         with contextlib.suppress(ContainersFailed):
             await self._call("POST", f"/containers/{name}/kill", missing_is_none=True)
         await self._call(
@@ -163,7 +164,7 @@ class DockerClient:
         )
 
     async def remove_network(self, name: str) -> None:
-        """Remove a network; one that is gone is ignored."""
+        """Remove a network, if it exists."""
         await self._call("DELETE", f"/networks/{name}", missing_is_none=True)
 
     async def _address(self, name: str) -> str:
@@ -213,7 +214,7 @@ class DockerClient:
         try:
             return response.json()
         except ValueError:
-            # An empty body, or the progress of a pull.
+            # The body is empty or contains the progress of a pull.
             return None
 
 
@@ -227,7 +228,7 @@ class RunningContainer:
         self._containers = containers
 
     def at(self, address: str) -> RunningContainer:
-        """Set the URL by which this machine reaches it, and return itself."""
+        """Set the URL of the container for this machine, and return this object."""
         self.address = address
         return self
 
@@ -235,11 +236,11 @@ class RunningContainer:
         return await self._containers.wait(self.name)
 
     async def log(self) -> str:
-        """Return the last lines that it printed."""
+        """Return the last lines of the container's output."""
         return await self._containers.log(self.name)
 
     async def remove(self) -> None:
-        """Kill it and remove its network. Idempotent."""
+        """Kill the container and remove its network. Idempotent."""
         with contextlib.suppress(ContainersFailed):
             await self._containers.remove(self.name)
         if self.network:
@@ -256,7 +257,7 @@ def _error_message(response: httpx.Response) -> str:
 
 
 def _build_error(output: str) -> str:
-    """Return why a build failed, from its output lines; empty if it succeeded."""
+    """Return the reason for a failed build from its output, or an empty string if it succeeded."""
     lines: list[str] = []
     for line in output.splitlines():
         with contextlib.suppress(ValueError):

@@ -25,7 +25,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
     """Parse an error response of fal.
 
     Rejections by a model are a list under `detail`, each with the location (`loc`), the reason (`msg`) and
-    the `type`; an account without credit is "locked", which only the text tells.
+    the `type`; only the text of the error shows that an account has insufficient credit ("locked").
     """
     detail = provider_client.mapping(document).get("detail")
     if isinstance(detail, str):
@@ -48,7 +48,7 @@ FAL = ProviderEndpoint(PROVIDERS["fal"])
 class FalRequest:
     """A request in fal's queue, with the URLs that fal returned for it.
 
-    `lines` is its log so far. A failed request is `done` too.
+    `lines` is its log so far. The state of a failed request is `done` too.
     """
 
     status_url: str
@@ -73,7 +73,7 @@ class FalResult:
 
 
 class FalClient:
-    """fal's queue, with one key."""
+    """A client of fal's queue, with one key."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to
@@ -91,7 +91,7 @@ class FalClient:
         return FalRequest(status_url, response_url, cancel_url)
 
     async def poll(self, request: FalRequest) -> FalRequest:
-        """Return the request with its present state and log."""
+        """Return the request with its current state and log."""
         document = provider_client.mapping((await self._to.get(request.status_url, {"logs": "1"})).document)
         state = _STATES.get(str(document.get("status")))
         if state is None:
@@ -103,7 +103,7 @@ class FalClient:
         return replace(request, state=state, lines=lines, failed=failed)
 
     async def result(self, request: FalRequest) -> FalResult:
-        """Return the output of a finished request; raises the error of a failed one."""
+        """Return the output of a finished request; raises `EngineError` if it failed."""
         response = await self._to.get(request.response_url, once=request.failed)
         if not isinstance(response.document, dict):
             raise self._unreadable()
@@ -111,7 +111,7 @@ class FalClient:
         return FalResult(response.document, units)
 
     async def cancel(self, request: FalRequest) -> None:
-        """Cancel a request; one that has ended stays as it is."""
+        """Cancel a request; a request that has ended is not changed."""
         await self._to.put(request.cancel_url)
 
     def _unreadable(self) -> EngineError:

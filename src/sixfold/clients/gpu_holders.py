@@ -1,4 +1,4 @@
-"""Programs that hold GPU memory: their loaded models, and how to unload them.
+"""Model servers that hold GPU memory: the loaded models, and how to unload them.
 
 Sources: https://docs.ollama.com/api (ps, and generate with `keep_alive` 0), ComfyUI's server.py
 (/system_stats, /free), llama.cpp's tools/server/README.md (/models and /models/unload of the router), and
@@ -23,9 +23,9 @@ from sixfold.core.gateway.capabilities import LATEST
 from sixfold.core.gateway.ports import UpstreamFailure
 
 _POLL_SECONDS = 0.1
-# A context and the buffers of its computation take memory besides the weights.
+# The context and compute buffers take memory in addition to the weights.
 _OVERHEAD = 1.15
-# Memory of CUDA and torch without a model.
+# Bytes of GPU memory that CUDA and torch use without a model.
 _IDLE_BYTES = 512 * 2**20
 
 Residents = Callable[[], Awaitable[Mapping[str, int | None] | None]]
@@ -52,7 +52,7 @@ class _RouterModels(msgspec.Struct):
 
 
 class OllamaHolder:
-    """An Ollama server, which states the memory of each model and unloads idle ones for another itself."""
+    """An Ollama server, which states the memory of each model and unloads idle models itself."""
 
     private = ""
     self_managed = True
@@ -67,7 +67,7 @@ class OllamaHolder:
         return model if ":" in model else model + LATEST
 
     async def residents(self) -> Mapping[str, int | None] | None:
-        """Return the bytes of video memory of each loaded model, or None without a response."""
+        """Return the bytes of GPU memory of each loaded model, or None if the server does not respond."""
         try:
             loaded = await self._queries.get("/api/ps", _OllamaModels)
             if not self._files:
@@ -83,7 +83,7 @@ class OllamaHolder:
             await _wait_until_gone(self.residents, model)
 
     def expected_bytes(self, model: str) -> int | None:
-        """Return the size of the model's file and its context."""
+        """Return the estimated bytes of a model with its context, or None if its size is unknown."""
         size = self._files.get(model)
         return None if not size else int(size * _OVERHEAD)
 
@@ -93,7 +93,7 @@ class OllamaHolder:
 
 
 class LlamaRouterHolder:
-    """A llama.cpp server in router mode, or llama-swap (`swap`): both name what runs, without its size."""
+    """A llama.cpp server in router mode, or llama-swap (`swap`); neither states the sizes of models."""
 
     private = ""
     self_managed = True
@@ -115,7 +115,7 @@ class LlamaRouterHolder:
             listed = await self._queries.get("/models", _RouterModels)
         except UpstreamFailure:
             return None
-        # A server of a single model states no status, and cannot unload it.
+        # A server with a single model does not state its status and cannot unload it.
         if listed is None or not any(isinstance(row.status, dict) for row in listed.data):
             return None
         return {model_name(row.id): None for row in listed.data if _status(row) in ("loaded", "sleeping")}
@@ -130,7 +130,7 @@ class LlamaRouterHolder:
             await _wait_until_gone(self.residents, model)
 
     def expected_bytes(self, model: str) -> int | None:
-        """Return None: neither states the size of a file."""
+        """Return None, as these servers do not state file sizes."""
         return None
 
 
@@ -162,12 +162,12 @@ class ComfyHolder:
             await _wait_until_gone(self.residents, "")
 
     def expected_bytes(self, model: str) -> int | None:
-        """Return None: ComfyUI does not state the size of a file."""
+        """Return None, as ComfyUI does not state file sizes."""
         return None
 
 
 class GgufHolder:
-    """The models that this process runs with llama.cpp, which it alone can unload."""
+    """The models that this process runs with llama.cpp; other processes cannot unload them."""
 
     name = "gguf"
     self_managed = False
@@ -187,7 +187,7 @@ class GgufHolder:
         await self._server.pool.unload(model)
 
     def expected_bytes(self, model: str) -> int | None:
-        """Return the size of the model's file and its context."""
+        """Return the estimated bytes of a model with its context, or None if its size is unknown."""
         file = self._server.files.get(model)
         with contextlib.suppress(OSError):
             return None if file is None else int(file.path.stat().st_size * _OVERHEAD)

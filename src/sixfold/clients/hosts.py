@@ -1,4 +1,4 @@
-"""Hosts that are probed for model servers: this machine, the host of a container, configured ones."""
+"""Hosts that are probed for model servers: this machine, the container host, and configured ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProbeHosts:
     """The hosts to probe. Names are resolved off the event loop, within one second.
 
     A result is cached for a minute. Outside a container, the name of the container host is resolved only
-    once, to spare the network's name server.
+    once, to limit queries to the name server.
     """
 
     def __init__(self, configured: Sequence[str] = (), *, probe: bool = True) -> None:
@@ -70,7 +70,7 @@ def _is_address(host: str) -> bool:
 
 
 async def _look_up(host: str) -> bool:
-    # A daemon thread, as a resolver may take half a minute and must not hold up the end of the process.
+    # A daemon thread does not delay the end of the process if a resolver takes half a minute.
     loop, result = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
 
     def set_result(resolved: bool) -> None:
@@ -83,7 +83,7 @@ async def _look_up(host: str) -> bool:
             resolved = True
         except (OSError, UnicodeError):
             resolved = False
-        # The loop may have ended.
+        # The event loop may have been closed.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(set_result, resolved)
 

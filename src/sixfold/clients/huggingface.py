@@ -34,7 +34,7 @@ ProgressCallback = Callable[[int], None]
 
 
 class HubError(Exception):
-    """A download failed; the text is one sentence with the reason and a remedy."""
+    """Raised if a download fails; the message is one sentence with the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class HuggingFaceHub:
     ) -> None:
         """Download a file to `target`, resuming a `.part` file beside it; raises `HubError`.
 
-        `target` only ever contains the complete, verified file.
+        `target` is created only when the file is complete and verified.
         """
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ class HuggingFaceHub:
                     )
 
     def _wait_or_raise(self, retry: _Retry, tries: int, message: str) -> None:
-        """Wait before the next attempt; raises `HubError` with `sentence` after too many."""
+        """Wait before the next attempt; raises `HubError` with `message` after too many attempts."""
         if tries >= _MAX_ATTEMPTS:
             raise HubError(message) from retry
         self._pause(retry.wait_seconds or 2.0 ** (tries - 1))
@@ -146,7 +146,7 @@ class HuggingFaceHub:
                 restarts = response.status_code == 200
                 with part.open("wb" if restarts else "ab") as out:
                     count = 0 if restarts else received
-                    # Each chunk is written at once, so that it survives a broken connection.
+                    # Chunks are not buffered, so they are on disk if the connection breaks.
                     for chunk in response.iter_raw():
                         count += len(chunk)
                         if count > file.size:
@@ -197,7 +197,7 @@ class HuggingFaceHub:
 
 
 class _Retry(Exception):
-    """A temporary failure; `wait_seconds` is the pause that the Hub requests."""
+    """Raised for a temporary failure; `wait_seconds` is the pause that the Hub requests."""
 
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -236,12 +236,12 @@ def matches(path: Path, file: HubFile) -> bool:
         return False
     if file.sha256:
         return digest(path, hashlib.sha256()) == file.sha256
-    # git's hash covers the kind and length as well. It only detects damaged downloads here.
+    # git also hashes the kind and length. SHA-1 is only used to detect damaged downloads.
     return not file.blob or digest(path, hashlib.sha1(b"blob %d\0" % file.size)) == file.blob  # noqa: S324 - git's
 
 
 def digest(path: Path, into: Any) -> str:
-    """Return the hash of a file in hexadecimal."""
+    """Return the digest of a file in hexadecimal, calculated with the hash object `into`."""
     with path.open("rb") as file:
         for chunk in _chunks(file):
             into.update(chunk)

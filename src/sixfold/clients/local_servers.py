@@ -16,7 +16,7 @@ class LocalServer:
     """A kind of server: its default port, and a path whose response contains `word`.
 
     `title` is its display name, `program` the command to suggest (empty for none); `word` is in lower case.
-    Two kinds may share a port: the path and the word tell them apart.
+    Two kinds may share a port; they differ in the path or the word.
     """
 
     kind: str

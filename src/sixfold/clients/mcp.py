@@ -18,7 +18,7 @@ from sixfold.net.fetch import Fetcher, FetchResponse
 
 _PROTOCOL = "2025-06-18"
 _MAX_BYTES = 2**20
-# Limits on what is passed on to a model.
+# Limits on the tools and results that a model receives.
 MAX_TOOLS, _SCHEMA_BYTES, _DESCRIPTION_CHARS, _NAME_CHARS, RESULT_CHARS = 64, 16 * 1024, 1000, 128, 20_000
 _PAGES = 8
 _encode = msgspec.json.Encoder().encode
@@ -183,7 +183,7 @@ def _text(content: _Content) -> str:
 
 
 def _response_to(response: FetchResponse, number: int) -> _Message | None:
-    """Return the message with the number of a request, of a JSON body or an event stream."""
+    """Return the response to a request by its number, from a JSON body or an event stream."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
     bodies = _events(response.body.decode()) if kind == "text/event-stream" else [response.body]
     messages = (msgspec.json.decode(body, type=_Message) for body in bodies)

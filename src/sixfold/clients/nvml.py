@@ -1,4 +1,4 @@
-"""NVIDIA's management library (NVML): the GPUs and their free memory.
+"""Queries of NVIDIA's management library (NVML) for the GPUs and their free memory.
 
 The library is part of the driver and called in-process, without CUDA. Source:
 https://docs.nvidia.com/deploy/nvml-api/ (version 2 of these calls, in every driver since 2012).

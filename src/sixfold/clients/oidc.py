@@ -32,12 +32,12 @@ _SCOPE = "openid email"
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _LEEWAY_SECONDS = 60
 _CACHE_SECONDS = 3600.0
-# An unknown key id causes a new fetch of the provider's keys at most this often.
+# Minimum seconds between two fetches of the provider's keys because of an unknown key id.
 _REFETCH_SECONDS = 30.0
 _SECONDS = 15.0
 _MAX_BYTES = 1 << 20
 _MAX_CODE = 4096
-# Providers publish two to ten keys, and ID tokens of a few KB.
+# Providers publish two to ten keys; ID tokens have a few KB.
 _MAX_KEYS, _MAX_TOKEN_CHARS = 100, 64 * 1024
 # The maximum age of a sign-in at the provider; a repeated sign-in asks for the password again.
 _MAX_AGE_SECONDS = FRESH_MINUTES * 60
@@ -199,8 +199,9 @@ class OidcClient:
         form: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Return a JSON object from the provider; raises `EngineFailed`, or `Unauthenticated` if it
-        rejects the form.
+        """Return a JSON object from the provider.
+
+        Raises `EngineFailed`, or `Unauthenticated` if the provider rejects the form.
         """
         all_headers = {"Accept": "application/json", **(headers or {})}
         limits = {"max_bytes": _MAX_BYTES, "seconds": _SECONDS}
@@ -217,7 +218,7 @@ class OidcClient:
             raise errors.EngineFailed(_UNREACHABLE) from error
 
     async def _claims(self, metadata: _Metadata, token: str, nonce: str) -> dict[str, Any]:
-        """Return the claims of a fresh token made by this issuer, for this client and this nonce."""
+        """Return the claims of a current token from this issuer for this client and nonce."""
         if len(token) > _MAX_TOKEN_CHARS:
             raise errors.Unauthenticated(_INVALID_RESPONSE)
         try:
@@ -266,10 +267,10 @@ def _key_set(document: Mapping[str, Any]) -> jwt.PyJWKSet:
 
 
 def _authenticated_at(metadata: _Metadata, claims: Mapping[str, Any], again_at: int) -> int | None:
-    """Return when the user signed in at the provider (epoch seconds), or None if it does not say so.
+    """Return the time of the sign-in at the provider in epoch seconds, or None if it is not stated.
 
-    Raises `Unauthenticated` if that is longer ago than was asked for, or if it does not say so although its
-    discovery document promises it.
+    Raises `Unauthenticated` if the sign-in is older than requested, or if its time is missing although the
+    discovery document lists it.
     """
     at, now = claims.get("auth_time"), int(time.time())
     if at is None and "auth_time" not in metadata.claims_supported:

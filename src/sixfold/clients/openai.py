@@ -41,7 +41,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
     return provider_client.by_status(status, str(error.get("message") or ""), str(error.get("param") or ""))
 
 
-# The API is synchronous: after an error response, nothing is running that could be billed.
+# The API is synchronous: after an error response, the provider does not continue and bills nothing.
 OPENAI = ProviderEndpoint(PROVIDERS["openai"], also_repeated=frozenset({500, 502}))
 
 
@@ -74,7 +74,7 @@ class TranscriptionResult:
 
 
 class OpenAIClient:
-    """OpenAI, or a compatible server, with one key."""
+    """A client of OpenAI or a compatible server, with one key."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to

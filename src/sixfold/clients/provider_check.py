@@ -1,4 +1,4 @@
-"""Asks a provider whether it accepts a key, by a call that needs a valid key and costs nothing."""
+"""Check of a provider's key with a call that requires a valid key and is free of charge."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Calls to providers: retries where safe, error messages in one sentence.
 
-What may be repeated, and when:
+Requests that may be repeated:
 
 - a GET, a PUT that cancels and a DELETE after a lost connection and after 408, 429 and 5xx;
 
@@ -37,7 +37,7 @@ Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 _NEVER_ACCEPTED = frozenset({429, 503})
 _MAX_TEXT_CHARS = 200
-# A shorter key could be a part of other words.
+# A shorter key could occur in other words.
 _MIN_KEY_CHARS = 8
 # Larger JSON would block the event loop.
 _MAX_INLINE_BYTES = 256 * 1024
@@ -57,7 +57,7 @@ class ProviderLimits:
     waiting_seconds: float = 60.0
     poll_seconds: float = 0.1
     longest_poll_seconds: float = 2.0
-    # For cancelling at the provider when a run ends early.
+    # Timeout of a cancellation at the provider when a run ends early.
     grace_seconds: float = 10.0
     answer_bytes: int = 64 * 2**20
     file_bytes: int = 64 * 2**20
@@ -78,7 +78,7 @@ J = TypeVar("J", bound=ProviderJob)
 
 
 class ProviderQueue(Protocol[J]):
-    """A provider that queues requests; `poll` returns the job with its present state."""
+    """A provider that queues requests; `poll` returns the job with its current state."""
 
     async def poll(self, job: J, /) -> J: ...
     async def cancel(self, job: J, /) -> None: ...
@@ -102,7 +102,7 @@ class ProviderEndpoint:
     also_repeated: frozenset[int] = frozenset()
 
     def refusal(self, status: int, document: Any) -> ProviderRefusal:
-        """Return the meaning of an error response, as the function that the provider's row names reads it."""
+        """Parse an error response with the function that the provider's row names."""
         return import_string.load(self.spec.refusal)(status, document)
 
 
@@ -131,7 +131,7 @@ class ProviderResponse:
 
 
 class UpstreamError(EngineError):
-    """A provider rejected a call or failed; the text is for the caller, `refusal` for programs."""
+    """Raised if a provider rejects a call or fails; `refusal` is the parsed error."""
 
     def __init__(self, text: str, refusal: ProviderRefusal) -> None:
         super().__init__(text)
@@ -139,7 +139,7 @@ class UpstreamError(EngineError):
 
 
 class PolicyRefusal(UnusableInput):
-    """A provider's content policy rejected the inputs: the caller's fault."""
+    """Raised if a provider's content policy rejects the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class _ProviderRequest:
 
 @dataclass(frozen=True, slots=True)
 class _CallFailed:
-    """A failed attempt."""
+    """A failed attempt; `repeat` states whether to retry, after `after_seconds` if the provider sent it."""
 
     refusal: ProviderRefusal
     repeat: bool
@@ -164,7 +164,7 @@ class _CallFailed:
 
 
 class ProviderClient:
-    """Calls to one provider with one key. `names` maps its fields to our input names."""
+    """Calls to one provider with one key. `names` maps the provider's fields to the catalog's input names."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class ProviderClient:
                 f"`sixfold provider set {provider.spec.name}`."
             )
             raise UpstreamError(text, ProviderRefusal("key"))
-        # A header cannot contain other characters.
+        # HTTP headers cannot contain other characters.
         if not key.isascii() or not key.isprintable():
             raise self.failed(ProviderRefusal("key"))
 
@@ -230,7 +230,7 @@ class ProviderClient:
         return await self._send_with_retries(_ProviderRequest("DELETE", path))
 
     def failed(self, refusal: ProviderRefusal) -> EngineError:
-        """Return the error for a failure that a response states."""
+        """Return the exception for a failure that a response states."""
         return explained(self.provider, refusal, self._names)
 
     async def _send_with_retries(self, request: _ProviderRequest) -> ProviderResponse:
@@ -287,7 +287,7 @@ class ProviderClient:
         if request.file and response.is_success and body:
             return ProviderResponse(response.status_code, response.headers, None, body)
         if body and len(self._key) >= _MIN_KEY_CHARS:
-            # A provider may repeat the key in the text of an error, which clients see.
+            # A provider may repeat the key in an error message, which clients see.
             body = body.replace(self._key.encode(), b"")
         if body is None or len(body) <= _MAX_INLINE_BYTES:
             document = _document(body)
@@ -317,7 +317,7 @@ class ProviderClient:
                     repeat=False,
                 )
             if body.strip() and document is None:
-                # Truncated, or not JSON at all. Only a GET is safe to repeat.
+                # The body is truncated or not JSON. Only a GET is safe to repeat.
                 message = "returned a response that cannot be parsed"
                 return _CallFailed(ProviderRefusal("broken", message=message), repeat=method == "GET")
             return ProviderResponse(status, headers, document)
@@ -351,7 +351,7 @@ def _document(body: bytes | None) -> Any:
 
 
 def non_negative(text: str) -> float | None:
-    """Return the number in a header, or None; a date in `Retry-After` counts as none, as clocks differ."""
+    """Return the number in a header, or None; a date in `Retry-After` is ignored, as clocks differ."""
     try:
         number = float(text)
     except ValueError:
@@ -377,7 +377,7 @@ def count(value: Any) -> int:
 def explained(
     provider: ProviderEndpoint, refusal: ProviderRefusal, names: Mapping[str, str] | None = None
 ) -> EngineError:
-    """Return the error for a rejection, as a sentence for callers without keys, URLs and internals."""
+    """Return the exception for a rejection; its message does not contain keys, URLs or internals."""
     title = provider.spec.title
     match refusal.kind:
         case "key":
@@ -413,7 +413,7 @@ def presentable(text: str) -> str:
 
 
 def by_status(status: int, message: str = "", input_field: str = "") -> ProviderRefusal:
-    """Return the meaning of a status if the body does not say more."""
+    """Return the meaning of a status, for a response whose body is not more specific."""
     if status in {401, 403}:
         return ProviderRefusal("key")
     if status == 402:
@@ -432,7 +432,8 @@ async def run_queued(
 ) -> J:
     """Submit a job, poll it with growing pauses, and return it when it has ended.
 
-    `report` gets the job after each response. The job is canceled if this task is canceled or fails first.
+    `report` is called with the job after each response. The job is canceled if this task is canceled or fails
+    first.
     """
     job = await _submit_with_cancel(start, queue.cancel, limits.grace_seconds)
     pause = limits.poll_seconds

@@ -46,7 +46,7 @@ REPLICATE = ProviderEndpoint(PROVIDERS["replicate"])
 
 @dataclass(frozen=True, slots=True)
 class ReplicatePrediction:
-    """A prediction of Replicate. `seconds` is the billed time, if it is billed by time."""
+    """A prediction of Replicate. `seconds` is the billed time for models that are billed by time."""
 
     id: str
     state: State
@@ -67,7 +67,7 @@ class ReplicatePrediction:
 
 
 class ReplicateClient:
-    """Replicate, with one token."""
+    """A client of Replicate, with one token."""
 
     def __init__(self, to: ProviderClient) -> None:
         self._to = to
@@ -78,7 +78,7 @@ class ReplicateClient:
         """Start a prediction of an official model (`owner/name`) or of a version (`owner/name:version`).
 
         The response waits up to `wait_seconds` (0 to 60) for a quick prediction. Replicate cancels the
-        prediction after `cancel_after_seconds`, even if this server is gone.
+        prediction after `cancel_after_seconds`, even if this server has stopped.
         """
         name, _, version = model.partition(":")
         document: dict[str, Any] = {"input": dict(inputs)}
@@ -94,11 +94,11 @@ class ReplicateClient:
         return self._parse(response.document)
 
     async def poll(self, prediction: ReplicatePrediction) -> ReplicatePrediction:
-        """Return the prediction as it is now."""
+        """Return the current state of a prediction."""
         return self._parse((await self._to.get(f"predictions/{prediction.id}")).document)
 
     async def cancel(self, prediction: ReplicatePrediction) -> None:
-        """Cancel a prediction; one that has ended stays as it is."""
+        """Cancel a prediction; a prediction that has ended is not changed."""
         await self._to.post(f"predictions/{prediction.id}/cancel", RequestBody())
 
     async def put_file(self, name: str, content: bytes, content_type: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""A SearXNG server: its search as JSON (https://docs.searxng.org/dev/search_api.html)."""
+"""A client of a SearXNG server's JSON search (https://docs.searxng.org/dev/search_api.html)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sixfold.core.gateway.search.results import WebResult
 from sixfold.core.gateway.search.service import MAX_RESULTS, SearchEngineStatus, SearchUnavailable
 from sixfold.net.fetch import Fetcher, FetchResponse
 
-# The most bytes of a response: SearXNG sends 20 to 50 KB.
+# Maximum size of a response; SearXNG sends 20 to 50 KB.
 _MAX_BYTES = 2**20
-# The most rows that are read: a page of results has about 30.
+# Maximum number of rows; a page of results has about 30.
 _MAX_ROWS = 1000
 _TITLE_CHARS, _TEXT_CHARS, _URL_CHARS = 200, 1500, 2000
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
@@ -46,7 +46,7 @@ class SearxngClient:
         self.status = SearchEngineStatus("absent", self._url, "it was not probed yet")
 
     async def probe(self) -> None:
-        """Search once, as only a search shows whether the server returns JSON."""
+        """Search once and set `status`: only a search shows whether the server returns JSON."""
         try:
             await self._search(_PROBE_QUERY, _PROBE_SECONDS)
         except SearchUnavailable as error:
@@ -82,7 +82,7 @@ def _reason(status: int) -> str:
 
 
 def _parse(response: FetchResponse) -> tuple[WebResult, ...]:
-    """Return the first results with a web address."""
+    """Return the first results with an HTTP URL."""
     try:
         rows = _decode(response.body).results[:_MAX_ROWS]
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -95,7 +95,7 @@ def _parse(response: FetchResponse) -> tuple[WebResult, ...]:
 
 
 def _result(row: _Row) -> WebResult | None:
-    """Return a result on one line each for its title and URL, or None without a web address."""
+    """Return a result with a single-line title, or None if its URL is not an HTTP URL."""
     url = (row.url or "").strip()
     try:
         parts = urlsplit(url)

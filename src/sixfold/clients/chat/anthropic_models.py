@@ -27,12 +27,12 @@ _LAST_WITH_SAMPLING = re.compile(r"claude-(opus|sonnet|haiku)-4[-.]6(?!\d)")
 
 
 def thinking_tokens(effort: str) -> int:
-    """Return the token budget for thinking; 0 without thinking."""
+    """Return the token budget for thinking, or 0 if thinking is disabled."""
     return _BUDGETS.get(effort, 0)
 
 
 def thinking(model: str, effort: str) -> dict[str, Any]:
-    """Return the request fields that enable thinking, empty without `effort`."""
+    """Return the request fields that enable thinking; empty if `effort` is."""
     if not thinking_tokens(effort):
         return {}
     if not _is_adaptive(model):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _PRELUDE = struct.Struct(">III")
 _CHECKSUM_BYTES = 4
-# The largest message that is buffered.
+# Maximum size of a message.
 _MAX_BYTES = 24 * 2**20
 # Sizes of header values by type; strings and byte arrays begin with their length.
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
@@ -20,7 +20,7 @@ _WITH_LENGTH = frozenset({6, 7})
 
 
 class AwsEvent(NamedTuple):
-    """An event: its headers that are strings, and its payload."""
+    """An event: its string headers and its payload."""
 
     headers: dict[str, str]
     payload: bytes
@@ -32,7 +32,7 @@ class AwsEvent(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the server reports an error."""
+        """Whether the event reports an error of the server."""
         return self.headers.get(":message-type") in ("exception", "error")
 
 

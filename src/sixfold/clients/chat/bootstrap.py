@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
 _REFRESH_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
-# How long the start waits for the first refresh; slower servers appear a little later.
+# Maximum seconds that the start waits for the first refresh; slower servers appear a little later.
 _FIRST_REFRESH_SECONDS = 0.3
 
 
@@ -107,13 +107,13 @@ class GatewayRuntime:
             await asyncio.to_thread(self.tracing.close)
 
     async def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
-        """Apply another policy and other prices; new servers are probed before they replace others."""
+        """Apply a changed policy and prices; new servers are probed before they replace old ones."""
         old_rows = {row.name: row for row in self.gateway.policy.servers}
         new_rows = {row.name: row for row in policy.servers}
         changed = [name for name in old_rows | new_rows if old_rows.get(name) != new_rows.get(name)]
         if changed:
             servers = self._open_servers(policy)
-            # Before the start, no request waits for the servers.
+            # Before the start there are no requests that need the servers.
             if self._tasks:
                 await servers.refresh()
             self._servers = servers
@@ -127,7 +127,7 @@ class GatewayRuntime:
         self.conversations.reconfigure(policy)
 
     async def probe(self, row: UpstreamRow) -> tuple[tuple[str, ...], str]:
-        """Return the models that a server lists, or why it does not respond, in one sentence."""
+        """Return the models that a server lists, and the reason in one sentence if it does not respond."""
         servers = self._open_servers(replace(GatewayPolicy(), servers=(row,)))
         server = next(server for server in servers() if server.name == row.name)
         assert isinstance(server, ModelServer)  # noqa: S101 - rows of model files are not probed
@@ -221,8 +221,8 @@ async def look(
 ) -> tuple[Mapping[str, EngineStatus], tuple[ServerStatus, ...]]:
     """Probe for model servers once, each for at most `seconds`; raises `InvalidSetting`.
 
-    Return the status that the engines for language models would have on a server of these settings, and that
-    of every model server.
+    Return the status that each engine for language models would have on a server with these settings, and
+    the status of every model server.
     """
     try:
         policy = policies.parse(settings.tables.get("gateway", {}))

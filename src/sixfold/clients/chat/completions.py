@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any = json_decoding.decode_whole
 _USAGE = re.compile(rb'"usage":\s*\{')
-# A string of JSON escapes its quotes, so neither alternative matches inside a message.
+# Quotes in a JSON string are escaped, so neither alternative matches inside a message.
 _NULL_USAGE = re.compile(rb',\s*"usage":\s*null(?=\s*[,}])|(?<=\{)"usage":\s*null\s*,\s*')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS |= {"content_filter": "filter", "model_length": "length"}
@@ -67,7 +67,7 @@ class _CompletionsUsage(msgspec.Struct):
     completion_tokens: Any = None
     prompt_tokens_details: _CompletionsDetails | None = None
     completion_tokens_details: _CompletionsDetails | None = None
-    # DeepSeek's name for cached tokens, and OpenRouter's amount in USD.
+    # Fields of DeepSeek (cached tokens) and OpenRouter (the charge in USD).
     prompt_cache_hit_tokens: Any = None
     cost: Any = None
 
@@ -133,7 +133,7 @@ class _MessageText(msgspec.Struct):
 
     @property
     def field(self) -> str:
-        """Name of the field that has the reasoning."""
+        """Name of the field that contains the reasoning."""
         return REASONING_FIELDS[0] if self.reasoning_content else REASONING_FIELDS[1]
 
     @property
@@ -148,7 +148,7 @@ class _MessageText(msgspec.Struct):
 class _CompletionChoice(msgspec.Struct):
     message: _MessageText | None = None
     delta: _MessageText | None = None
-    # The text of a completion that is not a chat.
+    # The text of a text completion.
     text: str | None = None
     finish_reason: str | None = None
 
@@ -288,14 +288,14 @@ class CompletionsParser:
         self.error = ""
         self._stop: Stop = "end"
         self._splitter = sse.EventSplitter()
-        # The number and the id of the last call of each index.
+        # The number and the ID of the latest tool call of each index.
         self._calls: dict[int, tuple[int, str]] = {}
         self._call_count = 0
-        # The field of reasoning that is not complete yet.
+        # The name of the field in which incomplete reasoning arrives.
         self._reasoning_field = ""
 
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """Return complete events, without their usage if the caller did not ask for it."""
+        """Return complete events, without usage unless `keep_usage` is set."""
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         if not events:
             return b""
@@ -354,7 +354,7 @@ class CompletionsParser:
             index = call.index or 0
             number, call_id = self._calls.get(index, (-1, ""))
             if number < 0 or (function.name and call.id not in (None, "", call_id)):
-                # Ollama used the same index for all calls of a response, so another id is another call.
+                # Ollama used one index for all calls of a response, so a new ID starts a new call.
                 self._call_count += 1
                 if self._call_count > _MAX_CALLS:
                     raise UpstreamFailure(f"called more than {_MAX_CALLS:,} tools in one response")
@@ -367,7 +367,7 @@ class CompletionsParser:
 
 
 def _without_usage(events: bytes) -> bytes:
-    """Return the events without usage; an event that has nothing else is removed with its blank line."""
+    """Return the events without usage; an event that contains nothing else is removed with its blank line."""
     lines: list[bytes] = []
     is_removed = False
     for line in events.split(b"\n"):
@@ -405,7 +405,7 @@ def _document(body: bytes) -> _CompletionsDocument:
 
 
 def _stop_reason(stop: Stop, *, has_calls: bool) -> Stop:
-    """Return the stop reason; with a forced tool call, servers may report a plain stop."""
+    """Return the stop reason, corrected for servers that report a plain stop after a forced tool call."""
     return "tool" if has_calls and stop == "end" else stop
 
 
@@ -449,7 +449,7 @@ def _is_tool_results(message: ChatMessage) -> bool:
 
 
 def _tool_messages(message: ChatMessage) -> list[dict[str, Any]]:
-    """Return tool results as messages of their own; their images follow in a user message."""
+    """Return each tool result as a separate message; the images follow in a user message."""
     messages: list[dict[str, Any]] = []
     images: list[Part] = []
     for part in message.parts:

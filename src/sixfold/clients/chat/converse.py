@@ -93,7 +93,7 @@ class _ReasoningText(msgspec.Struct):
 
 
 class _Reasoning(msgspec.Struct, rename="camel"):
-    """Reasoning: with `reasoning_text` in a whole message, without it in a delta."""
+    """Reasoning; `reasoning_text` is set only in a whole message, the other fields only in a delta."""
 
     reasoning_text: _ReasoningText | None = None
     text: str | None = None
@@ -103,7 +103,7 @@ class _Reasoning(msgspec.Struct, rename="camel"):
 class _ToolUse(msgspec.Struct, rename="camel"):
     tool_use_id: str | None = None
     name: str | None = None
-    # A document in a whole message, a part of its text in a delta.
+    # A JSON document in a whole message, a part of its text in a delta.
     input: msgspec.Raw = msgspec.Raw()
 
 

@@ -42,12 +42,15 @@ class Credentials(Protocol):
     """Returns the headers that authenticate a request."""
 
     async def headers(self, key: str, method: str, url: str, body: bytes) -> Mapping[str, str]:
-        """Return the headers; raises `UpstreamFailure` if no token can be had."""
+        """Return the headers; raises `UpstreamFailure` if a token cannot be obtained."""
         ...
 
 
 class BedrockCredentials:
-    """Amazon Bedrock's: a signature by an access key (`ID:SECRET` or `ID:SECRET:TOKEN`), or an API key."""
+    """Credentials for Amazon Bedrock: an access key for signatures, or an API key.
+
+    An access key is `ID:SECRET` or `ID:SECRET:TOKEN`.
+    """
 
     def __init__(self, spec: ProviderSpec) -> None:
         self._spec = spec
@@ -62,7 +65,9 @@ class BedrockCredentials:
 
 
 class VertexCredentials:
-    """Vertex AI's: an access token for a service account, whose key file is named by its path, or an API key.
+    """Credentials for Vertex AI: an access token for a service account, or an API key.
+
+    The key of a service account is the path of its key file.
 
     Source: https://developers.google.com/identity/protocols/oauth2/service-account#httprest.
     """
@@ -70,7 +75,7 @@ class VertexCredentials:
     def __init__(self, spec: ProviderSpec, transport: Transport) -> None:
         self._spec = spec
         self._transport = transport
-        # The token of the last key file, and when to request another.
+        # The key file, its token, and the time after which to request another.
         self._token = ("", "", 0.0)
         self._lock = asyncio.Lock()
 

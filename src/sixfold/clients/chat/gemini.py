@@ -72,7 +72,7 @@ class _GeminiUsage(msgspec.Struct, rename="camel"):
     prompt_tokens_details: list[_ModalityCount] | None = None
 
     def read(self) -> TokenUsage | None:
-        # A count of 0 is omitted.
+        # Gemini omits a count of 0.
         answered = 0 if self.candidates_token_count is None else self.candidates_token_count
         totals = parse_totals(self.prompt_token_count, answered)
         if totals is None:
@@ -200,7 +200,7 @@ class Gemini(WireProtocol):
         )
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        # Without `alt=sse`, an error is in a list.
+        # Without `alt=sse`, an error is the element of a list.
         return parse_rejection(body.strip().removeprefix(b"[").removesuffix(b"]"))
 
     def scanner(self) -> GeminiParser:
@@ -318,7 +318,7 @@ def _tools(chat: ChatRequest) -> dict[str, Any]:
 
 
 def _contents(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Merge consecutive messages of one role; the results of a turn's calls must follow in one message."""
+    """Merge consecutive messages of one role: all results of a turn's calls must be in one message."""
     contents: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for message in messages:
@@ -332,9 +332,9 @@ def _contents(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 
 
 def _parts(parts: Sequence[Part], names: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the parts of a message; `names` has the names of calls by their id."""
+    """Return the parts of a message; `names` maps the IDs of calls to their names."""
     converted: list[dict[str, Any]] = []
-    # The first call of a turn has the signature.
+    # Only the first call of a turn needs the signature.
     signature = _NO_SIGNATURE
     for part in parts:
         match part:

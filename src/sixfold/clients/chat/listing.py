@@ -1,4 +1,4 @@
-"""Lists the models of a server with their capabilities, and which are loaded.
+"""Lists of a server's models with their capabilities, and whether each is loaded.
 
 Sources: https://lmstudio.ai/docs/developer/rest (v0 and v1), llama.cpp's tools/server/README.md (props,
 models), https://docs.sglang.io/docs/basic_usage/native_api.md (model info), and llama-swap's /running. All of
@@ -38,11 +38,11 @@ from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
 from sixfold.core.gateway.usage import TokenRates
 from sixfold.core.input_limits import json_limits
 
-# Limit of one response; the details of a model may include its license and template.
+# Maximum size of one response; the details of a model may include its license and template.
 MAX_BYTES = 4 * 2**20
 MAX_MODELS = 1000
 MAX_NAME = 200
-# Time for optional details of a list.
+# Timeout for optional details of a list.
 OPTIONAL_SECONDS = 2.0
 _LM_STUDIO: Mapping[str, frozenset[str]] = {
     "llm": frozenset({CHAT}),
@@ -64,7 +64,7 @@ _TOGETHER: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("image", "audio", "video", "transcribe"), frozenset[str]()),
 }
 _OPENROUTER: Mapping[str, str] = {"tools": TOOLS, "reasoning": THINKING}
-# The names of prices in the lists of OpenRouter and Together.
+# Names of prices in the lists of OpenRouter and Together.
 _PRICES: Mapping[str, str] = {
     "prompt": "input",
     "completion": "output",
@@ -103,7 +103,7 @@ class _Row(msgspec.Struct):
     meta: Any = None
 
     def limits(self) -> dict[str, int]:
-        """Return the limits of tokens, and the length of embeddings, that the row states."""
+        """Return the context and the maximum output in tokens that the row states, or 0."""
         contexts = (
             self.context_length,
             self.max_context_length,
@@ -164,7 +164,7 @@ class ModelQueries:
         self._authorize = authorize
 
     def at(self, old: str, new: str) -> ModelQueries:
-        """Return queries to another address: with `old` in the base URL replaced."""
+        """Return queries to a base URL in which `old` is replaced with `new`."""
         return ModelQueries(self._transport, self._base_url.replace(old, new), self._authorize)
 
     async def openai(self) -> list[_Row] | None:
@@ -247,7 +247,7 @@ def first_count(values: Iterable[Any]) -> int:
 
 
 async def optional(query: Awaitable[T | None]) -> T | None:
-    """Return an optional detail, or None if it does not arrive soon."""
+    """Return an optional detail, or None if it does not arrive within `OPTIONAL_SECONDS`."""
     with contextlib.suppress(UpstreamFailure, TimeoutError):
         async with asyncio.timeout(OPTIONAL_SECONDS):
             return await query
@@ -296,7 +296,7 @@ def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
 
 
 def _provider_rates(pricing: Any, unit: int) -> TokenRates | None:
-    """Return the rates in a provider's list; None without them, or if both are 0 and not billed."""
+    """Return the rates in a provider's list, or None if they are missing or if both are 0 and not billed."""
     if not unit or not isinstance(pricing, dict):
         return None
     row: dict[str, Decimal] = {}
@@ -317,7 +317,7 @@ async def _vllm(queries: ModelQueries) -> Models | None:
 
 
 async def _llamacpp(queries: ModelQueries) -> Models | None:
-    """Return the list; for a server with one model, `/props` states its context, and if it accepts images."""
+    """Return the models; for a single model, `/props` states its context and whether it accepts images."""
     models = await openai_models(queries, loaded=True)
     if models is None or len(models) != 1 or not models[0].chat or models[0].stated:
         return models
@@ -357,7 +357,7 @@ async def _llamaswap(queries: ModelQueries) -> Models | None:
 
 
 async def _lmstudio(queries: ModelQueries) -> Models | None:
-    """Return LM Studio's own list of either version, else that of `/v1/models`."""
+    """Return the models of LM Studio's native API (v1 or v0), or else those of `/v1/models`."""
     old = await queries.get("/api/v0/models", _OpenAIList)
     if old is not None:
         return _studio_models(old.data, lambda row: row.id, lambda row: row.state == "loaded")
@@ -383,7 +383,7 @@ def _studio_models(
             or member(row.capabilities, "trained_for_tool_use") is True
         ):
             capabilities |= {TOOLS}
-        # Models that are not trained for tools get them through LM Studio's own prompt.
+        # LM Studio describes tools in a prompt to models that are not trained for them.
         lacks = frozenset({EMBEDDINGS, CHAT}) - capabilities if capabilities else frozenset[str]()
         model = ServedModel(name, capabilities, loaded(row), stated=True, lacks=lacks)
         models.append(replace(model, **row.limits()))
@@ -401,7 +401,7 @@ _LISTINGS: Mapping[str, Listing] = {
 
 
 def listing_of(kind: str, price_unit: int = 0) -> Listing:
-    """Return the function that lists a kind of server; it returns None without a readable list."""
+    """Return the function that lists the models of a kind of server, or None if the list is unreadable."""
     return _LISTINGS.get(kind) or functools.partial(openai_models, price_unit=price_unit)
 
 

@@ -28,9 +28,9 @@ class MessagesUsage(msgspec.Struct):
     server_tool_use: _ToolUses | None = None
 
     def read(self, *, runs_code: bool = False) -> TokenUsage | None:
-        """Return the usage of a message, by which the server has run code with `runs_code`.
+        """Return the usage of a message, or None if the main counts are missing or invalid.
 
-        None if the main counts are missing or invalid.
+        `runs_code` states whether the server has run code for the message.
         """
         cached = parse_token_count(self.cache_read_input_tokens) or 0
         cache_writes = parse_token_count(self.cache_creation_input_tokens) or 0

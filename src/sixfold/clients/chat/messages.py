@@ -47,7 +47,7 @@ _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
-# Signatures of reasoning that did not come from a server of this protocol.
+# Signatures of reasoning that a server of another protocol returned.
 _FOREIGN = frozenset({"", *REASONING_FIELDS})
 JSON_TOOL, JSON_TOOL_TEXT = "answer_in_json", "Give the whole answer as this JSON."
 _STOPS: dict[str, Stop] = {
@@ -74,13 +74,13 @@ class _ContentBlock(msgspec.Struct):
 
     @property
     def runs_code(self) -> bool:
-        """Whether it names a container, or is the call of a tool by which the server runs code."""
+        """Whether the block names a container, or calls a tool with which the server runs code."""
         is_call = self.type == "server_tool_use" and (self.name or "").endswith("code_execution")
         return is_call or self.container is not None
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is reasoning of another protocol's server, which this one would reject."""
+        """Whether the block is reasoning of another protocol, which servers of this protocol reject."""
         signature = self.signature or ""
         is_foreign = signature in _FOREIGN or signature.startswith(GEMINI_SIGNATURE)
         return self.type == "thinking" and is_foreign
@@ -207,7 +207,7 @@ class MessagesParser:
         self.complete = False
         self.error = ""
         self._reported: MessagesUsage | None = None
-        # Whether the end has reported the output, of which the start has only the first token.
+        # Whether the end has reported the output tokens; the start counts only the first one.
         self._has_output = False
         self._stop: Stop = "end"
         self._as_tool = as_tool
@@ -225,7 +225,7 @@ class MessagesParser:
             output = None if self.complete else reported.output_tokens or 0
             reported = msgspec.structs.replace(reported, output_tokens=output)
         usage = reported.read(runs_code=self._runs_code)
-        # The number is reported at the end, which a caller that disconnects does not wait for.
+        # The server reports the number of searches only at the end, which is missing after a disconnect.
         if self.complete or not self._searches:
             return usage
         units = Units(web_searches=self._searches, code_executions=int(self._runs_code))
@@ -315,7 +315,7 @@ def _document(body: bytes) -> _MessagesDocument:
 
 
 def _part(block: _ContentBlock, *, as_tool: bool) -> TextPart | ToolCall | ReasoningPart | None:
-    """Parse a content block; with `shaped`, the input of a tool is the text of the response."""
+    """Parse a content block; with `as_tool`, the input of a tool is the text of the response."""
     match block.type:
         case "text" if block.text:
             return TextPart(block.text)
@@ -336,7 +336,7 @@ def _remove_foreign(fields: dict[str, msgspec.Raw]) -> None:
     try:
         turns, rows = _turns_of(fields["messages"]), _rows(fields["messages"])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        # The message of the server.
+        # The server rejects the request with its error message.
         return
     if not any(block.is_foreign for turn in turns for block in turn.blocks):
         return
@@ -358,7 +358,7 @@ def _remove_foreign(fields: dict[str, msgspec.Raw]) -> None:
 
 
 def _may_think_raw(turns: Sequence[_MessageTurn]) -> bool:
-    """Apply the rule of `_sealed` to a request that is passed on."""
+    """Apply the rule of `may_think` to a forwarded request."""
     types: set[str] = set()
     for turn in reversed(turns):
         if turn.role == "assistant":

@@ -1,4 +1,4 @@
-"""Lists the models of an Ollama server with what it states of each.
+"""List of an Ollama server's models with the details that it states.
 
 Source: https://docs.ollama.com/api (tags, ps, show).
 """
@@ -28,14 +28,14 @@ from sixfold.core.gateway.capabilities import (
 )
 from sixfold.core.gateway.ports import UpstreamFailure
 
-# Models that one refresh queries, and how many concurrently.
+# Maximum number of models that one refresh queries, in total and concurrently.
 _MAX_QUERIED = 16
 _CONCURRENCY = 4
-# The details of a model: license, template and tensors.
+# Maximum size of the details of a model: license, template and tensors.
 _SHOW_BYTES = 512 * 1024
 # Pause before a model is queried again after an unreadable response.
 _FAILED_SECONDS = 60.0
-# Ollama's names of the capabilities that are used here.
+# Capabilities by Ollama's name.
 _CAPABILITIES: Mapping[str, str] = {
     "completion": CHAT,
     "embedding": EMBEDDINGS,
@@ -75,7 +75,7 @@ class OllamaListing:
 
     def __init__(self) -> None:
         self._known: dict[str, _Facts] = {}
-        # When a model may be queried again after a failure.
+        # Earliest time of the next query after a failure, by model.
         self._failed: dict[str, float] = {}
 
     async def __call__(self, queries: ModelQueries) -> Models | None:
@@ -113,7 +113,7 @@ class OllamaListing:
 
         async def query() -> None:
             for key in remaining:
-                # Counts as failed until it is answered, as the time limit may end it.
+                # Counts as failed until the response arrives, as a timeout may cancel the query.
                 self._failed[key] = time.monotonic() + _FAILED_SECONDS
                 with contextlib.suppress(UpstreamFailure):
                     body = {"model": names[key]}

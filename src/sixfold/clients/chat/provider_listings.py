@@ -1,4 +1,4 @@
-"""Lists the models of providers and servers whose lists are not like OpenAI's.
+"""Lists of models of providers and servers that do not support OpenAI's `/v1/models`.
 
 Sources: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_ListFoundationModels.html and
 …/API_ListInferenceProfiles.html, https://ai.google.dev/api/models,
@@ -95,7 +95,7 @@ class _GeminiModels(msgspec.Struct):
 
 
 async def gemini(queries: ModelQueries) -> Models | None:
-    """Return the models that generate content or embeddings; their names say whether they accept images."""
+    """Return the models that generate content or embeddings; their names show whether they accept images."""
     answer = await queries.get("/models?pageSize=1000", _GeminiModels)
     if answer is None:
         return None
@@ -139,11 +139,11 @@ async def tei(queries: ModelQueries) -> Models | None:
 
 
 async def unlisted(_queries: ModelQueries) -> Models | None:
-    """Return no models: Azure and Vertex AI list what could be called, not what this account may call."""
+    """Return an empty list: Azure and Vertex AI also list models that this account may not call."""
     return ()
 
 
-# Keys are providers or kinds of servers.
+# Functions by provider or kind of server.
 LISTINGS: Mapping[str, Listing] = {
     "azure": unlisted,
     "bedrock": bedrock,

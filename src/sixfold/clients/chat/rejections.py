@@ -1,4 +1,4 @@
-"""Parse the error responses of model servers."""
+"""Parser of the error responses of model servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.core.input_limits import json_decoding
 
 _any = json_decoding.decode_whole
 _REJECTED = "The model server rejected this request"
-# Messages of servers without an error code for it: vLLM, llama.cpp, Anthropic, OpenAI's responses, Gemini.
+# Messages about too long contexts without an error code: vLLM, llama.cpp, Anthropic, Responses, Gemini.
 _TOO_LONG = re.compile(
     r"(maximum|exceeds?( the| your)?( available)?) context (length|size|window|limit)"
     r"|(prompt|input) is too long|input token count .*exceeds",
@@ -42,7 +42,7 @@ def parse_rejection(body: bytes) -> UpstreamRejection:
 
 
 def _text_of(value: Any) -> str:
-    """Return a message; of a list of invalid fields (Mistral's `detail`), each field and what is wrong."""
+    """Return a message; a list of invalid fields (Mistral's `detail`) is joined with their problems."""
     if isinstance(value, dict):
         value = cast("dict[str, Any]", value).get("detail")
     if not isinstance(value, list):

@@ -1,7 +1,7 @@
 """Adapts chat completion requests to providers that reject some of OpenAI's fields or name them otherwise.
 
-`fields` of a row in `sixfold.providers` maps OpenAI's names to the provider's, and to an empty name what it
-does not accept. A name after `messages.` is a field of each message.
+`fields` of a row in `sixfold.providers` maps OpenAI's names to the provider's names; rejected fields are
+mapped to an empty name. The prefix `messages.` denotes a field of each message.
 """
 
 from __future__ import annotations

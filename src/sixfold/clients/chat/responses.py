@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: requests are passed on, and responses are only scanned for usage.
+"""OpenAI's Responses API: requests are forwarded, and responses are only scanned for usage.
 
 Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming.
 """
@@ -51,7 +51,7 @@ class _ResponsesUsage(msgspec.Struct):
 
 
 class _OutputItem(msgspec.Struct):
-    """An item of the output; those of tools that are charged for by use count."""
+    """An item of the output; calls of tools that are billed by use are counted."""
 
     type: Any = None
     action: Any = None
@@ -67,7 +67,7 @@ class _OutputItem(msgspec.Struct):
 
     @property
     def is_search(self) -> bool:
-        """Whether a call of web search searched: it may open a page instead, which costs nothing."""
+        """Whether a web search call is a search; opening a page is free of charge."""
         action = self.action
         kind = cast("dict[str, Any]", action).get("type") if isinstance(action, dict) else None
         return kind in (None, "search")

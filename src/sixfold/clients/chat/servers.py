@@ -47,7 +47,7 @@ _WIRES: Mapping[str, WireProtocol] = {
     **{wire.name: wire for wire in MEDIA_PROTOCOLS},
     RERANK: Reranking(),
 }
-# The protocols of providers whose API is not OpenAI's.
+# Protocols of providers whose API differs from OpenAI's.
 _DIALECTS: Mapping[str, WireProtocol] = {
     "anthropic": _WIRES["messages"],
     "converse": Converse(),
@@ -55,24 +55,24 @@ _DIALECTS: Mapping[str, WireProtocol] = {
 }
 # OpenAI's reasoning models reject `max_tokens`.
 _LIMIT = "max_completion_tokens"
-# The kind of servers with OpenAI's API at another address.
+# The kind of servers with OpenAI's API at another base URL.
 _COMPATIBLE = "openai"
 # Protocols for which the caller's headers are forwarded.
 _FORWARDED_HEADERS = frozenset({"messages", "edits", "transcriptions", "translations"})
-# Addresses of the kinds of servers that have one of their own.
+# Default base URLs by kind of server.
 _BASES = {
     **{spec.name: spec.base_url_with({}) for spec in CHAT_PROVIDERS.values()},
     **{server.kind: f"{server.url}/v1" for server in local_servers.CHAT},
-    # The port of its examples; a container has another one.
+    # The port in the documentation of TEI; its container uses another one.
     "tei": f"http://{LOOPBACK}:8080",
 }
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _LIST_SECONDS, _KEY_SECONDS = 10.0, 1.0
-# Time for a response from a known port; a closed port refuses the connection at once.
+# Timeout for a response from a known port; a closed port refuses the connection at once.
 PROBE_SECONDS = 3.0
 # A discovered server that stops responding counts as busy for this time.
 _BUSY_SECONDS = 120.0
-# llama.cpp's properties include a chat template.
+# Maximum size of a response to a probe; llama.cpp's properties include a chat template.
 _PROBE_BYTES = 2**20
 _State = Literal["ready", "slow", "absent"]
 
@@ -103,12 +103,12 @@ class ModelServer:
         self._models: tuple[ServedModel, ...] = ()
         self._by_name: dict[str, ServedModel] = {}
         self.available = True
-        # The result of the last query for its models; calls try an unreachable server, too.
+        # The result of the last query for models; calls are sent to an unreachable server too.
         self.last_state: _State | None = None
         self.in_flight = 0
         self.gpu: GpuAccess | None = None
         self.discovered = discovered
-        # Whether it may work without a key.
+        # Whether the server may accept calls without a key.
         self._needs_no_key = bool(row.base_url) or row.kind in LOCAL_KINDS
         self._cached_headers: tuple[str | None, dict[str, str]] = (None, {})
         is_loopback = urlsplit(self.base_url).hostname in _LOOPBACK
@@ -118,7 +118,7 @@ class ModelServer:
         )
         own_service = row.kind != _COMPATIBLE or self.base_url == bases[_COMPATIBLE]
         self.reads_documents = self._spec.documents and own_service and not self.in_local_network
-        # Only servers of the kind `openai` may be others than the provider's own.
+        # Only a server of the kind `openai` may belong to someone other than the provider.
         is_provider = row.kind in CHAT_PROVIDERS and own_service
         is_complete = is_provider and self._spec.responses and row.responses is not False
         has_responses = is_complete if row.responses is None else row.responses
@@ -148,7 +148,7 @@ class ModelServer:
         return self._own.get(protocol, self._main_wire)
 
     def serves(self, model: str) -> bool:
-        """Return whether the server may have a model; without a configured list, any name is tried."""
+        """Return whether the server may serve a model; any name is tried unless the models are configured."""
         return model in self._row.models if self._row.models else bool(model) and model.isprintable()
 
     def models(self) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class ModelServer:
         )
 
     async def refresh(self) -> None:
-        """Fetch the list of models; without a response the last list stays.
+        """Fetch the list of models; if the server does not respond, the previous list remains.
 
         If the configuration names the models, a local server is queried for their capabilities, and any other
         one until it responds.
@@ -183,7 +183,7 @@ class ModelServer:
             self._set_models(models)
 
     async def probe(self, seconds: float) -> tuple[tuple[str, ...], str]:
-        """Return the models that the server lists now, or why there are none, in one sentence."""
+        """Return the models that the server lists now, and the reason in one sentence if there are none."""
         if not self.ready:
             return (), "A server of this kind needs a key"
         try:
@@ -198,7 +198,7 @@ class ModelServer:
         return tuple(model.name for model in models), ""
 
     def queries(self) -> listing.ModelQueries:
-        """Return an object for requests to the server's own API."""
+        """Return an object for requests to the server's native API."""
         return listing.ModelQueries(self._transport, self.base_url, self._authorize)
 
     def _set_models(self, models: tuple[ServedModel, ...]) -> None:
@@ -208,7 +208,7 @@ class ModelServer:
         self._listed = tuple(self._by_name)
 
     def _completed(self, model: ServedModel) -> ServedModel:
-        """Return a hosted model with the facts of the bundled table; local names may mean anything."""
+        """Return a hosted model completed from the bundled table; names on local servers are ambiguous."""
         return model if self.local else hosted_models.completed(model, self.price_table)
 
     def open(
@@ -308,8 +308,8 @@ class ServerStatus:
 
     `slow`: it did not respond in time, as when it loads a model. `absent`: no server responds at `url`, or a
     provider's key is missing. `url` is without `/v1`, and empty for models that this server runs itself.
-    `discovered`: found on a known port of `host` instead of configured. `listing` has the models with their
-    capabilities and whether they are loaded.
+    `discovered`: found on a known port of `host` instead of configured. `listing` contains the models with
+    their capabilities and whether they are loaded.
     """
 
     name: str
@@ -339,7 +339,7 @@ class _Probe:
         self._responded_at: float | None = None
 
     async def probe(self, hosts: ProbeHosts, seconds: float) -> None:
-        """Check whether the server responds; one that is only slow counts as found for two minutes."""
+        """Check whether the server responds; after a timeout it counts as found for two minutes."""
         try:
             async with asyncio.timeout(seconds):
                 available = await hosts.resolves(self.host) and await self._responds()
@@ -471,11 +471,11 @@ def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -
 
 
 def _key_source(row: UpstreamRow, key: Callable[[str], str], bases: Mapping[str, str]) -> Callable[[], str]:
-    """Return the source of a server's key: its row, or the provider's own key for the provider's server."""
+    """Return a function that returns a server's key: that of its row, or the stored key of the provider."""
     if row.api_key:
         return lambda: row.api_key
     spec = CHAT_PROVIDERS.get(row.kind)
-    # The address of a provider with parameters is the operator's own.
+    # The URL of a provider with parameters is specific to the operator's account.
     if spec is None or (row.base_url and row.base_url != bases[row.kind] and not spec.parameters):
         return str
     return _CachedKey(lambda: key(spec.key))

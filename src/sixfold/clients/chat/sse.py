@@ -9,7 +9,7 @@ from sixfold.core.gateway.ports import UpstreamFailure
 from sixfold.core.input_limits.json_limits import JsonLimits
 
 _MAX_BUFFER_BYTES = 8 * 2**20
-# Lines of what is parsed in one turn of the event loop.
+# Maximum number of lines that are parsed in one iteration of the event loop.
 _MAX_LINES = 100_000
 # A smaller event takes at most 2 ms to parse.
 _SMALL_BYTES = 64 * 1024
@@ -42,7 +42,7 @@ class EventSplitter:
         return block[:cut], bool(self._buffer)
 
     def flush(self) -> bytes:
-        """Return the buffered rest as an event, with the end that the server omitted."""
+        """Return the buffered rest as an event, with the delimiter that the server omitted."""
         remainder = self._take(len(self._buffer))
         return remainder and remainder + _UNIX
 
@@ -53,7 +53,7 @@ class EventSplitter:
 
 
 def _end(unix: int, dos: int) -> int:
-    """Return where the last event ends, by the positions of its two possible ends."""
+    """Return the offset at which the last event ends, given the offsets of the two possible delimiters."""
     return max(unix + len(_UNIX) if unix >= 0 else 0, dos + len(_DOS) if dos >= 0 else 0)
 
 

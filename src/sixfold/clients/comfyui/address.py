@@ -1,4 +1,4 @@
-"""The URLs of the operator's ComfyUI servers: configured ones, or the hosts on which one is found."""
+"""The URLs of the operator's ComfyUI servers: configured ones, or those found on probed hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.core.gpu.arbiter import GpuAccess
 
 
 class ComfyAddress:
-    """The URLs of the ComfyUI servers in use; `url` is that of the first, empty if none may be called.
+    """The URLs of the ComfyUI servers in use; `url` is the first one, empty if no server may be called.
 
     Configured URLs are used as they are. Otherwise each probed host is a candidate, this machine first,
     unless the port is this server's own. The prober sets `ready` to the servers that responded last, and

@@ -1,4 +1,4 @@
-"""Decodes ComfyUI's JSON: large documents strictly and in a thread, smaller ones with NaN."""
+"""Decoding of ComfyUI's JSON: large documents strictly and in a thread, smaller ones with NaN."""
 
 from __future__ import annotations
 

@@ -15,19 +15,19 @@ _FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\\/\s'\"]+[\\/])+")
 
 
 class ComfyError(EngineError):
-    """ComfyUI or the connection to it failed; the text is one sentence for the user."""
+    """Raised if ComfyUI or the connection to it fails; the message is one sentence for the user."""
 
 
 class ComfyUnreachable(ComfyError):
-    """ComfyUI did not respond, or the connection to it failed."""
+    """Raised if ComfyUI does not respond, or the connection to it fails."""
 
 
 class ComfyTimeout(ComfyUnreachable):
-    """ComfyUI did not respond in time."""
+    """Raised if ComfyUI does not respond in time."""
 
 
 class ComfyRefused(ComfyError):
-    """ComfyUI rejected the prompt. `unknown_value`: it lacks a file or choice that was named."""
+    """Raised if ComfyUI rejects the prompt; `unknown_value` is true if it names an unknown file or choice."""
 
     def __init__(self, message: str, *, unknown_value: bool = False) -> None:
         super().__init__(message)
@@ -35,9 +35,9 @@ class ComfyRefused(ComfyError):
 
 
 class ComfyNodeFailed(ComfyError):
-    """A node failed: `class_type` is its class, `memory` whether memory ran out.
+    """Raised if a node fails; `class_type` is its class, and `memory` is true if memory ran out.
 
-    `text` is the reason without the class.
+    `text` is the reason, which does not contain the class.
     """
 
     def __init__(self, text: str, node_id: str, class_type: str, *, memory: bool = False) -> None:
@@ -50,7 +50,7 @@ class ComfyNodeFailed(ComfyError):
 
 
 class ComfyInterrupted(ComfyError):
-    """The run was interrupted on the ComfyUI server."""
+    """Raised if the run was interrupted on the ComfyUI server."""
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class NodeProgress:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinished:
-    """An output node has returned something, for instance `{"images": [...]}`."""
+    """An output node has returned a result, for instance `{"images": [...]}`."""
 
     node: str
     output: Mapping[str, Any]
@@ -66,11 +66,11 @@ class ComfyRun:
     client_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     outputs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     over: bool = False
-    # ComfyUI has ended the run, but some outputs have not arrived.
+    # Whether ComfyUI has ended the run, although some outputs may not have arrived.
     ended: bool = False
     socket: ClientConnection | None = None
     tries: int = 0
-    # Newer versions of ComfyUI recognize a reconnecting client by this key.
+    # Newer versions of ComfyUI identify a reconnecting client by this key.
     credential_key: str = ""
     unanswered_since: float | None = None
     missed: int = 0
@@ -105,7 +105,7 @@ class ComfyRun:
         if data.get("node") is not None:
             self.on_event(NodeStarted(str(data["node"])))
         elif "prompt_id" in data:
-            # Without a node, the run has ended and its history is written.
+            # An event without a node means that the run has ended and its history is stored.
             self.end()
 
     def progress(self, data: Mapping[str, Any]) -> None:

@@ -1,10 +1,10 @@
 """Client of a ComfyUI server: object info, uploads, runs, result files.
 
 A run is followed over its own websocket. If that drops or never opens, `/history` and `/queue` are polled
-while it is reopened. A run that ends early on this side is removed from ComfyUI's queue, or interrupted by
+while it is reopened. A run that is canceled on this side is removed from ComfyUI's queue, or interrupted by
 its id.
 
-Each call has our hop header, which a Sixfold server rejects, as the address may be our own.
+Each call contains the hop header, which a Sixfold server rejects, as the URL may be that of this server.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class ComfyLimits:
     """Limits for calls to a ComfyUI server, in seconds and bytes."""
 
     connect_seconds: float = 3.0
-    # For one HTTP call; the caller limits the run.
+    # Timeout of one HTTP call; the caller limits the run.
     answer_seconds: float = 30.0
-    # Without a message for this time, the history is polled.
+    # The history is polled after this time without a message.
     quiet_seconds: float = 10.0
-    # Without a response for this time, the run fails.
+    # The run fails after this time without a response.
     gone_seconds: float = 20.0
     withdraw_seconds: float = 5.0
     # All of /object_info with many custom nodes is about 10 MiB.
@@ -59,7 +59,7 @@ DEFAULT_LIMITS = ComfyLimits()
 
 @dataclass(frozen=True, slots=True)
 class ComfyFile:
-    """A file on the server, as outputs and uploads name it."""
+    """A file on the server, as identified in outputs and uploads."""
 
     filename: str
     subfolder: str = ""
@@ -74,7 +74,7 @@ class ComfyFile:
 
 @dataclass(frozen=True, slots=True)
 class ComfyStats:
-    """A server's version and first device; memory in bytes. `reserved_bytes` belong to its process."""
+    """A server's version, first device and memory; `reserved_bytes` is the memory that its process holds."""
 
     version: str
     device: str
@@ -85,7 +85,7 @@ class ComfyStats:
 
 
 class ComfyServer:
-    """A ComfyUI server at `url`; it keeps no state between calls."""
+    """A stateless client of the ComfyUI server at `url`."""
 
     def __init__(self, client: httpx.AsyncClient, url: str, limits: ComfyLimits = DEFAULT_LIMITS) -> None:
         scheme, separator, host = url.rstrip("/").partition("://")
@@ -98,7 +98,7 @@ class ComfyServer:
         self._timeout = httpx.Timeout(limits.answer_seconds, connect=limits.connect_seconds)
 
     async def object_info(self, class_type: str = "") -> dict[str, Any]:
-        """Return the schema of one node class, or of all; an unknown class is missing in the result."""
+        """Return the schema of one node class, or of all; an unknown class is omitted from the result."""
         return await self._object("/object_info" + (f"/{quote(class_type, safe='')}" if class_type else ""))
 
     async def models(self, folder: str) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class ComfyServer:
         return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
     async def metadata(self, folder: str, filename: str) -> dict[str, Any]:
-        """Return the metadata of a safetensors file; empty if it has none."""
+        """Return the metadata of a safetensors file, which may be empty."""
         path = f"/view_metadata/{quote(folder, safe='')}?filename={quote(filename, safe='')}"
         status, body = await self._exchange("GET", path)
         metadata = await _decode(body) if status == 200 else {}
@@ -162,7 +162,7 @@ class ComfyServer:
         )
 
     async def view(self, file: ComfyFile, target: BinaryIO, max_bytes: int) -> str:
-        """Write a file of the server to `target` and return its content type; raises above `max_bytes`."""
+        """Write a file of the server to `target` and return its content type; raises `ComfyError`."""
         query = {"filename": file.filename, "subfolder": file.subfolder, "type": file.type}
         with _comfy_errors(self._limits):
             async with self._client.stream(
@@ -192,7 +192,7 @@ class ComfyServer:
             await self._submit(run, graph)
             await self._follow(run)
         finally:
-            # A regular close would wait for the server.
+            # A regular close waits for the server.
             if run.socket is not None:
                 run.socket.transport.abort()
             if run.submitted and not run.over:
@@ -225,7 +225,7 @@ class ComfyServer:
         run.submitted = True
         body = {"prompt": graph, "client_id": run.client_id, "prompt_id": run.prompt_id}
         if run.previews:
-            # Older versions ignore it and follow their option --preview-method.
+            # Older versions ignore this field and use their option --preview-method.
             body["extra_data"] = {"preview_method": "auto"}
         status, answer = await self._exchange("POST", "/prompt", json=body)
         if status == 400:
@@ -236,17 +236,17 @@ class ComfyServer:
         document = await _decode(answer) if status == 200 else None
         if not isinstance(document, dict) or "prompt_id" not in document:
             raise ComfyError(f"ComfyUI did not accept the prompt ({status}).")
-        # Older servers choose their own id.
+        # Older servers choose the id themselves.
         run.prompt_id = str(document["prompt_id"])
 
     async def _follow(self, run: ComfyRun) -> None:
-        """Handle messages until the run ends; poll when there are none."""
+        """Handle messages until the run ends; poll the server if no messages arrive."""
         pauses = _poll_seconds()
         while not run.over:
             if run.socket is None:
                 await asyncio.sleep(next(pauses))
                 run.socket = await self._open(run)
-                # Check after opening, so that no event is missed.
+                # Poll after opening the websocket: earlier events were not received.
                 await self._poll(run)
                 continue
             try:
@@ -262,7 +262,7 @@ class ComfyServer:
                     await self._poll(run)
 
     async def _poll(self, run: ComfyRun) -> None:
-        """Check the history and the queue; a run that is in neither twice in a row is lost."""
+        """Check the history and the queue; a run that is missing from both twice in a row is lost."""
         try:
             entry = (await self._object(f"/history/{run.prompt_id}")).get(run.prompt_id)
             running, pending = ((), ()) if entry is not None else await self._own_prompts(run)
@@ -283,13 +283,13 @@ class ComfyServer:
             raise ComfyError("ComfyUI no longer has this run: it was restarted, or its queue was cleared.")
 
     async def _withdraw(self, run: ComfyRun) -> None:
-        """Remove the run from the queue or interrupt it, and no other run."""
+        """Remove the run from the queue or interrupt it, without affecting other runs."""
         with contextlib.suppress(ComfyError, TimeoutError):
             async with asyncio.timeout(self._limits.withdraw_seconds):
                 for attempt in range(_WITHDRAWALS):
                     running, pending = await self._own_prompts(run)
                     if running:
-                        # Older servers ignore `prompt_id` and interrupt the current run, which is ours.
+                        # Older servers ignore `prompt_id` and interrupt the current run, which is this one.
                         await self._exchange("POST", "/interrupt", json={"prompt_id": running[0]})
                         return
                     # The loop repeats, as the run may start between the two calls.

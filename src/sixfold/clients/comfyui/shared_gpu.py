@@ -16,9 +16,9 @@ GraphRun = Callable[[EventCallback], Awaitable[Outputs]]
 
 
 async def run(gpu: GpuAccess | None, model: str, graph_run: GraphRun, on_event: EventCallback) -> Outputs:
-    """Run a graph, which needs `model`, when the GPU has room for it; raises `ComfyError`.
+    """Run a graph when the GPU has enough free memory for `model`; raises `ComfyError`.
 
-    If the memory is full nevertheless, the run is repeated once with the whole GPU.
+    If memory runs out nevertheless, the run is repeated once with exclusive use of the GPU.
     """
     if gpu is None:
         return await graph_run(on_event)
@@ -28,7 +28,7 @@ async def run(gpu: GpuAccess | None, model: str, graph_run: GraphRun, on_event: 
         raise ComfyError(f"{busy.message}.") from busy
 
     def handle(event: Event) -> None:
-        # The first step of a sampler: its model is loaded.
+        # A sampler takes its first step after its model is loaded.
         if isinstance(event, NodeProgress):
             lease.ready()
         on_event(event)

@@ -46,7 +46,7 @@ class SpaceFolder:
         return "\n".join(lines) + "\n"
 
     def context(self, base: str) -> bytes:
-        """Return the build context as a tar archive."""
+        """Return the build context of the container image as a tar archive."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for path in files(self.path):

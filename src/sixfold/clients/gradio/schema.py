@@ -34,7 +34,7 @@ _MAX_NAME_CHARS = 64
 _MAX_INPUTS = 100
 _MAX_CHOICES = 1000
 _MAX_CHOICE_CHARS = 500
-# Characters of all choices of a component.
+# Maximum characters of all choices of a component.
 _MAX_CHOICES_CHARS = 100_000
 _MAX_FUNCTION_CHOICES = 20_000
 _ARGUMENTS = Limit(
@@ -73,8 +73,9 @@ class SpaceFunction:
 
 
 def best_function(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFunction:
-    """Return the public function that produces media, preferring the one with the most inputs; raises
-    `BadRequest`.
+    """Return the public function with the most inputs, preferring functions that output media.
+
+    Raises `BadRequest`.
     """
     protocol = config.get("protocol")
     if "components" not in config or "dependencies" not in config:
@@ -95,7 +96,7 @@ def best_function(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFu
 
 
 class _ComponentTable:
-    """The components of an application by id; counts each use by a function.
+    """The components of an application by id, which limit the number of their uses by functions.
 
     A function of 200 bytes can name a component with a thousand choices a hundred times.
     """
@@ -121,7 +122,7 @@ class _ComponentTable:
         ]
 
     def type_of(self, component: Mapping[str, Any], kind: str) -> _Typed:
-        """Return the type of a component, computed once."""
+        """Return the type of a component from a cache."""
         key = (id(component), kind)
         if key not in self._types:
             self._types[key] = _component_type(kind, _object(component.get("props")))
@@ -213,7 +214,7 @@ def _input(
 
 
 def _component_type(kind: str, props: Mapping[str, Any]) -> _Typed:
-    """Return how the engine fills an argument, its choices, and the fields of the input descriptor."""
+    """Return the kind of an argument, its choices, and the fields of the input descriptor."""
     if kind in _MEDIA and not (kind == "file" and props.get("file_count", "single") != "single"):
         media = _MEDIA[kind]
         argument_kind = "gallery" if kind == "gallery" else "media"
@@ -237,7 +238,7 @@ def _choices(choices: Any) -> dict[str, Any]:
         value = pair[1] if len(pair) == 2 else choice
         text = str(value)
         chars += len(text)
-        # An input with overlong choices accepts any text.
+        # If the choices are too long, the input accepts any text.
         if len(text) > _MAX_CHOICE_CHARS or chars > _MAX_CHOICES_CHARS:
             return {}
         values[text] = value
@@ -276,7 +277,7 @@ _SIMPLE_TYPES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 
 
 def _descriptor_default(descriptor: Mapping[str, Any], default: Any, values: Mapping[str, Any] | None) -> Any:
-    """Return the default as a descriptor value, or None if it has no such form."""
+    """Return the default as a descriptor value, or None if it cannot be converted."""
     if values is not None:
         return str(default) if str(default) in values else None
     match descriptor["type"]:
@@ -293,7 +294,7 @@ def _descriptor_default(descriptor: Mapping[str, Any], default: Any, values: Map
 
 
 def _output(components: list[Mapping[str, Any]]) -> tuple[int, str]:
-    """Return the index and kind of the main output: the first media, else JSON, else text."""
+    """Return the index and kind of the main output: the first media, or else JSON, or else text."""
     kinds = [str(component.get("type") or "").lower() for component in components]
     for index, kind in enumerate(kinds):
         if kind in _MEDIA:
@@ -310,7 +311,7 @@ def _returns(components: list[Mapping[str, Any]], description: Mapping[str, Any]
     labels = iter(_object(each) for each in _list(description.get("returns")))
     names: list[str] = []
     used: set[str] = set()
-    # The last number that was tried for each name.
+    # The last suffix that was tried for each name.
     counts: dict[str, int] = {}
     position = 0
     for component in components:

@@ -31,7 +31,7 @@ _FILE_SECONDS = 300.0
 
 
 class SpaceError(EngineError):
-    """The space failed or rejected a request; `status` is that of its response, or 0."""
+    """Raised if the space fails or rejects a request; `status` is that of its response, or 0."""
 
     def __init__(self, sentence: str, status: int = 0) -> None:
         super().__init__(sentence)

@@ -28,7 +28,7 @@ _FACTORY = "sixfold.engines.providers.gradio:GradioEngine"
 class GradioSpaces:
     """Spaces (`core.catalog.gradio_spaces`) of a Hub, or of the endpoint in the settings.
 
-    The operator's endpoint is trusted, as all base URLs in the settings. A URL from the Hub is fetched
+    The operator's endpoint is trusted like all base URLs in the settings. A URL from the Hub is fetched
     through the guard, with the operator's token only if the operator imports a private space.
     """
 
@@ -78,7 +78,7 @@ class GradioSpaces:
         return f"registry.{domain}/{name}:latest"
 
     async def _location(self, space: SpaceId, private: bool) -> tuple[str, bool, bool]:
-        """Return the base URL, whether it is the operator's, and whether to send the token."""
+        """Return the base URL, whether it is in the settings, and whether to send the token."""
         if self._endpoint:
             base = self._endpoint.replace("{owner}", space.owner).replace("{name}", space.name)
             return base.rstrip("/"), True, bool(self._token())

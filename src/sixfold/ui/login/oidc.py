@@ -87,7 +87,7 @@ class OidcLoginPages:
         )
 
     def _signed_in(self, identity: Identity) -> Transaction[tuple[str, str]]:
-        """Return the IDs of an identity's account and of the organization that one of its groups names, or ""."""
+        """Return the IDs of an identity's account and of the organization that a group names, or ""."""
         rules = self._services.provider.group_rules
         signup = self._signup or group_roles.may_create(identity.groups, rules)
         account_id = yield from oidc_identities.account_of(identity, signup=signup)

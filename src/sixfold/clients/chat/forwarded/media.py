@@ -1,4 +1,4 @@
-"""OpenAI's image, audio and embedding endpoints: requests are passed on, responses scanned for usage.
+"""OpenAI's image, audio and embedding endpoints: requests are forwarded, responses scanned for usage.
 
 Source: https://platform.openai.com/docs/api-reference/images, …/audio and …/embeddings.
 """
@@ -26,7 +26,7 @@ _MODEL_FIELD = b'Content-Disposition: form-data; name="model"\r\n\r\n'
 _EVENTS = (b"data:", b"event:", b":")
 # The longest plausible recording, in seconds.
 _MAX_SECONDS = 30 * 24 * 3600.0
-# Longer values of `usage` and `duration` are ignored: no server counts so much.
+# Longer values of `usage` and `duration` are ignored as implausible.
 _MAX_USAGE_BYTES = 16 * 1024
 _NULL = msgspec.Raw(b"null")
 # Embeddings of 2,048 texts may have 8 million numbers, which are not decoded here.
@@ -78,7 +78,7 @@ class MediaGeneration(WireProtocol):
         self._output = output
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """Return the request with the server's model name; forms come without one."""
+        """Return the request with the server's model name; forms do not contain one yet."""
         if body.startswith(b"--"):
             boundary = body[: body.index(b"\r\n") + 2]
             return b"".join((boundary, _MODEL_FIELD, model.encode(), b"\r\n", body))
@@ -145,7 +145,7 @@ class MediaGeneration(WireProtocol):
 
 
 def _small(value: msgspec.Raw, decode: Callable[[msgspec.Raw], T]) -> T | None:
-    """Decode a value; None if it is long or of another type."""
+    """Decode a value; return None if it is too long or of another type."""
     try:
         return decode(value) if memoryview(value).nbytes <= _MAX_USAGE_BYTES else None
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -172,7 +172,7 @@ MEDIA_PROTOCOLS = (
 
 
 class MediaUsageScanner:
-    """Passes bytes on; events are scanned for usage, audio is not parsed.
+    """Forwards bytes; events are scanned for usage, audio is not parsed.
 
     `chars` counts what was delivered: bytes of audio, or events.
     """
@@ -180,7 +180,7 @@ class MediaUsageScanner:
     def __init__(self, wire: MediaGeneration) -> None:
         self.usage: TokenUsage | None = None
         self.chars = 0
-        # The transport raises if the response is cut off.
+        # The transport raises if the response ends early.
         self.complete = True
         self.error = ""
         self._wire = wire

@@ -1,7 +1,7 @@
 """Reranking: a query and documents, which a model orders by relevance.
 
 Cohere, Jina, vLLM, llama.cpp (`--reranking`) and others share one request, of which the fields that all of
-them accept are sent; text-embeddings-inference (TEI) has its own names. Sources:
+them accept are sent; text-embeddings-inference (TEI) uses other names. Sources:
 https://docs.cohere.com/reference/rerank, https://huggingface.github.io/text-embeddings-inference.
 """
 
@@ -52,7 +52,7 @@ class Reranking(MediaGeneration):
         self._options = options
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """Return the request with the server's model name and its field of the documents."""
+        """Return the request with the server's model name and field names."""
         fields = _raws(body)
         fields[self._documents] = fields.pop("documents")
         return _encode({"model": model, **fields, **self._options})

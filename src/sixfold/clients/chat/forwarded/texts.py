@@ -14,20 +14,20 @@ from sixfold.clients.chat.completions import Completions
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse
 from sixfold.core.gateway.ports import TEXT_COMPLETIONS
 
-# Fields that a kind of server ignores although they change the response.
+# Fields that would change the response, but that a kind of server ignores.
 IGNORED_FIELDS: Mapping[str, Collection[str]] = {"ollama": ("best_of", "echo", "n")}
 _WITHOUT_EFFECT = frozenset({b"null", b"false", b"1"})
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class TextCompletions(Completions):
-    """`POST /completions`; its responses and chunks report usage as those of chats do."""
+    """`POST /completions`; its responses and chunks report usage in the same form as chats."""
 
     name = TEXT_COMPLETIONS
     path = "/completions"
 
     def __init__(self, names: Mapping[str, str] | None = None, ignored: Collection[str] = ()) -> None:
-        """`ignored` has the fields that the server would accept without an effect."""
+        """`ignored` contains the fields that the server accepts but ignores."""
         super().__init__(names=names)
         self._ignored = frozenset(ignored)
 

@@ -12,13 +12,14 @@ from sixfold.clients.chat.llama.server import GgufServer
 from sixfold.clients.chat.transport import Transport
 from sixfold.core.gateway.policy import UpstreamRow
 
-# The family of weights that `sixfold engines add` fetches.
+# The family of weights that `sixfold engines add` downloads.
 FAMILY = "chat"
 
 
 def build(rows: Iterable[UpstreamRow], weights: Path, transport: Transport) -> tuple[GgufServer, ...]:
-    """Return the configured servers, and one for added models unless a row covers them; raises
-    `ValueError`.
+    """Return the configured servers, and one for added models unless a row includes them.
+
+    Raises `ValueError`.
     """
     parsed = {row.name: parse(row.name, row.options) for row in rows if row.kind == KIND}
     if all(options.source for options in parsed.values()):

@@ -1,4 +1,4 @@
-"""Finds GGUF models: a file, a folder, or the models that `sixfold engines add chat` has fetched."""
+"""Finds GGUF models: a file, a folder, or the models that `sixfold engines add chat` has downloaded."""
 
 from __future__ import annotations
 

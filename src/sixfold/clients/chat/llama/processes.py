@@ -20,9 +20,9 @@ from sixfold.clients.chat.llama.options import GgufOptions
 from sixfold.core.gateway.ports import UpstreamFailure
 
 _PROGRAM = "sixfold.clients.chat.llama.program"
-# A large file may be on a slow disk.
+# Loading a large file from a slow disk may take minutes.
 _START_SECONDS = 600.0
-# Lines of llama.cpp's log that are kept for an error message.
+# Maximum number of lines of llama.cpp's log for an error message.
 _LINES = 50
 
 
@@ -98,7 +98,7 @@ def _options(name: str, model: GgufModel, options: GgufOptions, key: str) -> dic
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment without keys and settings of the server."""
+    """Return environment variables without the keys and settings of the server."""
     return settings.worker_environment()
 
 
@@ -148,7 +148,7 @@ class ProcessPool:
         return len(self._slots)
 
     async def enter(self, name: str, model: GgufModel) -> tuple[RunningProcess, Callable[[], None]]:
-        """Return a model's process, and a function to call once when it is no longer needed.
+        """Return a model's process, and a function that releases it, to be called exactly once.
 
         Raises `UpstreamFailure`.
         """

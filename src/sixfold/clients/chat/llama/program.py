@@ -21,7 +21,7 @@ _LOG_SECONDS = 1.0
 def main() -> None:
     """Load the model, print its URL, and serve until stdin closes."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # llama.cpp prints to stdout, which has to stay clean for the URL.
+    # llama.cpp prints to stdout, which is reserved for the URL.
     os.dup2(2, 1)
     options: dict[str, Any] = json.loads(sys.stdin.readline())
     library: Any = importlib.import_module("xllamacpp")
@@ -34,7 +34,7 @@ def main() -> None:
     output.write(json.dumps({"url": server.listening_address}) + "\n")
     output.flush()
     sys.stdin.read()
-    # Threads of llama.cpp may still be running.
+    # A regular exit would wait for threads of llama.cpp.
     os._exit(0)
 
 

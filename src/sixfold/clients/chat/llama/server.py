@@ -28,7 +28,7 @@ from sixfold.core.gpu.arbiter import GpuAccess
 
 PACKAGE = "xllamacpp"
 _UNSUPPORTED_MEDIA = re.compile(r"(image|audio|video) input is not supported")
-# Errors of the request that llama.cpp reports as internal errors.
+# Invalid requests that llama.cpp reports as internal errors.
 _REQUEST_ERRORS = re.compile(rf"{_UNSUPPORTED_MEDIA.pattern}|Invalid base64|Failed to parse")
 _JSON_ERROR_PREFIX = re.compile(r"\[json\.exception[^]]*\] ")
 _UNSUPPORTED_MESSAGES = {
@@ -61,7 +61,7 @@ class _Wire(Completions):
     """Chat completions as llama.cpp implements them."""
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        """Return the rejection, with own messages for too long chats and for unsupported media."""
+        """Parse a rejection; chats that are too long and unsupported media have messages of this server."""
         try:
             error = _decode_error(body).error
         except msgspec.MsgspecError:
@@ -182,7 +182,7 @@ async def _read_and_close(response: UpstreamStream) -> bytes:
 
 
 def _status_of(body: bytes) -> int:
-    """Return 400 if a response of 500 reports an error of the request."""
+    """Return the status of an error response: 400 for an error of the request, or else 500."""
     try:
         return 400 if _REQUEST_ERRORS.match(_decode_error(body).error.message) else 500
     except msgspec.MsgspecError:
@@ -207,7 +207,7 @@ class _ServerReply:
 
 
 class _HeldSlot:
-    """A response; its process is in use until it is closed."""
+    """A response whose process is in use until the response is closed."""
 
     def __init__(self, response: UpstreamStream, release: Callable[[], None]) -> None:
         self._response = response

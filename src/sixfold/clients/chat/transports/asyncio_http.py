@@ -1,8 +1,8 @@
 """Plain HTTP/1.1 transport on the event loop, for model servers in the local network.
 
 The threads of other clients cost more than everything else in a call (see the architecture page of the
-gateway). It has no TLS, no proxy and no redirects. Each response is an object of its own; a connection is
-reused only after its response has ended, and closed if it sends anything unrequested.
+gateway). TLS, proxies and redirects are not supported. Each response is a separate object; a connection is
+reused only after its response has ended, and closed if it receives unrequested data.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import httptools
 from sixfold.clients.chat.transport import HEADERS, USER_AGENT
 from sixfold.core.gateway.ports import UpstreamFailure
 
-# Idle connections to one server, and how long they are kept.
+# Maximum number of idle connections to one server, and seconds until they are closed.
 _MAX_IDLE, _IDLE_SECONDS = 256, 60.0
 # Pause reading from the server when this many bytes are buffered.
 _MAX_BUFFERED_BYTES = 256 * 1024
-# A longer body is not received whole, but read in parts.
+# A longer body is read in parts.
 _MAX_WHOLE_BYTES = 2**20
-# Received bytes without a part of the body: status line and headers, interim responses, or trailers.
+# Maximum bytes between two parts of a body: status line and headers, interim responses, or trailers.
 _MAX_HEAD_BYTES = 512 * 1024
-# Parts of a body that are objects of their own; further ones are joined, as a small object takes 50 bytes.
+# Maximum number of separate parts of a body; further parts are joined, as a small object takes 50 bytes.
 _MAX_BLOCKS = 64
-# Cached URLs, and cached sets of headers.
+# Maximum number of cached URLs, and of cached sets of headers.
 _MAX_URLS = 64
 _DEFAULT_HEADERS = {**HEADERS, "User-Agent": USER_AGENT, "Accept": "*/*"}
 
@@ -77,7 +77,7 @@ class AsyncioTransport:
             if timer is not None:
                 timer.cancel()
         self._timer = self._idle_timer = None
-        # The connections close in the next iteration of the event loop.
+        # Connections are closed in the next iteration of the event loop.
         await asyncio.sleep(0)
 
     async def _send(self, method: bytes, url: str, headers: bytes, body: bytes, stream: bool) -> HttpReply:
@@ -332,7 +332,7 @@ class HttpReply:
         self.status = 0
         self.retry_after = ""
         self.complete = False
-        # Bytes that were received since the last part of the body.
+        # Bytes received since the last part of the body.
         self.head_size = 0
         # Whether the connection can be reused.
         self.reusable = False
@@ -348,7 +348,7 @@ class HttpReply:
         self._waiting: asyncio.Future[None] | None = None
 
     async def started(self) -> None:
-        """Wait for the headers, or for the whole response if `whole` and it is not long.
+        """Wait for the headers; with `whole`, wait for the end of the response or 1 MiB of its body.
 
         Raises `UpstreamFailure` and `_ConnectionReset`.
         """

@@ -48,7 +48,7 @@ class PyreqwestTransport:
     ) -> PyreqwestStream:
         request = self.client().post(url).headers(headers).body_bytes(body)
         if stream:
-            # By default the client buffers the first 64 KiB.
+            # By default, the client buffers the first 64 KiB of a response.
             request = request.streamed_read_buffer_limit(0)
         return await self._send(request.build_streamed())
 
@@ -107,7 +107,7 @@ class PyreqwestStream:
 
 
 def _check_canceled() -> None:
-    """Raise if the task was canceled: the client misses that when the next bytes are already there."""
+    """Raise if the task was canceled, which the client ignores if the next bytes have already arrived."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

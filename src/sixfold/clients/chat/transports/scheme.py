@@ -1,4 +1,4 @@
-"""The transport to model servers of both schemes."""
+"""The transport to model servers over HTTP and HTTPS."""
 
 from __future__ import annotations
 
