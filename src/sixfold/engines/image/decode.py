@@ -80,7 +80,7 @@ def decode(
 ) -> DecodedImage:
     """Decode an image, or the first frame of an animation; raise `UnreadableImage` if it cannot be read.
 
-    With `target` (width, height) a JPEG is decoded at the smallest multiple of an eighth of its size that
+    With `target` (width, height), a JPEG is decoded at the smallest multiple of an eighth of its size that
     covers the target, which is much faster; other formats are decoded at full size.
     """
     with headers.open_image(source, max_bytes) as file:

@@ -98,7 +98,7 @@ class VideoReader:
         self._container.close()
 
     def at(self, second: float) -> Any:
-        """Return the frame at a time; after the end, the last one is repeated."""
+        """Return the frame at a time in seconds; after the end, the last frame is repeated."""
         while self._next is not None and (
             self._current is None or self._time(self._next) <= second + _LATE_SECONDS
         ):

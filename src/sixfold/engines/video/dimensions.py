@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-# The short side may differ by this many pixels from the requested one.
+# The short side may differ by this many pixels from the requested length.
 _REACH = 16
 # Tolerated relative error of the shape: 854 x 480 is indistinguishable from 16:9.
 _TOLERANCE = 0.001

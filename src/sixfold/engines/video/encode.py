@@ -99,7 +99,10 @@ KINDS: Mapping[str, VideoKind] = {
 
 @dataclass(frozen=True, slots=True)
 class AudioSource:
-    """An audio track: `read(first, last)` returns float32 (2, last - first) at 48 kHz, called in order."""
+    """An audio track: `read(first, last)` returns float32 (2, last - first) at 48 kHz.
+
+    Calls must be in order of time.
+    """
 
     samples: int
     read: Callable[[int, int], Array]

@@ -127,7 +127,7 @@ def _input_image(task: Task, request: VideoTask) -> Any:
 
 
 def _still(image: Any, shot: _CameraRequest, context: Context) -> SourceStill:
-    """Return the still image, larger than the video by the base zoom where the source has the detail."""
+    """Return the still image, enlarged by the base zoom, or as far as the source contains detail."""
     if image is None:
         done = 0
 

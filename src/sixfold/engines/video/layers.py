@@ -91,7 +91,7 @@ def _level(near: Array, visible: Array, grid: tuple[int, int]) -> Array:
 
 
 def _ground_objects(near: Array, ground: Array, front: Array) -> Array:
-    """Limit each object to the nearness of the ground at its foot, so that objects do not slide."""
+    """Limit objects to the nearness of the ground at their feet, so that they do not slide over it."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(front.astype(np.uint8))
     lowest, out = front.shape[0] - 1, near.copy()
     for label in range(1, count):

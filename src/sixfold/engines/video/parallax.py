@@ -163,9 +163,9 @@ def _blend(below: Array, above: Array, matte: Array) -> Array:
 
 
 class FrameSource:
-    """The frames of a stage, in order; with `reuse`, a frame close to the previous one is warped from it.
+    """The frames of a stage, in order; with `reuse`, a frame similar to the previous frame is warped from it.
 
-    Rendering three layers takes ten warps, reusing a frame takes two. Parallax and ripples stand still in a
+    Rendering three layers takes ten warps, reusing a frame takes two. Parallax and ripples do not change in a
     reused frame, so only every second frame is reused, and only if the camera has hardly moved.
     """
 

@@ -20,7 +20,7 @@ class VideoTask:
 
     `size` (width, height) is exact, or None to derive it from `resolution` and `aspect`. `between` frames are
     interpolated between every two of `frames`, and the rate rises accordingly. With `reuse_frames`, a frame
-    may be derived from the one before it.
+    may be derived from the previous frame.
     """
 
     prompt: str

@@ -48,7 +48,7 @@ class NamedColor:
 class ImageFacts:
     """The measurements of an image.
 
-    `light` and `contrast` are 0 to 1; a `sharpness` of 1 is usual. `flatness` is the share of pixels that
+    `light` and `contrast` are 0 to 1; a `sharpness` of 1 is typical. `flatness` is the share of pixels that
     equal their neighbors; `upper` and `lower` are mean colors (hue in degrees, saturation, value).
     """
 

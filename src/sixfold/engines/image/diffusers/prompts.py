@@ -87,7 +87,7 @@ def embeddings(
     """Return the embeddings of prompts by argument name; chunks are concatenated along the sequence.
 
     Pooled embeddings are those of the first chunk. Without a negative prompt the pipeline computes
-    unconditional embeddings itself, which may differ from those of an empty text.
+    unconditional embeddings itself, which may differ from those of an empty prompt.
     """
     columns = [
         pipeline.encode_prompt(

@@ -60,7 +60,7 @@ class SamplingPlan:
 
 
 def plan(loaded: LoadedPipeline, recipe: SamplingRecipe) -> SamplingPlan:
-    """Complete a recipe with the model's defaults."""
+    """Return the plan of a recipe, completed with the model's defaults."""
     profile = loaded.profile
     steps = recipe.steps or profile.steps
     if recipe.from_image:

@@ -226,7 +226,7 @@ def _control(task: Task) -> ControlImage:
 
 
 def _adapters(task: Task, options: DiffusersOptions) -> LoraWeights:
-    """Return the operator's LoRAs for the model and then those of the task, given by name or as its files."""
+    """Return the operator's LoRAs for the model, then those of the task, given by name or as task files."""
     adapters = [(adapter.file, adapter.weight) for adapter in options.loras.get(task.model, ())]
     try:
         for adapter in parse_adapters(task.inputs.get("loras") or ()):

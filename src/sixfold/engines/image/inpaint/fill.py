@@ -1,8 +1,9 @@
-"""Filling of holes without weights: large ones with texture, thin ones with colors.
+"""Filling of holes without weights: large holes with texture, thin holes with colors.
 
-A large hole is filled by a repetition found around it (`patch_copy`), otherwise by pieces of its surroundings
-(`shift_map`); both are joined by their gradients. A thin hole is filled by fast marching (Telea, 2004), which
-continues edges and needs no texture; a hole in smooth shading by the flow of Bertalmio and others (2001).
+A large hole is filled by a repetition found around it (`patch_copy`), or else by pieces of its surroundings
+(`shift_map`); the pieces are joined by their gradients. A thin hole is filled by fast marching (Telea, 2004),
+which continues edges without texture. A hole in smooth shading is filled by the flow of Bertalmio et al.
+(2001).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class FillArea:
 
 
 def read(task: Task) -> FillArea:
-    """Return the area of a task's `image` and `mask`; raise `UnusableInput` if the mask marks nothing."""
+    """Return the area of a task's `image` and `mask`; raise `UnusableInput` if the mask marks no pixels."""
     image, hole = masks.read(task)
     if hole is None:
         raise UnusableInput("The mask is empty: make the area to fill white or transparent.")

@@ -77,7 +77,7 @@ def blend(image: Pixels, filling: Pixels, cover: Array) -> Pixels:
 
 
 def path(task: Task, name: str) -> Path:
-    """Return the file of an image input; raise `EngineError` if the task has none."""
+    """Return the file of an image input; raise `EngineError` if the task does not contain it."""
     file = task.files.get(name) or task.files.get(f"{name}_url")
     if file is None:
         raise EngineError("Inpainting requires image and mask.")

@@ -24,7 +24,7 @@ _MIN_RING, _MAX_RING = 6, 48
 _KNOWN = 0.6
 # Maximum number of offsets from which one hole is filled.
 _PIECES = 6
-# Share of the remaining hole above which an offset covers all of it, and the minimum otherwise.
+# Share of the remaining hole above which an offset counts as covering it, and the minimum if none does.
 _WHOLE, _MIN_COVER = 0.9999, 0.2
 _SAMPLES = 4000
 # Largest misfit that counts as a repetition, as a share of the ring's contrast.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
-# Larger images get their alpha at this size, and its edges at full size.
+# Larger images get the alpha at this size, and only its edges at full size.
 _FINE_SIDE = 1600
 # Width of the band on each side of the edge, as a share of the long side.
 _BAND = 0.009

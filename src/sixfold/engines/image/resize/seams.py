@@ -1,7 +1,7 @@
 """Seam carving (Avidan and Shamir, with the forward energy of Rubinstein, Shamir and Avidan).
 
-Seams are found on a small copy and become a map from positions of the narrow image to the wide one. The map
-is smoothed, enlarged and used to resample the full image once.
+Seams are found on a small copy and become a map from positions in the narrow image to positions in the wide
+image. The map is smoothed, enlarged and used to resample the full image once.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class SceneSubject:
 
 @dataclass(frozen=True, slots=True)
 class ParsedScene:
-    """The recognized content of a prompt; fields that were not mentioned are empty."""
+    """The recognized content of a prompt; fields for content that the prompt lacks are empty."""
 
     prompt: str
     time: str | None = None
@@ -63,13 +63,13 @@ class ParsedScene:
 
     @property
     def known(self) -> bool:
-        """Whether there is a place, a subject or a sky to paint."""
+        """True if the prompt contains a place, a subject or a sky to paint."""
         recognized = self.places or self.subjects or self.time or self.weather or self.season
         return bool(recognized or self.letters or self.frame)
 
     @property
     def names_colors(self) -> bool:
-        """Whether the prompt gives a color to the image, its background, a subject or a worn part."""
+        """True if the prompt gives a color to the image, its background, a subject or a worn part."""
         worn = any(color not in ("", "none") for _, color in self.worn)
         return bool(self.colors or self.backdrop or worn or any(subject.color for subject in self.subjects))
 

@@ -93,7 +93,7 @@ def adjust_contrast(rgb: Array, amount: float) -> Array:
 
 
 def gamma(rgb: Array, power: float) -> Array:
-    """Raise `rgb` to a power; above 1 darkens."""
+    """Raise `rgb` to `power`; a power above 1 darkens the image."""
     return np.power(np.clip(rgb, 0, 1), np.float32(power))
 
 

@@ -39,7 +39,7 @@ def _cells(canvas: Canvas, gap: float, rounds: int, weight: Array) -> tuple[Arra
 
 
 def _regions(canvas: Canvas, gap: float) -> Labels:
-    """Return superpixels about `gap` across, at half size; their borders follow the image's edges."""
+    """Return superpixels about `gap` pixels across, at half size; their borders follow the image's edges."""
     height, width = canvas.size
     half = (max(8, width // 2), max(8, height // 2))
     small = cv2.resize(textures.blur(canvas.abstract, 2 * canvas.unit), half, interpolation=cv2.INTER_AREA)

@@ -176,7 +176,7 @@ def _styles(text: str) -> tuple[list[str], str]:
 
 
 def _blend_ramps(ramps: list[str]) -> str:
-    """Blend up to three ramps into one: the darks of the first, the lights of the last."""
+    """Blend up to three ramps into one ramp: the darks of the first, the lights of the last."""
     if len(ramps) < 2:
         return ramps[0] if ramps else ""
     parts = [ramp.split() for ramp in ramps[:3]]

@@ -58,7 +58,7 @@ class VectorEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return an SVG with the image's size; transparent parts are left out."""
+        """Return an SVG with the image's size, without transparent parts."""
         path = task.files.get("image") or task.files.get("image_url")
         if path is None:
             raise EngineError("image is required.")

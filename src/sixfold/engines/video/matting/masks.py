@@ -2,8 +2,8 @@
 
 Motion that differs from the camera's belongs to the subject, so a few frames are read ahead. A full
 segmentation from motion, image cues and the tracked mask starts each shot and is repeated at a fixed
-interval. In between, only a band around the tracked edge is segmented, which is cheap. All
-this happens at a reduced size; the edge is refined at full size and held where nothing moves.
+interval. In between, only a band around the tracked edge is segmented, which is cheap. All this happens at a
+reduced size; the edge is refined at full size and remains unchanged where the image is at rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FULL_EVERY = 12
 _BAND = 5
 # The longer side, in pixels, at which soft edges are computed.
 _SOFT_SIDE = 640
-# The weight of the previous alpha where nothing moved.
+# The weight of the previous alpha where the image is at rest.
 _HOLD = 0.85
 # The change of brightness, as a share of full brightness, at which the trust in a pixel has dropped to 1/e.
 _CHANGE = 0.05
@@ -114,8 +114,8 @@ class MaskTracker:
     def _segment(self, small: Array, tracked: _TrackedMask | None) -> NDArray[np.bool_]:
         """Segment the full frame from all available cues.
 
-        An uncertain result that used motion is compared with one without it, because the motion may come from
-        rain.
+        An uncertain result that used motion is compared with a result that ignores motion, because rain also
+        moves.
         """
         self._since = 0
         hint = None if tracked is None else tracked.mask * ~tracked.uncovered
@@ -130,7 +130,7 @@ class MaskTracker:
         return result.mask
 
     def _stabilize(self, alpha: Array, tracked: _TrackedMask | None) -> Array:
-        """Blend the alpha with the previous one where nothing moved, so that grain does not show."""
+        """Blend the alpha with the previous alpha where the image is at rest, so that grain does not show."""
         if tracked is None or self._alpha is None:
             return alpha
         size = (alpha.shape[1], alpha.shape[0])

@@ -22,7 +22,8 @@ class OnnxVideoMattingEngine(VideoMattingEngine):
     """Removes the background of videos with a model file.
 
     Options: `source` (the file, or a folder that contains one) or `weights` (the folder of installed models).
-    A model with the inputs of RVM is run as such; any other is an image model of the kind that `like` names.
+    A model with the inputs of RVM is run as RVM; any other model is an image model of the kind that `like`
+    names.
     """
 
     name = "weights-film-matting"
@@ -99,5 +100,5 @@ class PerFrameMasks(_ModelMasks):
 
 # The change of brightness, as a share of full brightness, at which the weight of the previous mask is 1/e.
 _CHANGE = 0.03
-# The weight of the previous mask where nothing changed.
+# The weight of the previous mask where the image is unchanged.
 _HOLD = 0.7

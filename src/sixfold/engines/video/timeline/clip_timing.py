@@ -17,7 +17,7 @@ from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack
 
 @dataclass(eq=False, slots=True)
 class ClipTiming:
-    """A clip on its track, with a transition from `before` and one to the next clip at `next_start`."""
+    """A clip on its track, with transitions from `before` and to the next clip, at `next_start`."""
 
     clip: Clip
     kind: Kind
@@ -72,7 +72,7 @@ class ClipTiming:
 
 
 def has_audio(shot: ClipTiming) -> bool:
-    """Return whether a clip's file has an audio track."""
+    """Return whether a clip's file contains an audio track."""
     if shot.path is None:
         return False
     try:

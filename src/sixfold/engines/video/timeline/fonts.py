@@ -126,7 +126,7 @@ def visible(text: str) -> str:
 
 
 def missing_characters(text: str) -> tuple[str, ...]:
-    """Return the visible characters of `text` that are missing from all fonts, in their order."""
+    """Return the visible characters of `text` that are missing from all fonts, in order of appearance."""
     lacking = [letter for letter in _letters(text) if not _default().has(letter)]
     return tuple(letter for letter in lacking if not any(font.has(letter) for font in _fallbacks()))
 
@@ -148,7 +148,7 @@ def for_text(text: str, size: float) -> TextFont:
 
 
 def _letters(text: str) -> tuple[str, ...]:
-    """Return the distinct characters of `text` that need a glyph, in their order."""
+    """Return the distinct characters of `text` that need a glyph, in order of appearance."""
     return tuple(dict.fromkeys(letter for letter in visible(text) if not letter.isspace()))
 
 
@@ -222,7 +222,7 @@ def _font(path: str | None, ranges: Collection[Range]) -> Font:
 
 
 def character_ranges(file: BinaryIO) -> list[Range]:
-    """Return the ranges of code points with a glyph; of a collection, those of its first font.
+    """Return the code point ranges with a glyph in a font, or in the first font of a collection.
 
     The list is empty for a font without outlines. Raises `ValueError` if the file is not a font that can be
     read.

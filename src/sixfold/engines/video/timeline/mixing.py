@@ -100,7 +100,7 @@ class Limiter:
     """A peak limiter with look-ahead and slow release."""
 
     def __init__(self) -> None:
-        # The samples that are held back for the look-ahead, and the gain at their start.
+        # The samples that are delayed for the look-ahead, and the gain at their start.
         self._pending: Array = np.zeros((2, 0), np.float32)
         self._gain = 1.0
 

@@ -54,7 +54,7 @@ def box_of(clip: Clip, project: Project) -> SpriteBox:
 
 
 def fit(size: tuple[int, int], box: SpriteBox, mode: str) -> SpriteBox:
-    """Return the position of an image of `size` (width, height) in a box: `contain`, `cover` or `fill`."""
+    """Return the position of an image of `size` (width, height) in a box by `contain`, `cover` or `fill`."""
     across, down = box.width / size[0], box.height / size[1]
     if mode != "fill":
         across = down = min(across, down) if mode == "contain" else max(across, down)

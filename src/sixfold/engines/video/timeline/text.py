@@ -28,7 +28,7 @@ Array = NDArray[Any]
 _DEFAULT_LINES = 15
 # The smallest font size, in pixels, to which text without an explicit size is reduced.
 _MIN_SIZE = 12.0
-# The factor between successive font sizes in the search for one that fits.
+# The factor between successive font sizes in the search for a size that fits.
 _SHRINK = 0.92
 # The margin at the frame's edges, as a share of its side, if the clip does not set its bounds.
 _MARGIN = 0.05
