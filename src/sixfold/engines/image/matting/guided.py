@@ -45,7 +45,10 @@ class SubjectMarks:
 
 
 def read(task: Task, size: tuple[int, int]) -> SubjectMarks | None:
-    """Return the marks on an image of `size` (width, height), or None; raise `UnusableInput`."""
+    """Return a task's marks on an image of `size` (width, height), or None if there are no marks.
+
+    Raises `UnusableInput` if an input is invalid.
+    """
     box, points = _box(task.inputs, size), _points(task.inputs, size)
     path = task.files.get("mask")
     mask = None if path is None else _mask(decode.decode(path).rgb, size)

@@ -155,7 +155,7 @@ def _phrases() -> dict[tuple[str, ...], list[str]]:
 
 @cache
 def _worn_parts() -> dict[str, list[tuple[str, str]]]:
-    """Return the roles and colors of worn parts, by word, such as a trade."""
+    """Return the roles and colors of worn parts by the word that implies them, such as a trade."""
     return {
         word: [(role, color) for role, color in (part.split(" ") for part in meaning.split(", "))]
         for meaning, words in _tables()["worn"].items()

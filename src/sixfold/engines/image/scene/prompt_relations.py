@@ -1,4 +1,4 @@
-"""Relations between the words of a prompt: owners of colors, lettering, numbers and positions."""
+"""Relations between the words of a prompt: colors and their subjects, lettering, numbers, positions."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Yuv420:
         )
 
     def layer(self, sprite: Sprite) -> CompositeLayer:
-        """Convert a sprite, with a transparent border up to even coordinates."""
+        """Return the sprite as a layer, with a transparent border up to even coordinates."""
         height, width = sprite.pixels.shape[:2]
         if sprite.cover is None and not (sprite.left | sprite.top | width | height) & 1:
             return CompositeLayer(encode.yuv_planes(sprite.pixels), sprite.left, sprite.top)
@@ -128,7 +128,7 @@ def crop(
 def draw(
     canvas_format: CanvasFormat, canvas: Planes, layer: CompositeLayer, opacity: float = 1.0, shift: int = 0
 ) -> None:
-    """Draw a layer, moved `shift` pixels to the right; `shift` must be even for subsampled planes."""
+    """Draw a layer on the canvas, `shift` pixels to the right (even for subsampled planes), in place."""
     covers = layer.covers or itertools.repeat(None)
     for step, under, pixels, cover in zip(canvas_format.steps, canvas, layer.planes, covers, strict=False):
         _draw_plane(under, pixels, cover, ((layer.left + shift) // step, layer.top // step), opacity)
