@@ -40,7 +40,7 @@ def build_api(services: WebServices) -> ApiGroup:
 
 
 def serve(services: WebServices, server: McpServer, ping_seconds: float = transport.PING_SECONDS) -> ApiGroup:
-    """A server of tools at its address; a stream that is silent for `ping_seconds` gets a sign of life."""
+    """Return the route of an MCP server; an idle stream receives a comment every `ping_seconds`."""
     endpoint = McpEndpoint(services, server, ping_seconds)
     handlers = {"POST": endpoint.post, "GET": endpoint.get, "DELETE": endpoint.get}
     route = RouteEntry(

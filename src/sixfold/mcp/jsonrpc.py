@@ -16,7 +16,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
 RESOURCE_NOT_FOUND = -32002
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
-# The first revision without a handshake: every request states its version.
+# The first revision without a handshake, in which every request states its version.
 LATEST = "2026-07-28"
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 VERSIONS = (*HANDSHAKE, LATEST)
@@ -29,7 +29,7 @@ MessageId = str | int | None
 
 
 class RpcError(Exception):
-    """A protocol error: the request itself is invalid."""
+    """Raised for a protocol error; the message itself is invalid."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         self.code = code
@@ -40,9 +40,9 @@ class RpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcMessage:
-    """A message from a client. `method` is empty for the response to a request of ours.
+    """A message from a client. `method` is empty for the response to a request of this server.
 
-    `has_id` is False for a notification, which gets no response.
+    `has_id` is False for a notification, which is not answered.
     """
 
     method: str

@@ -19,7 +19,7 @@ from sixfold.mcp.tools import McpTool, Run, ToolOutcome
 SCHEME = "memory://"
 _MARKDOWN = "text/markdown"
 _PAGE = 100
-# The maximum of one `read`.
+# Maximum number of characters of one `read`.
 _MAX_CHARS = 200_000
 _TITLES = {
     "context": "Context of a question",
@@ -40,10 +40,10 @@ _TITLES = {
     "fetch": "Fetch a result",
 }
 _DESTROYS = frozenset({"write", "edit", "delete", "restore", "import_document"})
-# Operations that need only the right to write; other writing operations also read.
+# Operations that require only the right to write; other writing operations also read.
 _ONLY_WRITES = _DESTROYS
 _REPEATABLE = frozenset({"tag", "link", "delete", "import_document"})
-# Operations that may fetch from the network.
+# Operations that may access the network.
 _FETCHES = frozenset({"import_document"})
 
 
@@ -75,7 +75,7 @@ def _tool(operation: Operation) -> McpTool:
 
 
 def fact_tools(facts: FactService, base_url: str) -> list[McpTool]:
-    """Return the tools that call a model, none if the operator has chosen no model."""
+    """Return the tools that call a model, or an empty list if the operator has not configured one."""
 
     async def remember(call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         return ToolOutcome(await fact_requests.remember(facts, call.principal, arguments))
@@ -215,7 +215,7 @@ class MemoryPages:
         try:
             page = await self._operations["list"](Caller.of(call.principal), arguments)
         except errors.BadRequest:
-            # No slug can begin with this value.
+            # Slugs cannot begin with this value.
             return {"completion": {"values": [], "hasMore": False}}
         values = [row["slug"] for row in page["pages"]]
         return {"completion": {"values": values, "hasMore": bool(page["next_cursor"])}}

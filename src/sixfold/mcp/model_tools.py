@@ -33,7 +33,7 @@ from sixfold.web import openapi, predictions
 from sixfold.web.services import WebServices
 
 _IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-# 4 MiB in base64, which clients still accept.
+# Clients accept images of up to 4 MiB in base64.
 _MAX_IMAGE_BYTES = 3 * 2**20
 # Many clients limit a call to 60 s.
 _MAX_WAIT, _WAIT = 600, 45
@@ -197,7 +197,7 @@ class ModelTools:
         )
 
     async def do_run(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
-        """Submit a run, wait for it, and return its output."""
+        """Start a run, wait for it, and return its output."""
         prediction_request = PredictionRequest(
             principal=call.principal,
             model=arguments["model"],
@@ -314,7 +314,7 @@ class ModelTools:
 def _description(
     names: tuple[str, str, str], kind: str, descriptors: tuple[Descriptor, ...], full: bool
 ) -> JsonObject:
-    """Describe a model: inputs as JSON Schema, or briefly as names with a star if required."""
+    """Return a description of a model: inputs as JSON Schema or, unless `full`, as names (required: `*`)."""
     name, title, description = names
     summary: JsonObject = {"model": name, "title": title, "description": description, "makes": kind}
     if not full:

@@ -1,4 +1,4 @@
-"""Web search as a tool, on a server with a search engine."""
+"""Web search as a tool, on servers with a configured search engine."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ToolInvocation:
             self.channel.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Report progress, if the client has asked for it."""
+        """Report progress, if the client has requested it."""
         if self.progress_token is not None:
             params: JsonObject = {"progressToken": self.progress_token, "progress": done}
             params |= {"total": total} if total is not None else {}
@@ -96,11 +96,10 @@ Method = Callable[[JsonObject, ToolInvocation], Awaitable[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ServerFeature:
-    """Methods, and the capability that announces them.
+    """Methods of the server, with the capabilities that announce them.
 
-    `streams` returns whether a request may send messages before its response, `takes_media` whether files may
-    be inlined in it. `access` is required of
-    callers; a server with a feature without access does not start.
+    `streams` returns whether a request may send messages before its response, and `takes_media` whether files
+    may be inlined in it. `access` is the access that callers need, and must be set.
     """
 
     capabilities: Mapping[str, Any]
@@ -111,7 +110,7 @@ class ServerFeature:
 
 
 class McpServer:
-    """Handles messages; between two messages it stores only its own pending requests."""
+    """Handles messages; between messages, only the server's pending requests are stored."""
 
     def __init__(self, features: Sequence[ServerFeature], instructions: str) -> None:
         self._features = tuple(features)
@@ -141,7 +140,7 @@ class McpServer:
         return any(feature.takes_media(message) for feature in self._features)
 
     async def answer(self, message: RpcMessage, call: ToolInvocation) -> JsonObject:
-        """Return the result of a request; raises `RpcError`, or what its method raises."""
+        """Return the result of a request; raises `RpcError` or the errors of its method."""
         method = self._methods.get(message.method)
         if method is None or (call.version == jsonrpc.LATEST and message.method in _REMOVED):
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"The method {message.method[:100]} was not found")
@@ -154,7 +153,7 @@ class McpServer:
         return _latest_result(message.method, result) if call.version == jsonrpc.LATEST else dict(result)
 
     def settle(self, message: RpcMessage, principal: Principal) -> None:
-        """Handle the client's response to a request of ours; an unexpected one is ignored."""
+        """Handle the client's response to a request of this server; unexpected responses are ignored."""
         future = self.pending_requests.get((principal.account_id, str(message.id)))
         if future is not None and not future.done():
             future.set_result(message.result)

@@ -17,7 +17,7 @@ from sixfold.mcp.jsonrpc import JsonObject, RpcError, RpcMessage
 from sixfold.mcp.server import ServerFeature, ToolInvocation
 
 PAGE = 100
-# The maximum characters of a result; more does not fit into a model's context.
+# Maximum characters of a result; longer ones may not fit into a model's context.
 BUDGET = 250_000
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _HINTS: Mapping[str, str] = {
@@ -54,7 +54,7 @@ Run = Callable[[ToolInvocation, JsonObject], Awaitable[ToolOutcome]]
 class McpTool:
     """A tool: its description, its arguments as JSON Schema, its function and the required access.
 
-    `lost` tells an agent how to find a name that was not found.
+    `lost` is a hint for agents on how to find a valid name after a `NotFound` error.
     """
 
     name: str
@@ -82,7 +82,7 @@ class McpTool:
 
 
 class Toolbox:
-    """The tools of a server; a key sees those that it may call."""
+    """The tools of a server; a key lists only those that it may call."""
 
     def __init__(self, tools: Sequence[McpTool], page: int = PAGE) -> None:
         for tool in tools:
@@ -165,7 +165,7 @@ def paginate(noun: str, rows: Sequence[object], cursor: object, size: int) -> Js
 
 
 def _result(outcome: ToolOutcome) -> JsonObject:
-    """Return a result: a text for every client, and the values as structured content."""
+    """Return a result of the protocol: text for all clients, and the values as structured content."""
     text = _encode(outcome.values if outcome.text_values is None else outcome.text_values).decode()
     if len(text) > BUDGET:
         raise errors.TooLarge(

@@ -30,7 +30,7 @@ from sixfold.web.services import WebServices
 
 _LOG = logging.getLogger("sixfold.mcp")
 _MAX_BATCH = 50
-# Of a message around its arguments.
+# Maximum bytes of a message besides its arguments.
 _ENVELOPE_BYTES = 64 * 1024
 # A stream without messages sends a comment at this interval.
 PING_SECONDS = 15.0
@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class McpEndpoint:
-    """The endpoint for agents."""
+    """The endpoint `/mcp` for agents."""
 
     def __init__(self, services: WebServices, server: McpServer, ping_seconds: float = PING_SECONDS) -> None:
         self._services = services
@@ -52,7 +52,7 @@ class McpEndpoint:
         self._ping_seconds = ping_seconds
         self._dialect = dialect(services.settings.base_url)
         small, page = services.settings.json_body_bytes, services.settings.memory_page_bytes
-        # As in the HTTP API: escaped, a page may take twice its size.
+        # Escaping may double the size of a page, as in the HTTP API.
         self._max_bytes = _ENVELOPE_BYTES + (small if page <= small else page * 2)
         self._too_large = (
             f"The body is larger than {self._max_bytes:,} bytes, which only tools that take files allow: "
@@ -145,7 +145,7 @@ class McpEndpoint:
         replies: list[JsonObject] = []
         for number, document in enumerate(documents):
             if number:
-                # Most methods never suspend; let other requests run.
+                # Most methods never suspend, so the event loop needs a chance to run other requests.
                 await asyncio.sleep(0)
             try:
                 message = jsonrpc.read(document)
@@ -155,7 +155,7 @@ class McpEndpoint:
             if not message.method:
                 self._server.settle(message, call.principal)
             elif message.has_id:
-                # Under the batch's idempotency id, all messages would share one run.
+                # With the batch's idempotency id, all messages would share one run.
                 single_call = replace(call, idempotency_id=None)
                 replies.append(await self._answer(message, single_call, counted=not number))
         if not replies:
@@ -266,7 +266,7 @@ def _http_error(error: errors.SixfoldError, request_id: str) -> Response:
 
 
 def _check_envelope(message: RpcMessage, request: Request) -> None:
-    """Check what the revision without a handshake requires; raises `RpcError`."""
+    """Check the fields that the revision without a handshake requires; raises `RpcError`."""
     if not message.has_id or not message.method:
         return
     meta: Any = message.params.get("_meta")
