@@ -7,8 +7,9 @@
         client.save(prediction, "boat.png")
         client.memory.search("Who works at Acme?")
 
-`AsyncClient` has the same methods as coroutines. For chat, images and speech of the gateway, use the official
-clients of OpenAI, Anthropic or Ollama. `sixfold.clients` is internal: the server's clients of model servers.
+The methods of `AsyncClient` are the same, as coroutines. For chat, images and speech of the gateway, use the
+official clients of OpenAI, Anthropic or Ollama. `sixfold.clients` is internal: it contains the clients of
+model servers that the server uses.
 """
 
 from sixfold.client.async_client import AsyncClient

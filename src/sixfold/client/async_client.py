@@ -21,7 +21,7 @@ class AsyncClient(AsyncTransport):
     """An asynchronous client with one key; use it as a context manager, or close it.
 
     Without `api_key` it uses `SIXFOLD_API_KEY`. Failed requests are repeated up to `max_retries` times where
-    the server allows it; requests that charge carry an `Idempotency-Key`, so that none is charged twice.
+    the server allows it; requests that charge carry an `Idempotency-Key`, so they are charged only once.
     """
 
     def __init__(

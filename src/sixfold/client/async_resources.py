@@ -42,7 +42,7 @@ class AsyncPredictions:
         webhook: str | None = None,
         idempotency_key: str | None = None,
     ) -> Prediction:
-        """Start a run and return it after at most `wait` seconds (600 at most)."""
+        """Start a run and return its prediction when it has ended, or after `wait` seconds (at most 600)."""
         document = {
             "model": model,
             "input": await self._transport.prepare(inputs),
@@ -56,7 +56,7 @@ class AsyncPredictions:
         return await self._transport.request(call)
 
     async def quote(self, model: str, inputs: Mapping[str, Any] | None = None) -> Quote:
-        """Return the price of a run, which is not started."""
+        """Return the price of a run without starting it."""
         path = requests.path("/api/containers/{model}/quote", model=model)
         document = {"input": await self._transport.prepare(inputs)}
         return await self._transport.request(ApiCall("POST", path, document=document))
@@ -66,7 +66,7 @@ class AsyncPredictions:
         return await self._transport.request(ApiCall("GET", _one(prediction_id)))
 
     async def list(self, **query: Unpack[PredictionsQuery]) -> Predictions:
-        """Return a page of predictions, newest first; `next_cursor` is the `cursor` of the next one."""
+        """Return a page of predictions, newest first; `next_cursor` is the `cursor` of the next page."""
         return await self._transport.request(ApiCall("GET", _RUNS, query=query))
 
     async def cancel(self, prediction_id: str) -> Prediction:
@@ -160,7 +160,7 @@ class AsyncAccount:
         return await self._transport.request(ApiCall("GET", "/api/account"))
 
     async def usage(self, days: int = 30, by: str | None = None) -> Usage:
-        """Return the usage and charges of the last days; `by` lists columns such as `day,model`."""
+        """Return the usage and charges of the last `days` days; `by` lists columns such as `day,model`."""
         return await self._transport.request(ApiCall("GET", "/api/account/usage", {"days": days, "by": by}))
 
     async def ledger(self, limit: int = 50, cursor: str | None = None) -> Ledger:

@@ -25,7 +25,7 @@ class AsyncWorkflows:
         self._predictions = predictions
 
     async def list(self, limit: int = 100, cursor: str | None = None) -> Workflows:
-        """Return the built-in workflows and a page of the account's own."""
+        """Return the built-in workflows and a page of the account's workflows."""
         return await self._transport.request(ApiCall("GET", _PATH, {"limit": limit, "cursor": cursor}))
 
     async def get(self, slug: str) -> OneWorkflow:
@@ -72,7 +72,7 @@ class AsyncWorkflows:
         await self._transport.request(ApiCall("DELETE", _one(slug)))
 
     async def validate(self, graph: Mapping[str, Any]) -> ValidatedGraph:
-        """Return the errors of a graph, and its price where it has none."""
+        """Return the errors of a graph, or its price if it is valid."""
         return await self._transport.request(
             ApiCall("POST", "/api/graph/validate", document={"workflow": graph})
         )

@@ -11,11 +11,11 @@ from sixfold.client.types.hosting import Prediction
 
 
 class ClientError(Exception):
-    """The base of all exceptions of the client."""
+    """The base class of all exceptions of the client."""
 
 
 class ConnectionFailed(ClientError):
-    """Raised when the server cannot be reached, or ends the connection within a response."""
+    """Raised when the server cannot be reached, or closes the connection during a response."""
 
 
 class WaitExpired(ClientError):
@@ -40,7 +40,7 @@ class PredictionFailed(ClientError):
 class ApiError(ClientError):
     """Raised for a response with an error status.
 
-    `code` is the machine-readable reason; `problems` has the messages of invalid inputs by their names.
+    `code` is the machine-readable reason; `problems` maps the names of invalid inputs to messages.
     `retry_after` is in seconds.
     """
 
@@ -62,7 +62,7 @@ class ApiError(ClientError):
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Return the seconds after which the server asks for a retry, or None."""
+    """Return the number of seconds in `Retry-After`, or None."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isdigit() else None
 

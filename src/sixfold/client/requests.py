@@ -1,4 +1,4 @@
-"""Requests and responses of the client without input or output, shared by both clients."""
+"""Requests and responses without I/O, shared by both clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sixfold.client.errors import ClientError, retry_after
 
 DEFAULT_URL = "http://127.0.0.1:8600"
 ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
-# Seconds for a response beyond the time that a request asks the server to wait.
+# Timeout of a response in seconds, in addition to the time that the request lets the server wait.
 TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 600.0
 _RETRIED = frozenset({409, 429, 502, 503, 504})
@@ -29,7 +29,7 @@ FileInput = Path | bytes | IO[bytes]
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """One request to the server. `seconds` is the time that the server may wait before it responds."""
+    """One request to the server. The server may wait `seconds` before it responds."""
 
     method: str
     path: str
@@ -55,7 +55,7 @@ class ApiCall:
         return result
 
     def rewind(self) -> bool:
-        """Return whether the body can be sent again, and prepare that."""
+        """Rewind the file in the body for a retry; return False if that is not possible."""
         if self.file is None or isinstance(self.file[1], bytes):
             return True
         if not self.file[1].seekable():
@@ -65,7 +65,7 @@ class ApiCall:
 
 
 def path(template: str, **parts: str) -> str:
-    """Return a path with its parameters escaped; slashes in a parameter stay."""
+    """Return a path with its parameters escaped, except for slashes."""
     for name, value in parts.items():
         if not value:
             raise ClientError(f"{name} is empty: pass the name or the id of an object")
@@ -75,12 +75,12 @@ def path(template: str, **parts: str) -> str:
 
 
 def new_idempotency_key() -> str:
-    """Return a key that makes a repeated request return the first response."""
+    """Return a random `Idempotency-Key`; repeated requests with it return the first response."""
     return uuid.uuid4().hex
 
 
 def pause(response: httpx.Response | None, attempt: int) -> float | None:
-    """Return the seconds before the next try of a failed request, or None to stop."""
+    """Return the seconds to wait before the next attempt of a failed request, or None to stop."""
     if response is not None:
         if response.status_code not in _RETRIED or response.headers.get("x-should-retry") == "false":
             return None
@@ -93,7 +93,7 @@ def pause(response: httpx.Response | None, attempt: int) -> float | None:
 
 
 def base_url(url: str) -> str:
-    """Return the address of a server without a slash at its end; raises `ClientError`."""
+    """Return the URL of a server without a trailing slash; raises `ClientError`."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ClientError(f"base_url {url!r} is not a URL such as {DEFAULT_URL}")
@@ -107,7 +107,7 @@ def is_own(url: str, server: str) -> bool:
 
 
 def file_part(source: FileInput, name: str | None = None) -> tuple[str, IO[bytes] | bytes, str]:
-    """Return the name, content and media type of a file to upload; the caller closes what is opened here."""
+    """Return the name, content and media type of a file to upload; the caller closes opened content."""
     file_name = name or Path(str(getattr(source, "name", ""))).name
     kind = mimetypes.guess_type(file_name)[0] or "application/octet-stream"
     return file_name or "file", source.open("rb") if isinstance(source, Path) else source, kind
@@ -136,7 +136,7 @@ class EventParser:
         self.last_id = ""
 
     def feed(self, line: str) -> Iterator[tuple[str, Any]]:
-        """Yield the event that a line ends, as its name and its JSON."""
+        """Add a line; yield the event that it completes, if any, as its name and JSON."""
         if not line:
             if self._lines:
                 text = "\n".join(self._lines)

@@ -47,11 +47,11 @@ class SyncMemory:
         return self._transport.request(ApiCall("POST", "/api/search", document={**body}))
 
     def pages(self, **query: Unpack[PagesQuery]) -> Pages:
-        """Return a list of pages; `next_cursor` is the `cursor` of the next one."""
+        """Return a list of pages; `next_cursor` is the `cursor` of the next list."""
         return self._transport.request(ApiCall("GET", "/api/pages", query))
 
     def get(self, slug: str, as_of: str | None = None) -> Page:
-        """Return a page, as it is or as it was at a time."""
+        """Return the current state of a page, or its state at the time `as_of`."""
         return self._transport.request(ApiCall("GET", _one("pages", slug), {"as_of": as_of}))
 
     def create(self, **body: Unpack[NewPageBody]) -> Page:
@@ -64,7 +64,7 @@ class SyncMemory:
         return self._transport.request(ApiCall("PATCH", _one("pages", slug), document={**changes}))
 
     def delete(self, slug: str) -> Deleted:
-        """Delete a page; its versions stay, and `restore` brings it back."""
+        """Delete a page; its versions remain, so `restore` can undo this."""
         return self._transport.request(ApiCall("DELETE", _one("pages", slug)))
 
     def versions(self, slug: str, limit: int | None = None, cursor: str | None = None) -> Any:
@@ -82,7 +82,7 @@ class SyncMemory:
     def links(
         self, slug: str, as_of: str | None = None, *, limit: int | None = None, cursor: str | None = None
     ) -> Links:
-        """Return the typed links of a page to others, all of them without a limit."""
+        """Return the typed links of a page to other pages; all of them if `limit` is None."""
         query = {"as_of": as_of, "limit": limit, "cursor": cursor}
         return self._transport.request(ApiCall("GET", _one("links", slug), query))
 
@@ -97,7 +97,7 @@ class SyncMemory:
         return self._transport.request(ApiCall("GET", _one("backlinks", slug), query))
 
     def traverse(self, slug: str, **query: Unpack[TraverseQuery]) -> Walk:
-        """Return the pages within some links of a page."""
+        """Return the pages that are reachable from a page, and the links between them."""
         return self._transport.request(ApiCall("GET", _one("traverse", slug), query))
 
     def timeline(self, slug: str, **query: Unpack[TimelineQuery]) -> Timeline:
@@ -119,7 +119,7 @@ class SyncMemory:
         return self._transport.request(ApiCall("POST", _one("tags", slug), document={"tags": tags}))
 
     def import_archive(self, file: FileInput) -> Imported:
-        """Import a ZIP or tar archive of Markdown pages, as of Obsidian."""
+        """Import a ZIP or tar archive of Markdown pages, such as an Obsidian vault."""
         return self._send_file("/api/import", file)
 
     def import_document(self, file: FileInput, folder: str | None = None) -> ImportedDocuments:

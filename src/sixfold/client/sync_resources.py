@@ -45,7 +45,7 @@ class SyncPredictions:
         webhook: str | None = None,
         idempotency_key: str | None = None,
     ) -> Prediction:
-        """Start a run and return it after at most `wait` seconds (600 at most)."""
+        """Start a run and return its prediction when it has ended, or after `wait` seconds (at most 600)."""
         document = {
             "model": model,
             "input": self._transport.prepare(inputs),
@@ -59,7 +59,7 @@ class SyncPredictions:
         return self._transport.request(call)
 
     def quote(self, model: str, inputs: Mapping[str, Any] | None = None) -> Quote:
-        """Return the price of a run, which is not started."""
+        """Return the price of a run without starting it."""
         path = requests.path("/api/containers/{model}/quote", model=model)
         document = {"input": self._transport.prepare(inputs)}
         return self._transport.request(ApiCall("POST", path, document=document))
@@ -69,7 +69,7 @@ class SyncPredictions:
         return self._transport.request(ApiCall("GET", _one(prediction_id)))
 
     def list(self, **query: Unpack[PredictionsQuery]) -> Predictions:
-        """Return a page of predictions, newest first; `next_cursor` is the `cursor` of the next one."""
+        """Return a page of predictions, newest first; `next_cursor` is the `cursor` of the next page."""
         return self._transport.request(ApiCall("GET", _RUNS, query=query))
 
     def cancel(self, prediction_id: str) -> Prediction:
@@ -161,7 +161,7 @@ class SyncAccount:
         return self._transport.request(ApiCall("GET", "/api/account"))
 
     def usage(self, days: int = 30, by: str | None = None) -> Usage:
-        """Return the usage and charges of the last days; `by` lists columns such as `day,model`."""
+        """Return the usage and charges of the last `days` days; `by` lists columns such as `day,model`."""
         return self._transport.request(ApiCall("GET", "/api/account/usage", {"days": days, "by": by}))
 
     def ledger(self, limit: int = 50, cursor: str | None = None) -> Ledger:

@@ -27,7 +27,7 @@ class SyncTransport:
     """Connections to one server with one key; use it as a context manager, or close it.
 
     Without `api_key` it uses `SIXFOLD_API_KEY`. Failed requests are repeated up to `max_retries` times where
-    the server allows it; requests that charge carry an `Idempotency-Key`, so that none is charged twice.
+    the server allows it; requests that charge carry an `Idempotency-Key`, so they are charged only once.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class SyncTransport:
         return result
 
     def download(self, url: str, target: str | Path | IO[bytes]) -> None:
-        """Write the file at a URL of this server to a path or an open file."""
+        """Download a URL of this server to a path or an open file."""
         if isinstance(target, str | Path):
-            # A file that is there stays until the new one is complete.
+            # An existing file is replaced only when the new one is complete.
             part = Path(f"{target}.part")
             try:
                 with part.open("wb") as file:
@@ -115,7 +115,7 @@ class SyncTransport:
         return response.json() if response.content else None
 
     def send(self, call: ApiCall) -> httpx.Response:
-        """Send a request, repeated where that is safe; raises `ApiError` and `ConnectionFailed`."""
+        """Send a request, with retries if they are safe; raises `ApiError` or `ConnectionFailed`."""
         options = call.options()
         options["headers"] = {**self._headers, **options.get("headers", {})}
         for attempt in range(self._max_retries + 1):

@@ -28,7 +28,7 @@ class SyncWorkflows:
         self._predictions = predictions
 
     def list(self, limit: int = 100, cursor: str | None = None) -> Workflows:
-        """Return the built-in workflows and a page of the account's own."""
+        """Return the built-in workflows and a page of the account's workflows."""
         return self._transport.request(ApiCall("GET", _PATH, {"limit": limit, "cursor": cursor}))
 
     def get(self, slug: str) -> OneWorkflow:
@@ -75,7 +75,7 @@ class SyncWorkflows:
         self._transport.request(ApiCall("DELETE", _one(slug)))
 
     def validate(self, graph: Mapping[str, Any]) -> ValidatedGraph:
-        """Return the errors of a graph, and its price where it has none."""
+        """Return the errors of a graph, or its price if it is valid."""
         return self._transport.request(ApiCall("POST", "/api/graph/validate", document={"workflow": graph}))
 
 
