@@ -25,7 +25,7 @@ from sixfold.settings import Settings
 
 
 def export_account(arguments: argparse.Namespace) -> None:
-    """Run `account export`: write the zip that the account page offers; the file appears when complete."""
+    """Run `account export`: write the zip export of an account; the file is created when it is complete."""
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
     path = Path(arguments.file).absolute()
@@ -94,14 +94,14 @@ def _close(account: Account, days: float) -> Transaction[int]:
 
 
 def _erase(configured: Settings) -> bool:
-    """Erase closed accounts; return False if a server has to end their work first."""
+    """Erase closed accounts; return False if a server must end their runs first."""
     with database_access.understood():
         return asyncio.run(_sweep(configured)) > 0
 
 
 async def _sweep(configured: Settings) -> int:
     async def later(_name: str, _tenant: Tenant) -> None:
-        """Do nothing: only a server can end work."""
+        """Do nothing, as only a server can end runs and sessions."""
 
     async def unpaid(_subscription: str, _account_id: str) -> None:
         raise errors.NotConfigured("The server cancels it after its next start")

@@ -215,7 +215,7 @@ def _create_key(
 
 
 def list_keys(arguments: argparse.Namespace) -> None:
-    """Run `key list`: print the keys, newest first; of each secret only the last four characters."""
+    """Run `key list`: print the keys, newest first, each with the last four characters of its secret."""
     configured = database_access.settings_of(arguments)
     records = [_key_record(row) for row in database_access.read(configured, _keys_of(arguments.email))]
     if arguments.json:
@@ -306,7 +306,7 @@ def revoke_key(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {arguments.id} is revoked")
 
 
-# -- parsing of options --------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------
 
 
 def _usd(text: str, option: str) -> int:
@@ -335,7 +335,7 @@ def _rate(number: int | None, option: str) -> int | None:
 
 
 def _names(text: str | None, option: str) -> tuple[str, ...]:
-    """Parse a comma-separated list; raises for an empty one, which would remove the limit."""
+    """Parse a comma-separated list; raises `CommandError` if it is empty, which would remove the limit."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
         raise CommandError(f"{option} is empty: omit it for a key without that limit")
@@ -343,7 +343,7 @@ def _names(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def _moment(text: str) -> int:
-    """Return a time, or the end of a day, in epoch µs; the default time zone is UTC."""
+    """Parse a time, or a date as the end of its day (UTC by default); return epoch µs."""
     try:
         if len(text) == len("2027-01-31"):
             moment = datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)

@@ -1,4 +1,4 @@
-"""An HTTP client for a running server; uses only the standard library so that commands start fast."""
+"""An HTTP client for a running server that uses only the standard library, for a fast start of commands."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _LocalConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect through the folder's descriptor: its path may be longer than a socket address."""
+        """Connect through the folder's descriptor, as its path may be too long for a socket address."""
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -102,7 +102,7 @@ class ServerClient:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ServerClient:
-        """Return a client for `--api-url`, or for the server of the data folder, with the key for it."""
+        """Return a client for `--api-url` or the server of the data folder, with its key."""
         configured = settings.load(data_dir=arguments.data_dir)
         api_key = settings.api_key()
         if arguments.api_url:
@@ -189,7 +189,7 @@ class ServerClient:
             raise CommandError(f"{path} must be a file, not a folder") from None
 
     def download(self, url: str, target: Path) -> int:
-        """Download a URL of the server to a file, which appears when complete; return its size in bytes."""
+        """Download a URL of the server to a file, created when complete; return its size in bytes."""
         parts = urlsplit(urljoin(self.origin + "/", url))
         response = self._open("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, None, {})
         if response.status != http.client.OK:
@@ -264,7 +264,7 @@ class ServerClient:
         return self.get(f"/api/containers/predictions/{prediction_id}")
 
     def follow(self, prediction: Document, watch: Callable[[Document], None]) -> Document:
-        """Wait for the end of a prediction and return it; `watch` receives every change on the way."""
+        """Wait for the end of a prediction and return it; `watch` is called with every change."""
         current = dict(prediction)
         watch(current)
         while current.get("status") not in TERMINAL:
@@ -273,7 +273,7 @@ class ServerClient:
                 watch(current)
                 if current.get("status") in TERMINAL:
                     break
-            # The event stream may have been cut off.
+            # The event stream may have ended early.
             current |= self.prediction(str(current["id"]))
             watch(current)
             if current.get("status") not in TERMINAL:

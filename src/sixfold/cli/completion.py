@@ -18,7 +18,7 @@ _SPACES = frozenset({" workflow run", " workflow show", " workflow verify"})
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """A position in the command line: `path` is its words, each after a space; `next` maps words to help."""
+    """A position in the command line: the words so far (`path`), and the next words and options with help."""
 
     path: str
     next: Mapping[str, str]
@@ -31,7 +31,7 @@ def completion(arguments: argparse.Namespace) -> None:
 
 
 def positions(parser: argparse.ArgumentParser, path: str = "") -> Iterator[CompletionContext]:
-    """Yield every position in a parser's command line, the parser's own first."""
+    """Yield every position in a parser's command line, beginning with that after `path`."""
     following: dict[str, str] = {}
     options: dict[str, str] = {}
     children: dict[str, argparse.ArgumentParser] = {}
@@ -148,7 +148,7 @@ def _described(words: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str, *, inner: bool = False) -> str:
-    """Quote a text for a shell; `inner` is for use inside single quotes."""
+    """Quote a string for a shell; with `inner`, the result may be used inside single quotes."""
     return f'"{text}"' if inner else "'" + text.replace("'", "’") + "'"
 
 

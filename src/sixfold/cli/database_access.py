@@ -29,7 +29,7 @@ def settings_of(arguments: argparse.Namespace, **overrides: Any) -> Settings:
 
 
 def require_data(configured: Settings) -> None:
-    """Raise `CommandError` when there is no database in the data folder."""
+    """Raise `CommandError` if the data folder does not contain a database."""
     with understood():
         admin = storage.open_keeper(configured)
         exists = admin.schema() is not None
@@ -46,7 +46,7 @@ def require_data(configured: Settings) -> None:
 
 
 def write(configured: Settings, transaction: Transaction[T], *, make: bool = False) -> T:
-    """Run a read-write transaction; `make` creates the database where there is none."""
+    """Run a read-write transaction; `make` creates the database if it does not exist."""
     if not make:
         require_data(configured)
     return asyncio.run(_transact(configured, transaction, writing=True))
@@ -70,7 +70,7 @@ async def _transact(configured: Settings, transaction: Transaction[T], *, writin
 
 @contextlib.contextmanager
 def understood() -> Iterator[None]:
-    """Turn database errors into `CommandError`."""
+    """Convert database errors in the block into `CommandError`."""
     try:
         yield
     except SchemaMismatch as mismatch:

@@ -1,4 +1,4 @@
-"""Run a command and turn its errors into one sentence on standard error and an exit status."""
+"""Execution of a command: errors become one sentence on standard error and an exit status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from sixfold import errors, settings
 from sixfold.cli.terminal import CommandError
 
-# Modules of commands that start worker processes or use a server's data folder: both need calls of Linux.
+# Modules of commands that start workers or use a server's data folder, which require Linux system calls.
 _LINUX_ONLY = frozenset(
     {
         "database.commands",
@@ -23,7 +23,7 @@ _LINUX_ONLY = frozenset(
         "server.worker",
     }
 )
-# The exit status that shells use for a program that ended by Control-C.
+# The exit status that shells report for a process that Control-C has ended.
 _INTERRUPTED = 130
 
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     except errors.SixfoldError as error:
         return _fail(error.message)
     except BrokenPipeError:
-        # The reader closed the pipe; without this Python would report it again when it exits.
+        # The reader closed the pipe; otherwise Python would report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:

@@ -81,7 +81,7 @@ def inspect(arguments: argparse.Namespace) -> None:
 
 
 def _check_c2pa(path: Path, data: bytes) -> C2paVerdict:
-    """Return the C2PA library's verdict; without the library, whether there is something to check."""
+    """Return the verdict of the C2PA library; without it, only whether there is a manifest to check."""
     kind = media_types.find(data)
     if kind is None or kind.media_type not in c2pa_definition.MEDIA_TYPES:
         return "none"

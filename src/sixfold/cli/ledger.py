@@ -24,7 +24,7 @@ MAX_ENTRIES = 1000
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Run `ledger verify`; return 1 when an invariant is broken, and print every fault."""
+    """Run `ledger verify`: print every fault; return 1 if an invariant is violated."""
     configured = database_access.settings_of(arguments)
     check = archive.read(configured, lambda reader: reader.verify(KIND))
     faults = (*database_access.read(configured, ledger_queries.verify()), *check.faults)
@@ -40,7 +40,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def entries(arguments: argparse.Namespace) -> None:
-    """Run `ledger entries`: print the entries of an account, newest first, with their calculation."""
+    """Run `ledger entries`: print the entries of an account with the calculation of each, newest first."""
     if not 1 <= arguments.limit <= MAX_ENTRIES:
         raise CommandError(f"--limit must be from 1 to {MAX_ENTRIES} (got {arguments.limit})")
     page = database_access.read(database_access.settings_of(arguments), _entries(arguments))

@@ -1,6 +1,6 @@
-"""The argument parser of all commands; it imports little, so that help appears at once.
+"""The argument parser of all commands; it imports few modules, so help is printed at once.
 
-Each command names its function as `module:function` of this package; `dispatch` imports and calls it.
+A command refers to its function as `module:function` of this package; `dispatch` imports and calls it.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _memory(commands: Group) -> None:
     memory_parser.add(group, _report, _client)
 
 
-# -- files made by Sixfold -----------------------------------------------------------------------
+# -- output files of Sixfold ---------------------------------------------------------------------
 
 
 def _inspect(commands: Group) -> None:

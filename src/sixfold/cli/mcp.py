@@ -1,8 +1,8 @@
 """An MCP server on standard input and output that forwards messages to a server's POST /mcp.
 
-Each message is one line; standard output has only messages. Requests run concurrently. While a server that
-has responded before restarts, requests that it cannot have received are retried; for those that it may have
-started the response is an error that says so.
+Each message is one line; standard output contains only messages. Requests run concurrently. While a server
+that has responded before restarts, requests that it cannot have received are retried; the response to a
+request that it may have started is an error.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sixfold.cli.client import ServerClient
 from sixfold.cli.terminal import CommandError
 
 _MAX_CONCURRENT = 16
-# Longer than a tool may wait for a run.
+# The timeout is longer than a tool may wait for a run.
 _TIMEOUT_SECONDS = 660
-# Limit on the time to wait for a server that restarts, and for one that has never responded.
+# Seconds to wait for a server that restarts, and for a server that has never responded.
 _RETRY_SECONDS, _FIRST_SECONDS = 30.0, 2.0
 _CONNECT_SECONDS = 2.0
 _KEEP_ALIVE_SECONDS = 4.0
@@ -46,7 +46,7 @@ def proxy(arguments: argparse.Namespace) -> int:
 
 
 class _ServerUnavailable(Exception):
-    """Raised when the server does not respond; `sent` is whether it may have read the request."""
+    """Raised if the server does not respond; `sent` states whether it may have read the request."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -115,7 +115,7 @@ class StdioProxy:
                 sys.stderr.write(f"sixfold mcp: {error}\n")
 
     def _store_version(self, message: Document, response: Any) -> None:
-        """Store the protocol version that a handshake has negotiated."""
+        """Store the protocol version negotiated in a handshake."""
         if message.get("method") == "initialize" and isinstance(response, dict):
             result = response.get("result")
             if isinstance(result, dict):
@@ -175,11 +175,11 @@ class StdioProxy:
             raise _ServerUnavailable(reason, sent=is_sent) from error
 
     def _connection(self) -> http.client.HTTPConnection:
-        """Return this thread's connection; a new one if the server has closed it or soon will."""
+        """Return this thread's connection; open a new one if the server has closed it or soon will."""
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is not None and connection.sock is not None:
             old = time.monotonic() - getattr(self._local, "used", 0.0) > _KEEP_ALIVE_SECONDS
-            # A readable idle connection has been closed by the server.
+            # An idle connection is readable only if the server has closed it.
             if old or select.select([connection.sock], [], [], 0)[0]:
                 self._forget()
         if getattr(self._local, "connection", None) is None:
@@ -228,7 +228,7 @@ class StdioProxy:
 
 
 def _with_id(message_id: Any, response: Any) -> Any:
-    """Return a response with the ID of its request, which is null where the server did not parse it."""
+    """Return a response with the ID of its request, which is null if the server could not parse it."""
     unparsed = isinstance(response, dict) and "error" in response and response.get("id") is None
     return {**response, "id": message_id} if unparsed else response
 

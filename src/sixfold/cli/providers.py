@@ -104,7 +104,7 @@ def remove_key(arguments: argparse.Namespace) -> None:
 
 
 def _publish(configured: Settings, spec: ProviderSpec, document: str) -> None:
-    """Store the sealed key in the database, from which other servers take it; there may be none yet."""
+    """Store the sealed key in the database, if there is one, for other servers."""
     with contextlib.suppress(CommandError):
         database_access.write(configured, entries.store(ConfigEntry(entries.KEYS, spec.key, document)))
 

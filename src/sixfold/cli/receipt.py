@@ -42,7 +42,7 @@ def _is_lit(entry: Mapping[str, Any] | None) -> bool:
 
 
 def _track(paint: TerminalStyle, lit: Sequence[bool], status: str, width: int) -> str:
-    """Return six points on a line; after a failure, the last step that was reached is a cross."""
+    """Return a line of six points; after a failure, the point of the last step is a cross."""
     reached = max((index for index, on in enumerate(lit) if on), default=-1)
     points: list[str] = []
     for index, on in enumerate(lit):

@@ -27,7 +27,7 @@ _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run `run`; return 1 when the prediction did not succeed."""
+    """Run `run`; return 1 if the prediction did not succeed."""
     catalog = _catalog(arguments)
     if arguments.list:
         _list(catalog, as_json=arguments.json)
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _terms(client: ServerClient, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the hardware, variant and mounted files of the request."""
+    """Return the fields of the request for hardware, variant and mounted files."""
     mounts: dict[str, str] = {}
     for text in arguments.mount:
         name, _, path = text.partition("=")
@@ -151,7 +151,7 @@ def _describe_input(item: Any) -> str:
     facts = [item.public_type if item.type not in MEDIA_TYPES else f"{item.public_type}: @FILE or a URL"]
     if item.required:
         facts.append("required")
-    # A tuple, because a default may be a list, which is not hashable.
+    # A default may be a list, which is not hashable, so a set cannot be used.
     elif item.default not in (None, ""):
         facts.append(f"default {_plain(item.default)}")
     if item.choices:
@@ -162,7 +162,7 @@ def _describe_input(item: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Return a default in the form in which it is typed on the command line."""
+    """Return a default as it is typed on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
@@ -217,7 +217,7 @@ def _type_name(kind: str | None) -> str:
 
 
 def _guess(text: str) -> Any:
-    """Guess the type of a value for a model that this program does not know."""
+    """Convert a value of a model that is not in the catalog, guessing its type."""
     if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
     if re.fullmatch(r"-?\d+\.\d+", text):
@@ -257,7 +257,7 @@ def _save_data(prediction: Document, output_path: str) -> tuple[Path, int]:
 
 
 def _suffix(file: Mapping[str, Any]) -> str:
-    """Return the suffix for a file, from its URL or else its content type."""
+    """Return the suffix for a file from its URL, or else from its content type."""
     suffix = Path(urlsplit(str(file["url"])).path).suffix
     return suffix or mimetypes.guess_extension(file["content_type"]) or ""
 

@@ -16,7 +16,7 @@ from sixfold.settings import Settings
 try:
     import fcntl
 except ImportError:
-    # Windows has no such locks; only commands that call a remote server run there.
+    # Windows does not support these locks; only commands that call a remote server run there.
     fcntl = None
 
 _NAME = "server.lock"
@@ -25,7 +25,7 @@ _TRIES, _PAUSE_SECONDS = 5, 0.02
 
 
 def take_file_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Try to take a lock without waiting; return True if it is held, or if the system has no locks.
+    """Try to acquire a lock without waiting; return True if that succeeds or locks are not supported.
 
     The system releases it when the process ends.
     """
@@ -112,7 +112,7 @@ def link_origin(settings: Settings) -> str:
 
 
 def _take_with_retries(descriptor: int) -> bool:
-    """Take the lock, with retries: a command that checks for a server holds it for an instant."""
+    """Return whether the lock was acquired; retry, as commands that check for a server hold it briefly."""
     for _ in range(_TRIES):
         if take_file_lock(descriptor):
             return True

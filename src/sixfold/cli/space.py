@@ -39,7 +39,7 @@ def import_(arguments: argparse.Namespace) -> None:
 
 
 def store_copy(arguments: argparse.Namespace, source: Path) -> str:
-    """Copy a folder into the data folder, where the server finds it; return its name with a content hash."""
+    """Copy a folder into the data folder for the server; return its name with a content hash."""
     folders.read(source.absolute())
     name = arguments.name or re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     if not NAME.fullmatch(name):

@@ -14,11 +14,11 @@ from typing import Any, Protocol, Self, TextIO
 from sixfold import settings
 from sixfold.core.humanize import size
 
-# 256-color numbers, one for each API in the order of the contract; legible on dark and light backgrounds.
+# Numbers of terminal colors, one for each API, that are legible on dark and light backgrounds.
 HUES = (173, 136, 71, 67, 97, 132)
 _ACCENT = HUES[0]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# Text is not wrapped to fewer columns than this.
+# Minimum number of columns to which text is wrapped.
 _MIN_COLUMNS = 24
 
 
@@ -27,7 +27,7 @@ class CommandError(Exception):
 
 
 class TerminalStyle:
-    """Styled text for one stream; plain where the stream is no terminal or color is turned off."""
+    """Styled text for one stream; plain if the stream is not a terminal or color is turned off."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stdout
@@ -143,7 +143,7 @@ class Spinner:
 
 
 class ReadableProgress(Protocol):
-    """A source of bytes."""
+    """A readable source of bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
         """Return at most `size` bytes."""

@@ -52,7 +52,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run `workflow run`; return 1 when the run did not succeed."""
+    """Run `workflow run`; return 1 if the run did not succeed."""
     client = ServerClient.of(arguments)
     slug, temporary = _slug(client, arguments.slug)
     space = _space(client, slug)
@@ -77,13 +77,13 @@ def import_file(arguments: argparse.Namespace) -> int:
 
 
 def rename(arguments: argparse.Namespace) -> int:
-    """Run `workflow rename`: give a workflow another name."""
+    """Run `workflow rename`: rename a workflow."""
     path = f"{_PATH}/{quote(arguments.slug, safe='')}"
     return _print(arguments, ServerClient.of(arguments).patch(path, {"name": arguments.name}))
 
 
 def copy(arguments: argparse.Namespace) -> int:
-    """Run `workflow copy`: copy a workflow, built in or own."""
+    """Run `workflow copy`: copy a built-in workflow or one of the account."""
     path = f"{_PATH}/{quote(arguments.slug, safe='')}/duplicate"
     body = {"name": arguments.name} if arguments.name else {}
     return _print(arguments, ServerClient.of(arguments).post(path, body))
@@ -110,7 +110,7 @@ def _print(arguments: argparse.Namespace, workflow: Document) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Run `workflow validate`: print the errors of a workflow file; return 1 when it cannot run."""
+    """Run `workflow validate`: print the errors of a workflow file; return 1 if it cannot run."""
     from sixfold.core.workflows import image_metadata
     from sixfold.errors import BadRequest
 
@@ -130,7 +130,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def _faults(errors: list[Document]) -> list[str]:
-    """Return the errors, each once for all nodes that have it."""
+    """Return the messages of errors, each once for all nodes with this error."""
     alike: dict[tuple[str, str], list[str]] = {}
     for fault in errors:
         text = f"{fault['message']} {fault['details']}"
@@ -145,7 +145,7 @@ def _where(kind: str, nodes: list[str]) -> str:
 
 
 def _orders(result: Document) -> list[str]:
-    """Return the model runs of the workflow with their prices; none if it is a single run."""
+    """Return lines for the model runs of the workflow with their prices; empty for a single run."""
     orders = (result["estimate"] or {}).get("orders", [])
     if len(orders) == 1 and orders[0]["count"] == 1:
         return []
@@ -191,7 +191,7 @@ def _space(client: ServerClient, slug: str) -> Document:
 
 
 def _slug(client: ServerClient, text: str) -> tuple[str, bool]:
-    """Return the slug and whether it is temporary: a file is imported for the duration of its run."""
+    """Return the slug of a workflow, and whether it is temporary because `text` is a file to import."""
     path = Path(text)
     if path.suffix.lower() in (".json", ".png", ".webp") and path.is_file():
         return str(_import(client, path, "")["slug"]), True

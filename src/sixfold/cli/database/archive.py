@@ -75,7 +75,7 @@ async def _rows(reader: ArchiveReader) -> list[dict[str, Any]]:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Run `archive verify`: check files, hash chain and closing balances; return 1 for a fault."""
+    """Run `archive verify`: check files, hash chain and closing balances; return 1 if there is a fault."""
     check = read(database_access.settings_of(arguments), lambda reader: reader.verify())
     if arguments.json:
         put_json({"ok": not check.faults, **_document(check)})

@@ -44,7 +44,7 @@ def migrate(arguments: argparse.Namespace) -> None:
 def _migrate(admin: DatabaseAdmin, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
     present = admin.schema() or 0
     if present <= goal or present > sql.latest(admin.dialect):
-        # `migrate` refuses the schema of a later version.
+        # `migrate` rejects the schema of a later version.
         return admin.migrate(goal)
     if not drop:
         raise CommandError(

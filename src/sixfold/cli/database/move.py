@@ -27,14 +27,14 @@ from sixfold.settings import Settings
 from sixfold.store import archive, sql
 from sixfold.store.archive import TableReader
 
-# Files that are copied at a time: an object store answers slowly, but many requests at once.
+# Number of files that are copied concurrently, because an object store responds slowly.
 _PARALLEL = 8
 _MAX_LISTED = 20
 
 
 @dataclass(slots=True)
 class MoveReport:
-    """The result of a move; `copied` counts the files that the store lacked, `missing` those not found."""
+    """The result of a move; `copied` counts the files added to the store, `missing` lists those not found."""
 
     tables: dict[str, int] = field(default_factory=dict[str, int])
     files: int = 0
@@ -45,7 +45,7 @@ class MoveReport:
 
 
 def move(arguments: argparse.Namespace) -> int:
-    """Run `move`; return 1 when the data folder lacked files, after moving all others."""
+    """Run `move`; return 1 if files were missing from the data folder, after moving all others."""
     target = database_access.settings_of(arguments)
     source = target.replace(database_url="", blob_url="", upload_url="")
     if not (target.database_url or target.blob_url or target.upload_url):
@@ -84,7 +84,7 @@ def _require_latest(source: Settings) -> None:
 
 async def _move_files(source: Settings, target: Settings, watch: Callable[[int], None]) -> MoveReport:
     result = MoveReport()
-    # Copies must be read from the store itself.
+    # A cache could hide that a copy is missing from the store.
     uncached = target.replace(blob_cache_bytes=0)
     if target.blob_url:
         await _copy_all(storage.open_blobs(source), storage.open_blobs(uncached), result, watch)
@@ -107,7 +107,7 @@ async def _copy_all(
             try:
                 copied = await _copy(source, target, info.key)
             except (OSError, errors.SixfoldError, CommandError) as failure:
-                # Raised when the other copies have ended, so that none is canceled half-way.
+                # The failure is raised after the other copies have ended, so they are not interrupted.
                 failures.append(failure)
                 return
             result.copied += copied
@@ -126,7 +126,7 @@ async def _copy(source: BlobStore, target: BlobStore, key: str) -> bool:
     if present == expected:
         return False
     if present:
-        # A store of content does not replace files.
+        # The store does not overwrite files.
         await target.delete(key)
     with tempfile.TemporaryDirectory(prefix="sixfold-move-") as folder:
         copy = Path(folder) / "file"
@@ -149,7 +149,7 @@ async def _missing(reader: TableReader, store: BlobStore) -> list[str]:
 
 
 def _move_rows(reader: TableReader, target: Settings, result: MoveReport) -> None:
-    """Load all rows in one transaction, which ends only if each equals its original."""
+    """Load all rows in one transaction, which is committed only if each row equals its original."""
     admin = storage.open_keeper(target)
     result.rows_were_there = admin.schema() is not None
     if result.rows_were_there:

@@ -23,13 +23,13 @@ from sixfold.store.archive import Archive, ArchiveDamaged, ArchivedFile
 _STAGING = ".restoring"
 _CONTENT = ("store", "uploads")
 _BLOB = "blobs/"
-# Errors of the disk, not of the backup.
+# Errors that the disk causes rather than the backup.
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 
 
 @dataclass(slots=True)
 class RestoreReport:
-    """The result of a restore. The fields from `drift` on are set by `--verify` only.
+    """The result of a restore. `drift` and the fields after it are set only by `--verify`.
 
     `ended` is how many credentials and shares of each kind were ended. `missing` are files that the backup
     did not contain; `damaged` are files whose hash does not match.
@@ -51,9 +51,9 @@ class RestoreReport:
 def restore(file: Path, configured: Settings, *, verify: bool, end_access: bool = False) -> RestoreReport:
     """Restore a backup; the data folder stays empty until every part has been checked.
 
-    With `end_access`, no key, program, login session, invitation or share of the backup is valid: some have
-    ended since it was written. Raises `CommandError` if the folder is not empty or the file is not a complete
-    backup, and leaves the folder as it was.
+    With `end_access`, all keys, programs, login sessions, invitations and shares of the backup are ended, as
+    some may have been revoked since it was written. Raises `CommandError` without changing the folder if it
+    is not empty or the file is not a complete backup.
     """
     target = configured.data_dir
     _require_empty_folder(target)
@@ -63,7 +63,7 @@ def restore(file: Path, configured: Settings, *, verify: bool, end_access: bool 
         with database_access.understood(), server_lock.hold(target):
             _require_empty_folder(target)
             staged = configured.replace(data_dir=target / _STAGING)
-            # A restore that was killed leaves its staging folder.
+            # A killed restore does not delete its staging folder.
             shutil.rmtree(staged.data_dir, ignore_errors=True)
             staged.data_dir.mkdir(mode=0o700)
             try:
@@ -106,7 +106,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _reveal(staging: Path, target: Path, names: Iterable[str]) -> None:
-    """Move folders or the database into place; the database comes last and makes the rest visible."""
+    """Move folders or the database into place; the database is last, as it makes the rest visible."""
     for name in names:
         if (staging / name).exists():
             (staging / name).rename(target / name)
@@ -149,7 +149,7 @@ def _stores(staged: Settings) -> dict[str, BlobStore]:
 
     Files in a bucket are harmless before the database is in place: nothing refers to them.
     """
-    # Files are not read again here, so a cache would be useless.
+    # Files are not read again, so a cache would be useless.
     here = staged.replace(blob_cache_bytes=0)
     return {"store": storage.open_blobs(here), "uploads": storage.open_uploads(here)}
 

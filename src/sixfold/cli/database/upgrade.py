@@ -22,13 +22,13 @@ from sixfold.store.sql import Migration, SchemaMismatch
 
 # A migration writes at most every page of a SQLite file to its log, and adds columns and indexes to the file.
 _SPACE_FACTOR, _SPACE_BYTES = 2, 4 << 20
-# An upper bound of the time that a migration takes for each row that it indexes or changes.
+# Upper bound of the seconds that a migration takes for each row that it indexes or changes.
 _ROW_SECONDS = 10e-6
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """The plan of an upgrade; `free_bytes` is None where the database is on another machine."""
+    """The plan of an upgrade; `free_bytes` is None if the database is on another machine."""
 
     schema: int
     latest: int
@@ -41,7 +41,7 @@ class UpgradePlan:
 
     @property
     def seconds(self) -> int:
-        """Return the time that the migrations take at most on a usual machine."""
+        """Return the estimated maximum duration of the migrations in seconds."""
         return math.ceil(self.rows * _ROW_SECONDS)
 
 

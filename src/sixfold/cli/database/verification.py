@@ -14,14 +14,14 @@ from sixfold.store.archive import Row, TableReader
 
 
 class RowCount(NamedTuple):
-    """The number of rows of a table, including those that only the copy has, and the number that differ."""
+    """The number of rows of a table, including rows that exist only in the copy, and how many differ."""
 
     rows: int
     differing: int
 
 
 def compare_rows(table: str, columns: Sequence[str], rows: Iterable[Row], copies: TableReader) -> RowCount:
-    """Compare the rows of a table with their copies, whose columns may have another order."""
+    """Compare the rows of a table with their copies; the order of columns may differ."""
     order = [columns.index(column) for column in dict(copies.tables())[table]]
     count = differing = 0
     for before, after in zip_longest(rows, copies.rows(table)):
@@ -32,7 +32,7 @@ def compare_rows(table: str, columns: Sequence[str], rows: Iterable[Row], copies
 
 
 async def hash_of(store: BlobStore, key: str) -> str:
-    """Return the BLAKE3 hash of a file as hexadecimal digits, "" if there is none."""
+    """Return the BLAKE3 hash of a file in hexadecimal, or "" if the file does not exist."""
     digest = blake3.blake3()
     with contextlib.suppress(KeyError):
         async for piece in store.stream(key):

@@ -29,7 +29,7 @@ _LOW_DISK_BYTES = 1_000_000_000
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Run `doctor`; return 1 when there is a problem for the operator to fix."""
+    """Run `doctor`; return 1 if there is a problem that the operator must fix."""
     configured = database_access.settings_of(arguments)
     running = server_lock.running(configured.data_dir)
     current = report.read(configured, running)

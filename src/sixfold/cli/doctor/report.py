@@ -1,4 +1,4 @@
-"""The availability report: from the server of the data folder, or probed where none runs."""
+"""The availability report: from the server of the data folder, or from a probe if no server runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 
 SERVER_SECONDS = 5
-# A server that accepts a connection may be busy loading a model; one that does not run refuses at once.
+# A server that accepts the connection may be busy loading a model, so the timeout is long.
 PROBE_SECONDS = 3.0
 _PATH = "/api/engines?refresh=true"
 _PROBED_NOTE = "; showing what this command found itself"
@@ -30,10 +30,10 @@ _PROBED_NOTE = "; showing what this command found itself"
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Resources, engines and models, as `GET /api/engines` returns them.
+    """Resources, engines and models, in the format of `GET /api/engines`.
 
-    `source` is who made the report. `note` is why a running server did not, or empty. `warnings` are the
-    server's warnings about its network.
+    `source` is the origin of the report. `note` is the reason if a running server did not return one, or
+    empty. `warnings` are the server's warnings about its network.
     """
 
     found: list[dict[str, Any]]
@@ -42,12 +42,12 @@ class CheckReport:
     source: Literal["server", "probe"]
     note: str = ""
     warnings: tuple[str, ...] = ()
-    # GPUs that programs share, which only a running server knows.
+    # GPUs that several programs share; only a running server can report them.
     gpus: tuple[dict[str, Any], ...] = ()
 
 
 class _NoReport(Exception):
-    """Raised when the running server gives no report; the message is the reason."""
+    """Raised if the running server does not return a report; the message is the reason."""
 
 
 def read(configured: Settings, running: RunningServer | None) -> CheckReport:

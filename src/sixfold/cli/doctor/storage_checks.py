@@ -15,7 +15,7 @@ from sixfold.app import storage
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
 
-# Short, because a person waits for the result.
+# The timeout is short, because the user waits for the result.
 _SECONDS = 5
 _WORD = b"sixfold doctor"
 _FILE = "file://"
@@ -24,14 +24,14 @@ Opener = Callable[[Settings], BlobStore]
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """The status of one store: its name, its location and its error, or "" where it works."""
+    """The status of one store: its name, its location and its error, or "" if it works."""
 
     name: str
     where: str
     fault: str
 
     def record(self) -> dict[str, Any]:
-        """Return the status as `doctor --json` prints it."""
+        """Return the status as JSON for `doctor --json`."""
         return {"name": self.name, "where": self.where, "writable": not self.fault, "fault": self.fault}
 
     def problem(self) -> str | None:
@@ -62,7 +62,7 @@ async def _check_store(name: str, url: str, configured: Settings, open_store: Op
         return StoreStatus(
             name, str(folder), "" if _may_write(folder) else "this user has no write permission"
         )
-    # The query of a URL may hold a signature, which must not be printed.
+    # The query of a URL may contain a signature, which must not be printed.
     location = re.split(r"[?#]", url)[0]
     try:
         await _write_and_read(open_store(configured))
@@ -78,7 +78,7 @@ def _may_write(folder: Path) -> bool:
 
 
 async def _write_and_read(store: BlobStore) -> None:
-    """Write, read and delete a test object; it is deleted also after an error."""
+    """Write, read and delete a test object; it is also deleted after an error."""
     key = f"doctor/{secrets.token_hex(8)}"
     await store.put(key, _WORD)
     try:

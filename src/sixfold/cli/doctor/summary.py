@@ -1,4 +1,4 @@
-"""A summary of the models that work and of the commands that would unlock more, fitted to a terminal."""
+"""A summary of the working models and of the commands that unlock more, for the width of a terminal."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def unlocking_commands(
 
 
 def _of_engine(engine: Row, servers: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """Yield the commands that would make an engine ready, and whether each is the name of a provider."""
+    """Yield pairs of a command that would make an engine ready, and whether it is the name of a provider."""
     unlock = str(engine["unlock"])
     if engine["kind"] == "relay":
         yield from ((command, False) for command in _of_gateway(unlock, servers))

@@ -147,7 +147,7 @@ def _print_models(paint: TerminalStyle, document: dict[str, Any]) -> None:
 
 
 def _unlocked(models: Sequence[Row]) -> dict[str, list[str]]:
-    """Map each way to serve models, or to serve them better, to the names of those models."""
+    """Map each way to enable models, or to improve their quality, to the names of those models."""
     names_by_text: dict[str, list[str]] = {}
     for model in models:
         if model["unlock"]:

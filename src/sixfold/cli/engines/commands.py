@@ -24,7 +24,7 @@ from sixfold.settings import Settings
 from sixfold.store import weights as store
 from sixfold.store.weights import InstalledWeights, WeightsError, WeightStore
 
-# Free disk space to leave after the weights are stored.
+# Bytes of disk space that must remain free after the weights are stored.
 _MARGIN_BYTES = 512 << 20
 _COMMERCIAL = {
     "yes": "commercial use allowed",
@@ -65,7 +65,7 @@ def add(arguments: argparse.Namespace) -> None:
                 return _print_existing(arguments, weight_store, request)
         record = _record(request, folder, origin)
         if arguments.check:
-            # The check reads the model's conventions from the record.
+            # The check reads the options of the model from the record.
             weight_store.note(request.family, request.name, record)
             record["check"] = _run_check(folder, request, printer)
         added = weight_store.finish(request.family, request.name, record)
@@ -161,7 +161,7 @@ def _parse_request(arguments: argparse.Namespace) -> _InstallRequest:
 
 
 def _single_file_row(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a substitute for a row if every model of the family is a single file of one role."""
+    """Return a row for an unlisted model, if all models of the family are single files of one role."""
     kinds = {(str(row.get("role")), str(row.get("like", ""))) for row in models.values()}
     role, like = kinds.pop()
     return {"role": role, **({"like": like} if like else {})} if not kinds and role in _FILES else {}
@@ -271,7 +271,7 @@ def _select_files(source: Path, request: _InstallRequest) -> list[tuple[Path, st
 
 
 def _small_files(folder: Path) -> list[str]:
-    """Return the configuration files of a model, without the weights."""
+    """Return the names of a model's configuration files, without the weights."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     return [name for name in names if Path(name).suffix in {".json", ".txt", ".model", ".jinja"}]
 
@@ -337,7 +337,7 @@ def _run_check(folder: Path, request: _InstallRequest, printer: _Printer) -> dic
     return {"passed": True, "by": line, "file": _CHECK_FILE}
 
 
-# The suffixes of the files of roles that are single files, and the packages that such weights need.
+# Suffixes of the files by role, for roles that are single files, and the packages that they require.
 _FILES: Mapping[str, tuple[str, ...]] = {
     "onnx": (".onnx", ".onnx_data"),
     "gguf": (".gguf",),
@@ -380,7 +380,7 @@ class _Printer:
         self.paint = paint
         self.quiet = quiet
         self.is_counted = is_counted
-        # Bytes of all files, and of those that are complete.
+        # Bytes of all files, and of the complete files.
         self.total = self.done = 0
 
     def line(self, text: str) -> None:
@@ -396,7 +396,7 @@ class _Printer:
         self.line(f"  {request.row.get('licence', 'unknown licence')}; {use}\n")
 
     def bar(self, text: str, total: int) -> _ProgressBar:
-        """Return a progress line for a terminal; without one, a single line at the end."""
+        """Return a progress line; without a terminal, it is printed once at the end."""
         return _ProgressBar(self, text, total)
 
 

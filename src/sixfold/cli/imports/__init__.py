@@ -1,1 +1,1 @@
-"""`import`: take over the configuration of another gateway."""
+"""`import`: convert the configuration of another gateway, and import chats and documents."""

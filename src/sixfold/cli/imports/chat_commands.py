@@ -1,4 +1,4 @@
-"""`import chatgpt` and `import openwebui`: chats and documents of other programs for accounts."""
+"""`import chatgpt` and `import openwebui`: import chats and documents into accounts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sixfold.core.gateway.conversations.imports import ImportedChat
 from sixfold.core.gateway.policy import GatewayPolicy
 from sixfold.settings import Settings
 
-# Chats of one transaction.
+# Number of chats that are stored in one transaction.
 _BATCH = 50
 _Chats = Sequence[tuple[str, ImportedChat]]
 
@@ -111,7 +111,7 @@ def _store_documents(configured: Settings, export: ReadExport) -> DocumentCounts
 
 
 def _create_accounts(export: ReadExport) -> Transaction[list[str]]:
-    """Create the accounts of the users that have none, without credit."""
+    """Create accounts without credit for users that do not have one; return the new e-mail addresses."""
     created: list[str] = []
     for email in export.users:
         try:
@@ -126,7 +126,7 @@ def _create_accounts(export: ReadExport) -> Transaction[list[str]]:
 
 
 def _store(policy: GatewayPolicy, chats: _Chats, export: ReadExport) -> Transaction[tuple[int, int]]:
-    """Store chats; return how many were new and how many were imported before."""
+    """Store chats; return how many were new and how many had been imported before."""
     omitted: list[Omission] = []
     new = skipped = 0
     for email, chat in chats:

@@ -1,4 +1,4 @@
-"""Shared by the imports of chats: their result, and limits for files of other programs."""
+"""The result of an import of chats, and limits on the files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import msgspec
 from sixfold.cli.imports.litellm import Omission
 from sixfold.core.gateway.conversations.imports import ImportedChat, ImportedMessage
 
-# The most bytes of JSON of an import, of one chat, and the most chats.
+# Maximum bytes of an import and of one chat in JSON, and maximum number of chats.
 MAX_BYTES, MAX_CHAT_BYTES, MAX_CHATS = 512 * 2**20, 32 * 2**20, 100_000
 _rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class UnreadableExport(Exception):
-    """An export cannot be read; the message is one sentence."""
+    """Raised if an export cannot be read; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedDocument:
-    """A document of a user: the original file, or else its text, which is Markdown.
+    """A document of a user: the original file, or else its text in Markdown.
 
-    An image, sound or video has both if a program has extracted its text.
+    Images, audio and videos have both if their text was extracted.
     """
 
     email: str
-    # Of the memory, such as `open-webui/files`.
+    # Folder of the memory, such as `open-webui/files`.
     folder: str
     name: str
     original: Path | None
@@ -38,7 +38,7 @@ class ExportedDocument:
 
 @dataclass
 class ReadExport:
-    """The content of an export: chats, each with its user's e-mail address if known, and what is left out."""
+    """The content of an export; each chat has the e-mail address of its user, or ""."""
 
     chats: list[tuple[str, ImportedChat]] = field(default_factory=list[tuple[str, ImportedChat]])
     documents: list[ExportedDocument] = field(default_factory=list[ExportedDocument])
@@ -46,7 +46,7 @@ class ReadExport:
     omitted: list[Omission] = field(default_factory=list[Omission])
 
     def omit(self, name: str, reason: str) -> None:
-        """Note what is not imported."""
+        """Record an item that is not imported, and the reason."""
         self.omitted.append(Omission(name[:100], reason))
 
 
@@ -60,7 +60,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def each_chat(name: str, content: bytes, export: ReadExport, add: Callable[[bytes], None]) -> None:
-    """Call `add` with the JSON of each chat of a list; a chat that it cannot decode is left out."""
+    """Call `add` with the JSON of each chat of a list; chats that `add` cannot decode are omitted."""
     try:
         rows = _rows(content)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -80,7 +80,7 @@ def each_chat(name: str, content: bytes, export: ReadExport, add: Callable[[byte
 
 
 def path_to(parents: Mapping[str, str | None], last: str | None) -> list[str]:
-    """Return the ids of the messages up to the last one, oldest first; a circle ends the path."""
+    """Return the ids of the messages up to the last one, oldest first; a cycle ends the path."""
     paths: dict[str, None] = {}
     current = last
     while current is not None and current in parents and current not in paths:
@@ -90,7 +90,7 @@ def path_to(parents: Mapping[str, str | None], last: str | None) -> list[str]:
 
 
 def message(role: str, text: str) -> ImportedMessage | None:
-    """Return a message of a person or a model with a text, or None."""
+    """Return a message of a user or a model, or None for other roles and empty texts."""
     if role not in ("user", "assistant") or not text.strip():
         return None
     return ImportedMessage(cast('Literal["user", "assistant"]', role), text)

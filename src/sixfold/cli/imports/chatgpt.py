@@ -1,4 +1,4 @@
-"""Reads the export of ChatGPT: a zip archive with `conversations.json`, the chats as trees of messages."""
+"""Reader of ChatGPT's export: a zip archive with `conversations.json`, the chats as trees of messages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def read(path: Path) -> ReadExport:
                 raise UnreadableExport(f"{path.name} does not contain conversations.json")
             remaining = MAX_BYTES
             for name in chosen:
-                # A size that the archive states may be false.
+                # The size that the archive states may be wrong.
                 with archive.open(name) as file:
                     content = file.read(remaining + 1)
                 remaining -= len(content)

@@ -1,4 +1,4 @@
-"""`import`: take over the configuration of other programs."""
+"""`import litellm`: convert the configuration and keys of a LiteLLM proxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_KEYS_BYTES = 64 * 2**20
 
 
 def import_litellm(arguments: argparse.Namespace) -> None:
-    """Run `import litellm`: convert models, aliases, prices and keys; print what has no equivalent."""
+    """Run `import litellm`: convert models, aliases, prices and keys; list settings without equivalent."""
     if bool(arguments.keys) != bool(arguments.account):
         raise CommandError(
             "--keys and --account must be used together: --account names the account of the new keys"
@@ -50,9 +50,9 @@ def import_litellm(arguments: argparse.Namespace) -> None:
     if not arguments.write:
         _preview(arguments, converted, new_keys)
         return
-    # No command would load a file that names a missing variable.
+    # Commands cannot load a file that names a missing variable.
     settings.find_keys(config_file.gateway_table(text))
-    # The keys come first: if they are rejected, the file is unchanged.
+    # The keys are stored first, so the file is unchanged if they are rejected.
     created = _create_keys(configured, arguments.account, new_keys) if new_keys else ()
     config_file.write(path, text)
     _report(arguments, path, converted, list(zip(new_keys, created, strict=True)))

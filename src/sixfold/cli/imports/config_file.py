@@ -1,4 +1,4 @@
-"""Additions to `sixfold.toml` that leave its text and comments as they are."""
+"""Additions to `sixfold.toml` that preserve its text and comments."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def merge(text: str, converted: ConvertedConfig) -> tuple[str, list[str]]:
-    """Add the tables to the text of a file; return it with the settings that the file has already.
+    """Add tables to the text of a file; return the text and the names of settings that it already contains.
 
-    Those stay as they are. Raises `CommandError` if the result would not be valid.
+    These settings are not changed. Raises `CommandError` if the result is not valid.
     """
     gateway = gateway_table(text)
     skipped: list[str] = []
@@ -54,7 +54,7 @@ def _add_settings(
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file at once; a new one may only be read by its owner, since it can contain keys."""
+    """Replace the file atomically; only the owner may read a new file, as it can contain keys."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
@@ -103,7 +103,7 @@ def _key(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a value as TOML; a JSON string is also one of TOML."""
+    """Return a value as TOML; strings are encoded as JSON, which is valid TOML."""
     if isinstance(value, list):
         items = cast("list[Any]", value)
         return f"[{', '.join(_value(item) for item in items)}]"

@@ -1,4 +1,4 @@
-"""Stores documents of other programs as pages of the memories of accounts."""
+"""Import of documents of other applications as pages of accounts' memories."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from sixfold.settings import Settings
 
 @dataclass(slots=True)
 class DocumentCounts:
-    """The documents that an import has added, and those that it had added before."""
+    """The number of documents that an import has added, and of those that were imported before."""
 
     added: int = 0
     before: int = 0
 
 
 async def store(configured: Settings, export: ReadExport, step: Callable[[int], None]) -> DocumentCounts:
-    """Store the documents of an export; those that cannot be stored are noted in it."""
+    """Store the documents of an export; documents that cannot be stored are recorded as omitted."""
     os.umask(database_access.PRIVATE)
     counts = DocumentCounts()
     database = storage.open_database(configured)
@@ -94,7 +94,7 @@ async def _page_file(document: ExportedDocument, scratch: Path) -> Path:
 
 
 def _tag(document: ExportedDocument) -> str:
-    """Return the name of the program that the document is from, which is its topmost folder."""
+    """Return the name of the application that the document is from, which is its top-level folder."""
     return document.folder.partition("/")[0]
 
 

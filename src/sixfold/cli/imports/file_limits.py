@@ -1,4 +1,4 @@
-"""Limits for the files of other programs: memory, and the values that YAML multiplies."""
+"""Limits for the files of other applications: memory, and the number of YAML values with aliases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from sixfold.cli.terminal import CommandError
 
-# An import of 512 MiB of chats takes up to 3 GiB. Small values take up to 40 times their bytes.
+# An import of 512 MiB of chats takes up to 3 GiB of memory; small values take up to 40 times their size.
 MAX_BYTES = 4 * 2**30
 # LiteLLM's largest example has 3,000 values.
 MAX_VALUES = 200_000
@@ -19,14 +19,14 @@ MAX_VALUES = 200_000
 
 @contextlib.contextmanager
 def limited_memory(file: str) -> Generator[None]:
-    """Limit the memory of this process while a file is read; raises `CommandError` beyond it.
+    """Limit the memory of this process while a file is read; raises `CommandError` if it is exceeded.
 
-    Other systems than Linux have no such limit.
+    The limit is only available on Linux.
     """
     if sys.platform != "linux":
         yield
         return
-    # Other systems lack it.
+    # The module is not available on all systems.
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -57,7 +57,7 @@ class _LimitedLoader(yaml.SafeLoader):
 def parse_yaml(text: str) -> Any:
     """Return the value of a document; raises `YAMLError` if it is invalid or has too many values.
 
-    A value counts once for each alias of it.
+    A value is counted again for each of its aliases.
     """
     document = yaml.load(text, _LimitedLoader)  # noqa: S506 - a safe loader
     remaining, stack = MAX_VALUES, [document]

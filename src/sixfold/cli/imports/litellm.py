@@ -1,7 +1,7 @@
 """Conversion of a LiteLLM proxy's `config.yaml` to tables of `sixfold.toml`.
 
 Each deployment of `model_list` becomes a target `SERVER/model`; those of one `model_name` become an alias.
-Settings without an equivalent are listed with a reason, and nothing else is left out.
+All settings without an equivalent are listed with a reason.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from sixfold.core.gateway.policy import LOCAL_KINDS
 from sixfold.providers import CHAT_PROVIDERS
 
 MAX_DEPLOYMENTS = 1_000
-# A value that names an environment variable.
+# A value that refers to an environment variable.
 _VARIABLE = re.compile(r"os\.environ/(.*)")
 _COMPATIBLE = "openai"
-# LiteLLM's prefix of a model name, and the kind of the server here.
+# Kinds of servers by LiteLLM's prefix of a model name.
 _KINDS = {
     **{name: name for name in CHAT_PROVIDERS},
     **{name: name for name in ("ollama", "llamacpp", "vllm")},
@@ -46,7 +46,7 @@ _FAMILIES = (
     (re.compile(r"gemini\b"), "gemini"),
     (re.compile(r"(mistral|codestral|ministral|magistral|pixtral)\b"), "mistral"),
 )
-# The path at which a server's URL must end.
+# The path with which a server's URL must end.
 _PATHS = {"azure": "/openai/v1", **dict.fromkeys((*LOCAL_KINDS, _COMPATIBLE), "/v1")}
 _PRICES = {
     "input_cost_per_token": "input_per_million_usd",
@@ -58,7 +58,7 @@ _USED = frozenset(
     {"model", "api_base", "base_url", "api_key", "litellm_credential_name", "aws_region_name"}
     | {"vertex_project", "vertex_location", *_PRICES, *_WEIGHTS}
 )
-# Fields of LiteLLM that change nothing here: these servers need no version, and capabilities are learned.
+# Fields without an effect here: these servers need no version, and capabilities are detected.
 _WITHOUT_EFFECT = frozenset({"api_version", "custom_llm_provider", "drop_params", "stream_timeout"})
 _NUMBERS = {"num_retries": "retries", "request_timeout": "timeout_seconds", "timeout": "timeout_seconds"}
 _REASONS = {
@@ -77,12 +77,12 @@ _SLUG = re.compile(r"[^a-z0-9]+")
 
 
 class UnreadableConfig(ValueError):
-    """The document is not the configuration of a LiteLLM proxy; the message says what is wrong."""
+    """Raised if a document is not the configuration of a LiteLLM proxy; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A setting that was not taken over, and why."""
+    """A setting that was not converted, and the reason."""
 
     setting: str
     reason: str
@@ -98,11 +98,11 @@ class ConvertedConfig:
     prices: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     variables: list[str] = field(default_factory=list[str])
     omitted: list[Omission] = field(default_factory=list[Omission])
-    # Servers of the present file, whose rows are used where they are equal.
+    # Servers of the existing file; a row is reused if it is equal.
     present: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     def omit(self, setting: str, reason: str) -> None:
-        """Record a setting that was not taken over."""
+        """Record a setting that was not converted."""
         self.omitted.append(Omission(setting, reason))
 
 
@@ -113,7 +113,7 @@ class _Deployment:
 
 
 def convert(document: Any, present: Mapping[str, Mapping[str, Any]]) -> ConvertedConfig:
-    """Convert a parsed `config.yaml`, using servers that `sixfold.toml` has; raises `UnreadableConfig`."""
+    """Convert a parsed `config.yaml`, reusing servers of `sixfold.toml`; raises `UnreadableConfig`."""
     config = _table(document, "the file")
     models = _list(config.get("model_list"), "model_list")
     if not models:
@@ -199,7 +199,7 @@ def _kind(model: str, provider: str, *, has_url: bool) -> tuple[str, str]:
         return _KINDS.get(provider, ""), model_name if slash and prefix == provider else model
     if slash and prefix in _KINDS:
         kind = _KINDS[prefix]
-        # `bedrock/converse/MODEL` and `azure/responses/MODEL` name the API to use, which is chosen here.
+        # The API in `bedrock/converse/MODEL` and `azure/responses/MODEL` is chosen automatically.
         return kind, model_name.removeprefix("converse/").removeprefix("responses/")
     for family, kind in _FAMILIES:
         if not slash and family.match(model):
@@ -208,7 +208,7 @@ def _kind(model: str, provider: str, *, has_url: bool) -> tuple[str, str]:
 
 
 def _server(kind: str, parameters: Mapping[str, Any], place: str, converted: ConvertedConfig) -> str | None:
-    """Return the name of the server of a deployment, adding a row where the default one is another."""
+    """Return the name of a deployment's server; add a row if it differs from the default server."""
     url = _url(kind, parameters, place, converted)
     if url is None:
         return None
@@ -230,13 +230,13 @@ def _server(kind: str, parameters: Mapping[str, Any], place: str, converted: Con
         if {**setting, "models": None} == {**row, "models": None}:
             return name
     name = _unused(_slug(kind, url), names)
-    # Deployments of Azure are not listed by it.
+    # Azure does not list deployments, so the models must be configured.
     converted.servers[name] = {**row, "models": []} if kind == "azure" else row
     return name
 
 
 def _url(kind: str, parameters: Mapping[str, Any], place: str, converted: ConvertedConfig) -> str | None:
-    """Return the base URL, an empty string for the default one, or None if it cannot be taken over."""
+    """Return the base URL, an empty string for the default one, or None if it cannot be converted."""
     url = parameters.get("api_base") or parameters.get("base_url") or ""
     region, project = parameters.get("aws_region_name"), parameters.get("vertex_project")
     location = parameters.get("vertex_location") or "global"
@@ -282,7 +282,7 @@ def _unused(name: str, names: Mapping[str, Any]) -> str:
 
 
 def _weight(parameters: Mapping[str, Any]) -> float | None:
-    """Return the weight by which LiteLLM draws a deployment: the first of weight, rpm and tpm."""
+    """Return the weight of a deployment in LiteLLM's random choice: the first of weight, rpm and tpm."""
     for name in _WEIGHTS:
         value = parameters.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
@@ -335,7 +335,7 @@ def _add_aliases(
 
 
 def _targets(deployments: Sequence[_Deployment], fallbacks: Sequence[_Deployment]) -> list[Any]:
-    """Return the targets of an alias: several deployments are drawn by weight, fallbacks follow."""
+    """Return the targets of an alias: deployments, chosen at random by weight, and then the fallbacks."""
     targets = list(dict.fromkeys(row.target for row in deployments))
     fallback_targets = [
         target for target in dict.fromkeys(row.target for row in fallbacks) if target not in targets

@@ -19,7 +19,7 @@ from sixfold.core.accounts.keys import Scope
 
 MAX_KEYS = 10_000
 _MAX_USD = 10**9
-# Names that mean every model.
+# Names that denote all models.
 _ALL_MODELS = frozenset({"all-proxy-models", "all-team-models", "*"})
 _DURATION = re.compile(r"(\d{1,6})(s|m|h|d|w|mo)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400}
@@ -39,8 +39,8 @@ class ConvertedKey:
 def convert(document: Any, models: Collection[str], now: int) -> tuple[list[ConvertedKey], list[Omission]]:
     """Return the keys that are valid at `now` (epoch in µs), and the keys that were not converted.
 
-    `models` are the names that this server has; a key limited to others only gets no access, so it is left
-    out. Raises `UnreadableConfig`.
+    `models` are the names that this server serves; a key that is limited to other models only is
+    omitted. Raises `UnreadableConfig`.
     """
     rows = document.get("keys") if isinstance(document, dict) else document
     if not isinstance(rows, list):

@@ -1,4 +1,4 @@
-"""Reads Open WebUI's SQLite file `webui.db`, or its export of chats as JSON."""
+"""Reader of Open WebUI's SQLite file `webui.db`, or of its export of chats as JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _read_database(path: Path, uploads: Path, export: ReadExport) -> None:
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CHAT_BYTES)
-            # One damaged text must not end the import.
+            # A damaged text must not end the import.
             connection.text_factory = lambda data: data.decode("utf-8", "replace")
             # Views and triggers of the file must not call functions.
             connection.execute("PRAGMA trusted_schema = OFF")

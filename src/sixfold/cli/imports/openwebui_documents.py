@@ -1,4 +1,4 @@
-"""Reads the documents of Open WebUI's `webui.db`: files, knowledge bases, notes and memories."""
+"""Reader of the documents in Open WebUI's `webui.db`: files, knowledge bases, notes and memories."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEXT = "SELECT json_extract(data, '$.content') FROM file WHERE json_valid(data)
 _KNOWLEDGE = "SELECT id, user_id, name FROM knowledge ORDER BY name, id LIMIT ?"
 _DIRECTORIES = "SELECT id, parent_id, name FROM knowledge_directory LIMIT ?"
 _MEMBERS = "SELECT knowledge_id, file_id, directory_id FROM knowledge_file LIMIT ?"
-# Before `knowledge_file`, a knowledge base listed its files.
+# In versions without the table `knowledge_file`, a knowledge base lists its files.
 _OLD_MEMBERS = """
 SELECT knowledge.id, member.value, NULL FROM knowledge,
     json_each(CASE WHEN json_valid(data) THEN data ELSE '{}' END, '$.file_ids') AS member LIMIT ?
@@ -40,7 +40,7 @@ _MEMORIES = "SELECT user_id, content FROM memory ORDER BY created_at, id LIMIT ?
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The folder of a knowledge base, and the address of the owner if that user is imported."""
+    """The folder of a knowledge base, and the e-mail address of its owner if that user is imported."""
 
     folder: str
     email: str | None
@@ -86,13 +86,13 @@ def _documents(
 
 
 class _Names:
-    """The names of documents, each of which has a slug of its own in its folder."""
+    """The names of documents, which have unique slugs in their folders."""
 
     def __init__(self) -> None:
         self._taken: set[tuple[str, str, str]] = set()
 
     def unused(self, email: str, folder: str, name: str, document_id: str) -> str:
-        """Return a name with another slug than those before; the same for the same database."""
+        """Return a name whose slug is unused; repeated imports of a database return the same names."""
         suffix = PurePosixPath(name).suffix
         stem = name if " " in suffix else name.removesuffix(suffix)
         parts = itertools.chain(
@@ -137,7 +137,7 @@ def _memories(connection: sqlite3.Connection, users: Mapping[str, str]) -> Itera
 
 
 def _places(connection: sqlite3.Connection, users: Mapping[str, str]) -> dict[str, _Place]:
-    """Return the place of each file of a knowledge base; of several, the first one by name."""
+    """Return the folder of each file in a knowledge base; for several, the first one by name."""
     order: dict[str, _Place] = {}
     for knowledge_id, user_id, name in _rows(connection, _KNOWLEDGE):
         folder = f"{FOLDER}/{_segment(str(name), str(knowledge_id))}"
@@ -180,7 +180,7 @@ def _original(uploads: Path, file_id: str, path: str) -> Path | None:
     """Return the stored file; names that lead out of the folder of uploads are ignored."""
     for name in (PurePosixPath(path.replace("\\", "/")).name, file_id):
         file = uploads / name
-        with contextlib.suppress(OSError):  # a name that no file can have
+        with contextlib.suppress(OSError):  # a name that is invalid for files
             if name and "/" not in name and file.is_file() and not file.is_symlink():
                 return file
     return None
@@ -196,7 +196,7 @@ def _text(connection: sqlite3.Connection, file_id: Any) -> str:
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; none if this version of Open WebUI lacks the table."""
+    """Yield the rows of a query; nothing if the table does not exist in this version of Open WebUI."""
     try:
         rows = connection.execute(query, (MAX_DOCUMENTS,))
     except sqlite3.OperationalError as error:

@@ -27,7 +27,7 @@ from sixfold.core.documents import KINDS
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
 _PAGE = 500
-# With --watch, the pause is at least this many times the duration of a sync.
+# With --watch, the pause is at least the duration of a sync multiplied by this factor.
 _REST = 5
 _VERBS = {
     "sent": "↑",
@@ -159,7 +159,7 @@ def tag(arguments: argparse.Namespace) -> int:
     version = arguments.if_version
     if arguments.tags:
         tags = client.post(path, {"tags": arguments.tags, "if_version": version})
-        # The version was checked, and has changed by this request.
+        # The first request has checked and changed the version.
         version = None
     if arguments.remove:
         tags = _send_json(client, "DELETE", path, {"tags": arguments.remove, "if_version": version})
@@ -240,7 +240,7 @@ def _pages(client: ServerClient, filters: Document) -> Iterator[Document]:
 
 
 def import_files(arguments: argparse.Namespace) -> int:
-    """Run `memory import`; return 1 when a file was rejected."""
+    """Run `memory import`; return 1 if a file was rejected."""
     client = ServerClient.of(arguments)
     source = Path(arguments.source)
     packed = _archive(source, documents=not arguments.markdown_only)
@@ -267,7 +267,7 @@ def import_files(arguments: argparse.Namespace) -> int:
 def _import_path(source: Path, arguments: argparse.Namespace) -> str:
     if arguments.markdown_only:
         return "/api/import"
-    # A file with another ending has always been an archive to this command.
+    # A file with another suffix is uploaded as an archive.
     is_document = source.suffix.lower() in KINDS and not source.is_dir()
     name = source.name if is_document else f"{source.name}.zip"
     fields = [("name", name)] + ([("folder", arguments.folder)] if arguments.folder else [])
@@ -317,7 +317,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def sync(arguments: argparse.Namespace) -> int:
-    """Run `memory sync`; return 1 when a file was rejected."""
+    """Run `memory sync`; return 1 if a file was rejected."""
     client = ServerClient.of(arguments)
     folder = Path(arguments.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -355,7 +355,7 @@ def sync(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Lock the folder: two concurrent syncs would see each other's unfinished steps."""
+    """Lock the folder, because concurrent syncs would see each other's unfinished steps."""
     state_folder = folder / sync_engine.FOLDER
     state_folder.mkdir(mode=0o700, exist_ok=True)
     with (state_folder / "lock").open("w") as file:

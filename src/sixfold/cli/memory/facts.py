@@ -11,7 +11,7 @@ from sixfold.cli.terminal import TerminalStyle, put_json
 
 
 def remember(arguments: argparse.Namespace) -> int:
-    """Run `memory remember`: print the facts that were written, and those that were not."""
+    """Run `memory remember`: print the facts that were written, and those that were rejected."""
     body = {
         "text": text_of(arguments.file),
         "folder": arguments.folder,

@@ -66,7 +66,7 @@ class _LogFile:
         self._file = ""
 
     def require(self) -> None:
-        """Raise `CommandError` if the server has no such model."""
+        """Raise `CommandError` if the server does not have the model."""
         self.client.get(f"/api/containers/templates/{quote(self.name, safe='')}")
 
     def fault(self) -> str:

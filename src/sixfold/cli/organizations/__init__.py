@@ -1,1 +1,1 @@
-"""`organization`, `member` and `team`: several persons who share an account."""
+"""`organization`, `member` and `team`: manage accounts that several users share."""

@@ -212,7 +212,7 @@ def _team_id(account_id: str, name: str | None) -> Transaction[str | None]:
 
 
 def _budgets(arguments: argparse.Namespace) -> dict[str, int | None]:
-    """Return the budgets that are named, in micro-dollars; `none` removes one."""
+    """Return the budgets in the arguments in micro-dollars, with None for `none`, which removes a budget."""
     budgets: dict[str, int | None] = {}
     for name in ("budget_day", "budget_month"):
         text = getattr(arguments, name)

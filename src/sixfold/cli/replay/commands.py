@@ -51,7 +51,7 @@ _EDITED = "it was edited after it was generated"
 class ReplayPlan:
     """The run to repeat: the model, its engine, the engine's inputs and the names of its media inputs.
 
-    `beside` has the graph, if the request contained one.
+    `beside` contains the graph, if the request contained one.
     """
 
     model: Model
@@ -62,7 +62,7 @@ class ReplayPlan:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Run `replay`; return 1 when the bytes differ."""
+    """Run `replay`; return 1 if the bytes differ."""
     configured = database_access.settings_of(arguments)
     source = Path(arguments.file)
     origin = origins.read(source, configured.data_dir)
@@ -70,7 +70,7 @@ def replay(arguments: argparse.Namespace) -> int:
     parents = {_digest(Path(name).read_bytes()): Path(name) for name in arguments.parent}
     with tempfile.TemporaryDirectory(prefix="sixfold-replay-") as scratch:
         data = asyncio.run(_recreate(origin, plan, configured, parents, Path(scratch)))
-    # A signature with an ECDSA key and its time are never the same again.
+    # C2PA signatures are removed, since their random part and time differ in each run.
     identical = data == c2pa_removal.remove(origin.data)
     target = None
     if not arguments.check:
@@ -107,7 +107,7 @@ def _print_result(source: Path, target: Path | None, count: int, why: str) -> No
 
 
 def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
-    """Return the run that made the file; raise `CommandError` if it cannot be repeated here."""
+    """Return the run that generated the file; raises `CommandError` if it cannot be repeated here."""
     manifest = origin.manifest
     if origin.signature == "invalid":
         raise CommandError("The file's manifest was changed after it was signed and cannot be trusted")
@@ -148,7 +148,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
 
 
 def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
-    """Return the engine that made the file; raise `CommandError` if it would give other bytes here."""
+    """Return the engine that generated the file; raises `CommandError` if its output would differ here."""
     engine = catalog.engines().get(manifest.engine)
     if engine is None:
         raise CommandError(
@@ -165,9 +165,9 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
 
 
 def _graph_plan(origin: FileProvenance, model: Model, engine: EngineSpec, configured: Settings) -> ReplayPlan:
-    """Return the run of a graph from the file itself, or from the data folder where it ran."""
+    """Return the run of a graph, which is read from the file or from the data folder of its run."""
     beside, names = graphs.carried(origin, configured)
-    # The order of several inputs is not recorded anywhere.
+    # The order of inputs is not recorded, so only one input can be identified.
     if len(names) != len(origin.manifest.parents) or len(names) > 1:
         raise CommandError(_UNIDENTIFIED_INPUTS)
     return ReplayPlan(model, engine, {}, names, beside)
@@ -212,7 +212,7 @@ async def _stored(store: BlobStore, digest: str) -> Path | None:
 
 
 async def _fetched(url: Any, digest: str, configured: Settings, path: Path) -> Path | None:
-    """Download an input; return None if its content is not the original one."""
+    """Download an input; return None if its content has changed."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return None
     fetcher = app_media.open_fetcher(configured)
@@ -240,7 +240,7 @@ def _digest(data: bytes) -> str:
 async def _recreate(
     origin: FileProvenance, plan: ReplayPlan, configured: Settings, parents: Mapping[str, Path], scratch: Path
 ) -> bytes:
-    """Run the engine as a server would and embed the original manifest in the output."""
+    """Run the engine as a server does, and return the output with the original manifest embedded."""
     files = await _parents(origin, plan, configured, parents, scratch)
     if plan.engine.kind == workflows.ENGINE:
         work = graphs.GraphReplay(plan.model.name, plan.values, plan.beside)

@@ -1,4 +1,4 @@
-"""Recreate the output of a graph in a temporary server that has embedded engines only."""
+"""Recreation of a graph's output in a temporary server with embedded engines only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OTHERWISE: Final = "its nodes used other engines, another version of the graph o
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GraphReplay:
-    """The model of a graph, its validated inputs, and the graph itself where the file contains it."""
+    """The model of a graph, its validated inputs, and the graph in `extras` if the file contains it."""
 
     model: str
     values: Mapping[str, Any]
@@ -45,9 +45,9 @@ class GraphReplay:
 
 
 def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the graph that made a file and the names of its media inputs; raises `CommandError`.
+    """Return the graph that generated a file and the names of its media inputs; raises `CommandError`.
 
-    An image contains its graph; for audio, video and 3D models it is in the data folder where it ran.
+    Images contain their graph; for audio, video and 3D models it is read from the data folder.
     """
     beside = _in_file(origin.data) or _in_store(configured, origin.manifest.prediction_id)
     if beside is None:
@@ -64,7 +64,7 @@ def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any
 
 
 def file_inputs(model: Model) -> tuple[str, ...]:
-    """Return the inputs of a built-in workflow that name a file, in the order of the files of a run."""
+    """Return the inputs of a built-in workflow that name a file, in the order of a run's input files."""
     classes = app_graphs.node_classes()
     graph, rows = model.fixed["graph"], model.fixed["api_inputs"]
     return tuple(

@@ -52,7 +52,7 @@ def start(
         purpose = "to see the account" if price is None else f"to generate an image ({price})"
         paint.line(f"  {paint.dim(f'Paste this {purpose}:')}")
         paint.line()
-        # Not indented, so that a triple click selects the whole command.
+        # The command is not indented, so a triple click selects it without spaces.
         paint.line(line)
     paint.line()
 
@@ -96,7 +96,7 @@ def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) 
     key_file = configured.data_dir / KEY_FILE
     if welcome is None and not key_file.exists():
         return ""
-    # Quoting starts afresh inside `$( )`, even between double quotes.
+    # Quoting is independent inside `$( )`, even between double quotes.
     key = welcome.api_key if welcome is not None else f"$(cat {shlex.quote(str(key_file))})"
     bearer = f'-H "Authorization: Bearer {key}"'
     if not pictures:
@@ -108,7 +108,7 @@ def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) 
     return f"{line} {bearer} -d {shlex.quote(json.dumps(body))}"
 
 
-# Keys that the banner names; there are a dozen.
+# Maximum number of a dozen provider keys that the banner names.
 _NAMED_KEYS = 4
 _SET_KEY = frozenset(f"set {spec.variable}" for spec in PROVIDERS.values())
 
@@ -116,7 +116,7 @@ _SET_KEY = frozenset(f"set {spec.variable}" for spec in PROVIDERS.values())
 def print_found(paint: TerminalStyle, resources: Sequence[Resource], *, container: bool = False) -> None:
     """Print the resources that were found and how to unlock the rest.
 
-    `container` adds a note on how to reach programs on the host, unless one was found there.
+    `container` adds a note on how to reach servers on the host, unless one was found there.
     """
     rows = [
         (resource.name, f"{resource.found}  {paint.dim(benefit(resource.unlocks, used=resource.used))}")

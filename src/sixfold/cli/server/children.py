@@ -23,7 +23,7 @@ _COMMAND = ("-m", "sixfold.cli.server.process")
 READY = b"ready\n"
 _START_SECONDS = 120
 _FIRST_PAUSE, _LAST_PAUSE = 0.2, 10.0
-# A process that ran for this long did not fail because of its start.
+# A process that has run for this time did not fail at its start, so the next pause is short.
 _STABLE_SECONDS = 60
 
 
@@ -42,7 +42,7 @@ class ChildProcesses:
         self._options = [ProcessOptions(number, port, overrides) for number in range(1, count)]
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        # Set at the start of a shutdown: a process that ends now is not started again.
+        # Set at the start of a shutdown, after which ended processes are not started again.
         self.is_stopping = False
 
     async def start(self) -> None:
@@ -59,7 +59,7 @@ class ChildProcesses:
                 process.send_signal(number)
 
     async def stop(self, seconds: float) -> None:
-        """Let all processes shut down, and kill those that have not ended after some seconds."""
+        """Shut down all processes, and kill those that have not ended after `seconds`."""
         self.is_stopping = True
         self.signal(signal.SIGTERM)
         ends = [asyncio.create_task(process.wait()) for process in self._running.values()]
@@ -78,7 +78,7 @@ class ChildProcesses:
             *_COMMAND,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            # Process 0 decides what a signal of the terminal means.
+            # Signals of the terminal are handled by process 0 only.
             start_new_session=True,
         )
         self._running[options.number] = process

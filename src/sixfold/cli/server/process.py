@@ -22,14 +22,14 @@ from sixfold.settings import Settings
 
 
 def main() -> int:
-    """Run the process until a signal, or the end of its standard input, ends it."""
+    """Run the process until a signal or the end of its standard input."""
     # Process 0 may forward this signal before the handler is installed.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     line = sys.stdin.buffer.readline()
     if not line:
         return 0
     options = msgspec.json.decode(line, type=ProcessOptions)
-    # JSON has no tuples.
+    # The settings contain tuples, which JSON encodes as lists.
     overrides = {
         name: tuple(value) if isinstance(value, list) else value for name, value in options.overrides.items()
     }
@@ -63,12 +63,12 @@ async def _announce(server: serve.Server) -> None:
     await server.up.wait()
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
-    # Nobody reads the pipe from now on.
+    # Process 0 does not read the pipe after this line.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 async def _follow_parent(server: serve.Server, shutdown: serve.Shutdown) -> None:
-    """Shut down when process 0 has ended, however it ended."""
+    """Shut down when process 0 has ended, which closes standard input."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, stopped.set)

@@ -50,14 +50,14 @@ _BACKLOG = 2048
 # Settings that the command line overrides.
 _PINNED = ("host", "database_url", "processes")
 _OPTIONS = ("data_dir", "host", "port", "public_url", "comfyui_port", "workers", "processes")
-# Time for open connections to close after all runs have ended.
+# Seconds for open connections to close after all runs have ended.
 _CLOSE_SECONDS = 5
 _KEEP_ALIVE_SECONDS = 30
-# The clients of all routes but one, which sets its own limit, send messages of at most 64 KiB characters.
+# Clients send messages of at most 65,536 characters, except on one route, which sets another limit.
 _MAX_SOCKET_MESSAGE = 256 * 1024
 # Ticks of uvicorn per second.
 _TICKS = 10
-# Objects between collections. Requests leave no cycles, and the objects of the start are frozen.
+# Allocations between garbage collections, which are rare: requests do not create reference cycles.
 _GARBAGE_EVERY = 20_000
 
 
@@ -78,7 +78,7 @@ def serve(arguments: argparse.Namespace) -> int:
         listeners = [stack.enter_context(contextlib.closing(listener)) for listener in _bind_all(configured)]
         local = _local_listener(configured, stack)
         ready = configured.replace(port=listeners[0].getsockname()[1])
-        # A process that starts later must not read another database from a changed file.
+        # Processes that start later must use the same database, even if the file has changed.
         pinned = {name: getattr(ready, name) for name in _PINNED} | {"data_dir": str(ready.data_dir)}
         others = ChildProcesses(ready.processes, ready.port, overrides | pinned)
         stack.enter_context(database_access.understood())
@@ -95,7 +95,7 @@ def configure_logs(configured: Settings) -> None:
         raise CommandError(
             f"SIXFOLD_LOG_LEVEL must be debug, info, warning or error (got {configured.log_level!r})"
         ) from None
-    # The banner has the same information.
+    # The banner contains the same information.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     # On a terminal, a line per request would hide the rest.
     if sys.stderr.isatty() and configured.log_level.lower() != "debug":
@@ -155,7 +155,7 @@ def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket
 def _bind_all(configured: Settings) -> Iterator[socket.socket]:
     port = configured.port
     if configured.processes > 1:
-        # Otherwise the port could be shared with another program that allows it.
+        # Without this check, the port could be shared with another program that permits sharing.
         with contextlib.closing(bind(configured.host, port, "--port")) as free:
             port = free.getsockname()[1]
     yield bind(configured.host, port, "--port", is_shared=configured.processes > 1)
@@ -321,7 +321,7 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
-        # A client could set its own address and pretend to be this machine.
+        # A client could forge its address and pretend to be this machine.
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
@@ -394,7 +394,7 @@ class Shutdown:
     def _handle_stop(self, number: int) -> None:
         if self._drain is not None:
             if self._application.settings.process:
-                # Both process 0 and a service manager may send it; process 0 kills those that do not stop.
+                # Process 0 and a service manager may both send the signal, so the second one is ignored here.
                 return
             # A second signal exits at once; the next start resumes from the database.
             if self._others is not None:

@@ -1,4 +1,4 @@
-"""`worker`: runs predictions that servers accepted, without serving HTTP."""
+"""`worker`: run predictions that servers have accepted, without serving HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sixfold.web import logs
 
 def work(arguments: argparse.Namespace) -> int:
     """Run `worker`: run queued predictions until a signal ends it."""
-    # `processes` is a setting of `serve`, whose environment or file this command may share.
+    # `processes` in a shared environment or file applies only to `serve`.
     configured = settings.load(data_dir=arguments.data_dir, workers=arguments.workers, processes=1)
     logs.configure(configured.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

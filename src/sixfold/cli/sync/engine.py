@@ -87,9 +87,9 @@ class FolderSync:
         )
 
     def _check_interrupted(self, there: dict[str, RemoteListing]) -> None:
-        """Compare pages again that an interrupted sync has stored without an ID.
+        """Compare the pages again that an interrupted sync has stored without an ID.
 
-        Another page may have this slug and version since.
+        Another page may have the same slug and version now.
         """
         for slug, synced in self._known.items():
             page = there.get(slug)
@@ -152,7 +152,7 @@ class FolderSync:
             self._forget(slug)
             self._note("removed_here", slug)
             return
-        # The version is new but the text is the same.
+        # Only the version has changed, not the text.
         if file is not None and file.digest == _digest(page.data):
             self._record(slug, file, page.version)
             return

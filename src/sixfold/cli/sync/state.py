@@ -84,7 +84,7 @@ class SyncedFile:
         return page.id == self.id if self.id else page.version == self.version
 
     def is_version(self, page: RemoteListing) -> bool:
-        """Return whether a listed page has the version of this record, and not another page of its slug."""
+        """Return whether a listed page has this record's version and is not another page of its slug."""
         return page.version == self.version and (not self.id or page.id in ("", self.id))
 
     def is_unchanged(self, stat: os.stat_result) -> bool:
