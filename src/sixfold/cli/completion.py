@@ -35,7 +35,7 @@ def positions(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Compl
     following: dict[str, str] = {}
     options: dict[str, str] = {}
     children: dict[str, argparse.ArgumentParser] = {}
-    # argparse has no public way to list actions.
+    # argparse does not have a public way to list actions.
     for action in parser._actions:
         help_text = (action.help or "").partition(" (")[0]
         if isinstance(action, argparse._SubParsersAction):

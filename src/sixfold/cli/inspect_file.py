@@ -99,7 +99,7 @@ def _printable(value: Any) -> str:
 
 
 def read(path: Path, data_dir: Path) -> FileProvenance:
-    """Read a file and its manifest; raises `CommandError` if it has none."""
+    """Read a file and its manifest; raises `CommandError` if the file does not contain one."""
     if path.is_dir():
         raise CommandError(f"{path} must be a file, not a folder")
     if path.stat().st_size > _MAX_BYTES:

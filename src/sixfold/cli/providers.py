@@ -68,7 +68,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
 
 
 def check_key(arguments: argparse.Namespace) -> None:
-    """Run `provider check`: ask the provider whether it accepts the key, without any charge."""
+    """Run `provider check`: check with the provider whether it accepts the key, free of charge."""
     configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
     key = secrets.provider_key(configured, spec.key)
     if not key:

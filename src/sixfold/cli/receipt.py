@@ -75,7 +75,7 @@ def _detail(entry: Mapping[str, Any] | None) -> str:
 
 
 class ReceiptBar:
-    """A progress line that redraws itself; writes nothing without a terminal."""
+    """A progress line that redraws itself on a terminal, and is silent otherwise."""
 
     _CELLS = 28
 

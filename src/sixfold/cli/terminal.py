@@ -73,7 +73,7 @@ class TerminalStyle:
             self.line(f"{' ' * indent}{self.dim(word.ljust(width))}{meaning}")
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> None:
-        """Write a table; the last column is wrapped where the terminal is too narrow."""
+        """Write a table; the last column is wrapped if the terminal is too narrow."""
         widths = [max(map(_columns, column)) for column in zip(heads, *rows, strict=True)][:-1]
 
         def joined(cells: Sequence[str]) -> str:
@@ -87,7 +87,7 @@ class TerminalStyle:
             self.line(joined(row))
 
     def paragraph(self, text: str, indent: int = 2) -> None:
-        """Write `text`, wrapped between words where the terminal is too narrow."""
+        """Write `text`, wrapped between words if the terminal is too narrow."""
         self.line(self._wrapped(" " * indent, text))
 
     def _wrapped(self, lead: str, text: str) -> str:
@@ -106,12 +106,12 @@ def _columns(text: str) -> int:
 
 
 class Spinner:
-    """A progress line on standard error that redraws itself; writes nothing without a terminal."""
+    """A progress line on standard error that redraws itself on a terminal, and is silent otherwise."""
 
     _CELLS, _EVERY_SECONDS = 28, 0.1
 
     def __init__(self, what: str, total: int = 0) -> None:
-        """Create a progress line; `total` is the number of bytes, or 0 where that is unknown."""
+        """Create a progress line; `total` is the number of bytes, or 0 if it is unknown."""
         self._paint = TerminalStyle(sys.stderr)
         self._what = what
         self._total = total

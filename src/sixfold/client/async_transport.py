@@ -107,7 +107,7 @@ class AsyncTransport:
         await self.download(requests.output_url(prediction), target)
 
     async def request(self, call: ApiCall) -> Any:
-        """Send a request and return the JSON of its response, or None for an empty one."""
+        """Send a request and return the parsed JSON of its response, or None if it is empty."""
         response = await self.send(call)
         return response.json() if response.content else None
 

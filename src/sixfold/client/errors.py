@@ -19,7 +19,7 @@ class ConnectionFailed(ClientError):
 
 
 class WaitExpired(ClientError):
-    """Raised when a prediction has not ended within the time to wait; it continues on the server."""
+    """Raised when a prediction has not ended before the timeout; it continues on the server."""
 
     def __init__(self, prediction_id: str, seconds: float) -> None:
         super().__init__(

@@ -18,7 +18,7 @@ from sixfold.client.errors import ClientError, retry_after
 
 DEFAULT_URL = "http://127.0.0.1:8600"
 ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
-# Timeout of a response in seconds, in addition to the time that the request lets the server wait.
+# Timeout of a response in seconds, in addition to the time that the server may wait.
 TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 600.0
 _RETRIED = frozenset({409, 429, 502, 503, 504})

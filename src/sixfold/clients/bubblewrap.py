@@ -2,7 +2,7 @@
 
 Source: the manual bwrap(1), for versions 0.4 to 0.11. A sandbox has its own namespaces for processes, users,
 mounts, IPC and, unless granted, the network. It contains the system's programs and libraries, this
-interpreter, an empty `/tmp`, and the given paths; no other files of the user, and no other process.
+interpreter, an empty `/tmp` and the granted paths; other files and processes are not visible.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class ContainerSpec:
     """A container to start; 0 means no limit.
 
     The root is read-only and `/tmp` is in memory. Without `network`, the container is in an internal network
-    of its own. `folders` are mounted read-only, by path in the container; `gpus` gives it all GPUs. `port` is
-    the port that it listens on.
+    of its own. `folders` are mounted read-only, by path in the container; with `gpus`, all GPUs are available.
+    `port` is the port that it listens on.
     """
 
     image: str
@@ -219,7 +219,7 @@ class DockerClient:
 
 
 class RunningContainer:
-    """A running container and its own network."""
+    """A running container and its network, if it is isolated."""
 
     def __init__(self, containers: DockerClient, name: str, network: str) -> None:
         self.name = name

@@ -40,7 +40,7 @@ class ProbeHosts:
         self._lookups: dict[str, asyncio.Task[bool]] = {}
 
     async def resolves(self, host: str) -> bool:
-        """Return whether a host has an address now."""
+        """Return whether the name of a host resolves to an address."""
         if _is_address(host):
             return True
         cached = self._cache.get(host)
@@ -56,7 +56,7 @@ class ProbeHosts:
         return resolved
 
     async def reachable(self) -> tuple[str, ...]:
-        """Return the hosts that have an address now, in order of preference."""
+        """Return the hosts whose names resolve to an address, in order of preference."""
         resolved = await asyncio.gather(*(self.resolves(host) for host in self.names))
         return tuple(host for host, is_resolved in zip(self.names, resolved, strict=True) if is_resolved)
 

@@ -179,7 +179,7 @@ class HuggingFaceHub:
             self._wait_or_raise(retry, tries, f"{source} could not be looked up: {retry}")
 
     def _check(self, response: httpx.Response, source: str) -> None:
-        """Raise `HubError` for an error response, `_Retry` for a temporary one."""
+        """Raise `HubError` for an error response, or `_Retry` if the error is temporary."""
         if self._url.startswith("https:") and response.url.scheme != "https":
             raise HubError(f"The Hub redirects {source} to a URL without TLS: {response.url.host}")
         if response.status_code in {200, 206}:

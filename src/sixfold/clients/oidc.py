@@ -162,7 +162,7 @@ class OidcClient:
         return self._metadata
 
     def _is_safe(self, url: str) -> bool:
-        """Return whether a URL uses https, or plain http on the issuer's own loopback host."""
+        """Return whether a URL uses https, or plain http on the issuer's loopback host."""
         parts = urlsplit(url)
         plain = parts.scheme == "http" and parts.hostname == urlsplit(self._issuer).hostname
         return parts.scheme == "https" or (plain and parts.hostname in LOOPBACK_HOSTS)
@@ -245,7 +245,7 @@ class OidcClient:
         return claims
 
     async def _signing_key(self, metadata: _Metadata, kid: str, algorithm: str) -> jwt.PyJWK:
-        """Return the key with this id; a token without one uses the provider's only key."""
+        """Return the key with this id, or the provider's only key for a token without a key id."""
         age = time.monotonic() - self._keys_fetched_at
         if age > _CACHE_SECONDS or not self._keys or (kid not in self._keys and age > _REFETCH_SECONDS):
             document = await self._request_json("GET", metadata.jwks_uri)

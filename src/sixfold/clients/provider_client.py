@@ -5,10 +5,11 @@ Requests that may be repeated:
 - a GET, a PUT that cancels and a DELETE after a lost connection and after 408, 429 and 5xx;
 
 - a POST only if it was certainly not accepted: the connection was never established, or the response says so
-(429, 503, and other statuses that the provider documents). fal, Replicate and OpenAI support no idempotency
-key, so a POST whose connection was lost is not repeated: it may be running, and would be charged twice.
+(429, 503, and other statuses that the provider documents). fal, Replicate and OpenAI do not support
+idempotency keys, so a POST whose connection was lost is not repeated: it may be running, and would be charged
+twice.
 
-A `Retry-After` is honored; without one the pauses double, with jitter. The sum of all pauses is limited, and
+`Retry-After` is honored; without it, the pauses double, with jitter. The sum of all pauses is limited, and
 every attempt has its own timeout.
 """
 
@@ -296,7 +297,7 @@ class ProviderClient:
         return self._classify(request.method, response, body, document)
 
     def url(self, path: str) -> str:
-        """Return the URL of a path; of a URL in a response only the path is used, so the key stays here."""
+        """Return the URL of a path, or of the path of a URL, so the key is only sent to the provider."""
         if not path.startswith(("http://", "https://")):
             return f"{self.base_url}/{path.lstrip('/')}"
         parts, base = urlsplit(path), urlsplit(self.base_url)

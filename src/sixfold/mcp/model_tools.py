@@ -159,7 +159,7 @@ class ModelTools:
         )
 
     async def do_models(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
-        """List the models that the key may use, including the account's own, or describe one in full."""
+        """List the models that the key may use, including those of the account, or describe one in full."""
         account_id, name = call.principal.account_id, arguments["model"]
         if name is not None:
             if name not in self._services.catalog:

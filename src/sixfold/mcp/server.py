@@ -35,7 +35,7 @@ class ClientChannel:
         self.open = True
 
     def send(self, message: JsonObject) -> None:
-        """Queue a message; ignored once the client has disconnected."""
+        """Queue a message, which is ignored after the client has disconnected."""
         if self.open:
             self.queue.put_nowait(message)
 

@@ -1,8 +1,8 @@
 """The HTTP transport at POST /mcp: a message or a batch in, JSON or an event stream out.
 
-A plain POST needs only its key: no handshake, no session, no `Accept`. A client that accepts
-`text/event-stream` gets a stream only for a request that sends messages before its response, and never with
-an `Idempotency-Key`, under which complete responses are stored.
+A POST requires only a key; a handshake, a session and `Accept` are optional. A client that accepts
+`text/event-stream` receives a stream only for a request that sends messages before its response, and never
+with an `Idempotency-Key`, under which complete responses are stored.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class McpEndpoint:
             return False
 
     async def get(self, request: Request) -> Response:
-        """Raise `MethodNotAllowed`: the server has no sessions to listen to."""
+        """Raise `MethodNotAllowed`, as the server does not support sessions with a stream."""
         del request
         raise errors.MethodNotAllowed("This endpoint supports only POST: it does not have event streams")
 
     def _check_origin(self, request: Request) -> None:
-        """Reject pages of other origins, as a foreign name may resolve to this server."""
+        """Reject requests from web pages of other origins, as DNS rebinding can reach this server."""
         if "origin" in request.headers and not self._services.trusted_hosts.trusts(request):
             raise errors.Forbidden(
                 "Requests from this origin are not allowed: set SIXFOLD_PUBLIC_URL to this server's URL"
@@ -136,7 +136,7 @@ class McpEndpoint:
     async def _batch(self, documents: list[Any], call: ToolInvocation) -> Response:
         """Handle several messages in their order.
 
-        Each message after the first counts as a request of its own, the POST as the first.
+        Each message counts as a request; the first one is counted with the POST.
         """
         if not 0 < len(documents) <= _MAX_BATCH:
             text = f"A batch must have 1 to {_MAX_BATCH} messages (got {len(documents):,}): split it"
@@ -177,7 +177,7 @@ class McpEndpoint:
             return jsonrpc.error(message.id, RpcError(jsonrpc.INTERNAL, "Internal server error"))
 
     async def _stream(self, message: RpcMessage, call: ToolInvocation) -> Response:
-        """Return JSON if the response comes first, else a stream that begins with the first message."""
+        """Return JSON if the response comes first, or else a stream that begins with the first message."""
         channel = call.channel = ClientChannel()
         response = asyncio.create_task(self._answer(message, call))
         first = asyncio.create_task(channel.queue.get())
@@ -196,7 +196,7 @@ class McpEndpoint:
     ) -> AsyncIterator[bytes]:
         """Yield the messages and then the response; if the client disconnects, the request is canceled.
 
-        Comments keep idle streams alive, so that proxies do not close them.
+        Comments on idle streams prevent proxies from closing them.
         """
         try:
             while not response.done() or next_message.done():
@@ -223,7 +223,7 @@ def _event(message: JsonObject) -> bytes:
 
 
 def _json_response(document: Any, replies: Sequence[JsonObject], status: int = 200) -> Response:
-    """Return a JSON response, which is not stored for its Idempotency-Key if it has a temporary error."""
+    """Return a JSON response; if an error is temporary, it is not stored for its Idempotency-Key."""
     kind = UncachedResponse if any(map(_is_temporary, replies)) else Response
     return kind(_encode(document), status, _HEADERS, "application/json")
 

@@ -26,7 +26,7 @@ PageHandler = Callable[[Request, "PageUser"], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class PageUser:
-    """The user of a page; requests with an API key have no session and need no CSRF token."""
+    """The user of a page; requests with an API key do not have a session and do not need a CSRF token."""
 
     principal: Principal
     session: SessionCookie | None
@@ -47,7 +47,7 @@ class PageUser:
 
     @property
     def memory_path(self) -> str:
-        """Return the path of the memory's pages: the account's own, or a folder that is shared with it."""
+        """Return the path of the memory's pages: those of the account, or of a shared folder."""
         shared = self.principal.memory
         return "/memory" if shared is None else f"/memory/~shared/{shared.id}"
 
@@ -82,7 +82,7 @@ class PageAuth:
         return handle
 
     def signed_in(self, handler: PageHandler) -> Handler:
-        """Decorate a handler that reads its form with `read_form`; anonymous users get a 401."""
+        """Decorate a handler that reads its form with `read_form`; anonymous users receive a 401."""
 
         async def handle(request: Request) -> Response:
             user = await self.user(request)

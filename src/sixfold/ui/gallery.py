@@ -51,7 +51,7 @@ class GalleryPages:
         return self._pages.render("gallery/characters.html", session, page=page, media=MEDIA_PATH)
 
     async def post(self, request: Request) -> Response:
-        """Show one post; unlisted posts are shown too."""
+        """Show a post, which may be unlisted."""
         session = await self._services.sessions.admitted(request)
         post = await self._services.database.read(
             gallery.get_post(requests.path_value(request, "post_id")), snapshot=False

@@ -84,7 +84,7 @@ class WorkflowCards(Protocol):
         ...
 
     async def missing(self, workflow: Workflow) -> dict[str, dict[str, list[str]]]:
-        """Return the nodes that this server does not know: their ids by class, by package."""
+        """Return the ids of nodes with classes unknown to this server, by package and class."""
         ...
 
     async def rename(self, principal: Principal, slug: str, name: str, expected: int | None) -> Workflow:

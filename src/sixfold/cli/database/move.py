@@ -1,7 +1,7 @@
 """`move`: copy the database and the files of a data folder to the database and stores of the settings.
 
 Files are copied first, then rows in one transaction, and all copies are compared. An interrupted move leaves
-an empty database and can be repeated. The data folder stays as it was.
+an empty database and can be repeated. The data folder is not changed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ async def _copy_all(
 
 
 async def _copy(source: BlobStore, target: BlobStore, key: str) -> bool:
-    """Copy a file unless the target has its bytes; return whether it was copied. Raises `CommandError`."""
+    """Copy a file unless it is equal in the target; return whether it was copied. Raises `CommandError`."""
     expected, present = await hash_of(source, key), await hash_of(target, key)
     if present == expected:
         return False

@@ -1,4 +1,4 @@
-"""The argument parser of the database commands, separate from them so that help needs no imports."""
+"""The argument parser of the database commands, in a separate module so that help does not import them."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _slug(text: str) -> str:
 def _download(
     configured: Settings, folder: Path, request: _InstallRequest, weight_store: WeightStore, printer: _Printer
 ) -> dict[str, Any] | None:
-    """Download the missing files; return None when this revision is installed already."""
+    """Download the missing files; return None if this revision is already installed."""
     if "repository" not in request.row:
         raise CommandError(
             f"{request.name} is not on the Hub: download it from its authors, then use --from FILE"

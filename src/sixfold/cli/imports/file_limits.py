@@ -55,7 +55,7 @@ class _LimitedLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the value of a document; raises `YAMLError` if it is invalid or has too many values.
+    """Return the value of a document; raises `YAMLError` if it is invalid or contains too many values.
 
     A value is counted again for each of its aliases.
     """

@@ -58,7 +58,7 @@ _USED = frozenset(
     {"model", "api_base", "base_url", "api_key", "litellm_credential_name", "aws_region_name"}
     | {"vertex_project", "vertex_location", *_PRICES, *_WEIGHTS}
 )
-# Fields without an effect here: these servers need no version, and capabilities are detected.
+# Fields without an effect here: versions are not needed, and capabilities are detected.
 _WITHOUT_EFFECT = frozenset({"api_version", "custom_llm_provider", "drop_params", "stream_timeout"})
 _NUMBERS = {"num_retries": "retries", "request_timeout": "timeout_seconds", "timeout": "timeout_seconds"}
 _REASONS = {

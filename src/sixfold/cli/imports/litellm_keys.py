@@ -97,7 +97,7 @@ def _key(
 def _budgets(name: str, row: dict[str, Any], omitted: list[Omission]) -> tuple[int | None, int | None]:
     """Return the budgets for a day and for a month in micro-dollars.
 
-    A budget for another period becomes one for the next longer period, so that no key may spend more.
+    A budget for another period is converted to the next longer period, so keys cannot spend more.
     """
     if row.get("max_budget") is None:
         return None, None

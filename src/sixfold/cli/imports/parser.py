@@ -1,4 +1,4 @@
-"""The argument parser of `import`, separate from the command so that help needs no imports."""
+"""The argument parser of `import`, in a separate module so that help does not import the commands."""
 
 from __future__ import annotations
 

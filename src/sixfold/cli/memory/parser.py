@@ -1,4 +1,4 @@
-"""The argument parser of `memory`, separate from the commands so that help needs no imports."""
+"""The argument parser of `memory`, in a separate module so that help does not import the commands."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _ELSEWHERE = {
 
 
 def add(arguments: argparse.Namespace) -> None:
-    """Run `model add`: copy a file into the models folder, or let the server inspect an image."""
+    """Run `model add`: copy a file into the models folder, or add an image that the server inspects."""
     source = Path(arguments.source)
     if source.suffix == ".py":
         _add_file(arguments, source)

@@ -1,4 +1,4 @@
-"""The argument parser of `organization`, `member` and `team`, separate so that help needs no imports."""
+"""The argument parser of `organization`, `member` and `team`, which does not import the commands."""
 
 from __future__ import annotations
 

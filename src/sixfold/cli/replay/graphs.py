@@ -84,7 +84,7 @@ def _in_file(data: bytes) -> dict[str, Any] | None:
 
 
 def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None:
-    """Return the graph from the database, or None if there is no database or no such prediction."""
+    """Return the graph from the database, or None if the database or the prediction does not exist."""
     try:
         task = database_access.read(configured, predictions.get_any(prediction_id)).task
     except (CommandError, errors.NotFound):

@@ -1,6 +1,6 @@
 """The further processes of `serve --processes N`: started, watched and stopped by process 0.
 
-A process gets its options as a line of JSON on its standard input. The end of the input tells it that
+A process reads its options as a line of JSON from its standard input. The end of the input means that
 process 0 has ended. It writes a line to its standard output once it accepts requests.
 """
 
@@ -36,7 +36,7 @@ class ProcessOptions(msgspec.Struct):
 
 
 class ChildProcesses:
-    """Processes 1 to N-1 of this server; one that ends is started again until `stop`."""
+    """Processes 1 to N-1 of this server; a process that ends is started again until `stop`."""
 
     def __init__(self, count: int, port: int, overrides: Mapping[str, Any]) -> None:
         self._options = [ProcessOptions(number, port, overrides) for number in range(1, count)]

@@ -26,7 +26,7 @@ class FirstRunInfo:
 
 
 async def prepare(database: Database, data_dir: Path) -> FirstRunInfo | None:
-    """Create the operator's account; return None where there is one already."""
+    """Create the operator's account; return None if an account exists."""
     if await database.read(accounts.operator()) is not None:
         return None
     path = data_dir / KEY_FILE
@@ -39,7 +39,7 @@ async def prepare(database: Database, data_dir: Path) -> FirstRunInfo | None:
 
 
 def operator() -> Transaction[None]:
-    """Create the operator's account on a public server: unpaid requests are booked on it."""
+    """Create the operator's account on a public server, to which anonymous requests are charged."""
     if (yield from accounts.operator()) is None:
         yield from accounts.create(LOCAL_EMAIL, operator=True)
 

@@ -1,4 +1,4 @@
-"""A further process of `serve --processes N`: serves the same port, but runs no predictions."""
+"""A further process of `serve --processes N`: serves the same port without running predictions."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class Server(uvicorn.Server):
         self.up.set()
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; open connections stay."""
+        """Close the listening sockets, but not the open connections."""
         for listener in self.servers:
             listener.close()
 
@@ -403,7 +403,7 @@ class Shutdown:
         self.begin()
 
     def begin(self) -> None:
-        """Begin to shut down, if that has not happened yet."""
+        """Begin the shutdown. Idempotent."""
         if self._drain is None:
             if self._others is not None:
                 self._others.is_stopping = True

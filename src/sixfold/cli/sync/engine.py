@@ -182,7 +182,7 @@ class FolderSync:
             self._reconcile(slug, file, page)
 
     def _reconcile(self, slug: str, file: LocalSide, page: RemoteFile) -> None:
-        """Merge two texts of one page; if the changes overlap, keep both."""
+        """Merge two texts of one page; if the changes overlap, save both."""
         text = self._merged(slug, file.data, page.data)
         if text is not None:
             same = text == page.data

@@ -1,1 +1,1 @@
-"""Clients of chat model servers: three protocols and their transports."""
+"""Clients of chat model servers: protocols, transports and lists of models."""

@@ -1,7 +1,7 @@
 """AWS Signature Version 4, for requests to Amazon Bedrock.
 
 Source: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html. botocore
-has a signer too, but takes 31 MB.
+contains a signer too, but its size is 31 MB.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sign(
 ) -> dict[str, str]:
     """Return the headers to send with a request (method, URL, body), the given `headers` among them.
 
-    The path of the URL must be escaped already; it is escaped again for the signature, as AWS requires of all
+    The path of the URL must be escaped; it is escaped again for the signature, as AWS requires of all
     services but S3.
     """
     method, url, body = request

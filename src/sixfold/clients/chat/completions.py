@@ -148,7 +148,7 @@ class _MessageText(msgspec.Struct):
 class _CompletionChoice(msgspec.Struct):
     message: _MessageText | None = None
     delta: _MessageText | None = None
-    # The text of a text completion.
+    # Set only in text completions.
     text: str | None = None
     finish_reason: str | None = None
 

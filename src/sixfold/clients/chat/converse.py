@@ -153,7 +153,7 @@ class Converse(WireProtocol):
         return f"/model/{quote(model, safe='')}/converse{'-stream' if stream else ''}"
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """Raise `NotImplementedError`: no caller uses this protocol."""
+        """Raise `NotImplementedError`, as callers do not use this protocol."""
         raise NotImplementedError
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:

@@ -132,7 +132,7 @@ class _GeminiDocument(msgspec.Struct, rename="camel"):
 
     @property
     def stop(self) -> Stop | None:
-        """The reason why the response ended, or None if it has not."""
+        """The reason why the response ended, or None if it is incomplete."""
         if self.prompt_feedback is not None and self.prompt_feedback.block_reason:
             return "filter"
         reason = self.candidates[0].finish_reason if self.candidates else None
@@ -157,7 +157,7 @@ class Gemini(WireProtocol):
         return f"/models/{quote(model.removeprefix('models/'), safe='')}:{action}"
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
-        """Raise `NotImplementedError`: no caller uses this protocol."""
+        """Raise `NotImplementedError`, as callers do not use this protocol."""
         raise NotImplementedError
 
     def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:

@@ -2,7 +2,7 @@
 
 Sources: https://lmstudio.ai/docs/developer/rest (v0 and v1), llama.cpp's tools/server/README.md (props,
 models), https://docs.sglang.io/docs/basic_usage/native_api.md (model info), and llama-swap's /running. All of
-them support /v1/models; further requests add what it lacks, and without a response the models are described
+them support /v1/models; further requests add missing details; without a response, the models are described
 by their names. `ollama.py` lists the models of Ollama.
 """
 
@@ -168,7 +168,7 @@ class ModelQueries:
         return ModelQueries(self._transport, self._base_url.replace(old, new), self._authorize)
 
     async def openai(self) -> list[_Row] | None:
-        """Return the rows of `/v1/models`, or None if there is no such list."""
+        """Return the rows of `/v1/models`, or None if the server does not support it."""
         response = await self._get(f"{self._base_url}/models")
         # Together's list is not in an object.
         kind = cast("type[_OpenAIList | list[_Row]]", _OpenAIList | list[_Row])
@@ -177,14 +177,14 @@ class ModelQueries:
         return None if rows is None else rows[:MAX_MODELS]
 
     async def get(self, path: str, kind: type[T]) -> T | None:
-        """GET a path of the server's own API; return None unless the document is of this kind."""
+        """GET a path of the server's native API; return None unless the document has the type `kind`."""
         return await _decoded(await self._get(self._root + path), kind)
 
     async def _get(self, url: str) -> UpstreamStream:
         return await self._transport.get(url, await self._authorize("GET", url, b""))
 
     async def post(self, path: str, body: Any, kind: type[T], limit: int = MAX_BYTES) -> T | None:
-        """POST to the server's own API; return None unless the document is of this kind."""
+        """POST to the server's native API; return None unless the document has the type `kind`."""
         raw = msgspec.json.encode(body)
         url = self._root + path
         headers = await self._authorize("POST", url, raw)
@@ -230,7 +230,7 @@ def model_name(value: Any) -> str:
 
 
 def strings(value: Any) -> frozenset[str]:
-    """Return the strings of a list; empty for any other value."""
+    """Return the strings of a list, or an empty set for any other value."""
     return (
         frozenset(item for item in value if isinstance(item, str)) if isinstance(value, list) else frozenset()
     )

@@ -329,9 +329,9 @@ def _part(block: _ContentBlock, *, as_tool: bool) -> TextPart | ToolCall | Reaso
 
 
 def _remove_foreign(fields: dict[str, msgspec.Raw]) -> None:
-    """Remove foreign reasoning; all other blocks stay unchanged.
+    """Remove foreign reasoning; all other blocks are unchanged.
 
-    If a turn that waits for tool results has no reasoning left, the request disables thinking.
+    If this removes all reasoning of a turn that waits for tool results, the request disables thinking.
     """
     try:
         turns, rows = _turns_of(fields["messages"]), _rows(fields["messages"])
@@ -386,7 +386,7 @@ def json_as_tool(chat: ChatRequest) -> bool:
 
 
 def json_instruction(response_format: ResponseFormat) -> str:
-    """Return the instruction for JSON output for models that have other tools."""
+    """Return the instruction for JSON output in requests with tools."""
     instruction = "Answer with one JSON object and nothing else."
     return (
         instruction

@@ -46,7 +46,7 @@ class _BedrockProfiles(msgspec.Struct, rename="camel"):
 
 
 async def bedrock(queries: ModelQueries) -> Models | None:
-    """Return the models that can be called by their own id, then those that need an inference profile.
+    """Return the models that can be called by their id, then those that need an inference profile.
 
     The id of a profile is the id of its model with the prefix of a geography, such as `eu.` or `global.`.
     """

@@ -144,7 +144,7 @@ class ResponsesProtocol(WireProtocol):
 
 
 class ResponseCompaction(ResponsesProtocol):
-    """`POST /responses/compact`, which is never streamed and runs no tools."""
+    """`POST /responses/compact`, which is never streamed and does not run tools."""
 
     name = COMPACTION
     path = "/responses/compact"

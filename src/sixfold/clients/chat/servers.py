@@ -144,7 +144,7 @@ class ModelServer:
         return bool(self.base_url) and self.available and (self._needs_no_key or bool(self._key()))
 
     def wire(self, protocol: str) -> WireProtocol:
-        """Return the caller's protocol if the server speaks it, else the server's main protocol."""
+        """Return the caller's protocol if the server supports it, or else the server's main protocol."""
         return self._own.get(protocol, self._main_wire)
 
     def serves(self, model: str) -> bool:

@@ -13,7 +13,7 @@ _MAX_BUFFER_BYTES = 8 * 2**20
 _MAX_LINES = 100_000
 # A smaller event takes at most 2 ms to parse.
 _SMALL_BYTES = 64 * 1024
-# The event that repeats a whole response has the most values.
+# The largest event is the one that repeats a whole response.
 _LIMITS = JsonLimits(containers=100_000, members=200_000, values=500_000)
 _UNIX, _DOS = b"\n\n", b"\r\n\r\n"
 

@@ -1,6 +1,6 @@
 """HTTP transport to model servers.
 
-A transport follows no redirects, ignores proxy variables of the environment, and does not decompress.
+A transport does not follow redirects, does not decompress, and ignores proxy variables of the environment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Client of a ComfyUI server: object info, uploads, runs, result files.
 
-A run is followed over its own websocket. If that drops or never opens, `/history` and `/queue` are polled
+A run is followed over its own websocket. If the websocket fails, `/history` and `/queue` are polled
 while it is reopened. A run that is canceled on this side is removed from ComfyUI's queue, or interrupted by
 its id.
 

@@ -96,7 +96,7 @@ def best_function(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFu
 
 
 class _ComponentTable:
-    """The components of an application by id, which limit the number of their uses by functions.
+    """The components of an application by id, with a limit on their uses by functions.
 
     A function of 200 bytes can name a component with a thousand choices a hundred times.
     """

@@ -171,7 +171,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _decoded(body: bytes, failure: str, status: int = 0) -> Any:
-    """Return the value of JSON; raises `SpaceError` if it is invalid or has too many values."""
+    """Return the value of a JSON document; raises `SpaceError` if it is invalid or too large."""
     try:
         return await PARSER.run_large(len(body), _decode, body)
     except errors.InputTooLarge as error:

@@ -68,7 +68,7 @@ class GradioSpaces:
         return f"{self._hub}/spaces/{space}"
 
     async def image(self, space: SpaceId, template: str) -> str:
-        """Return the container image: by the operator's template, else from the registry of its host."""
+        """Return the container image: from the operator's template, or else from the registry of its host."""
         if template:
             return template.replace("{owner}", space.owner).replace("{name}", space.name).lower()
         host = await self._get_from_hub(f"/api/spaces/{space}/host", space, self._token())

@@ -46,7 +46,7 @@ class SpendingChart:
 
 
 def chart(spending: Spending) -> SpendingChart:
-    """Return the chart of an account's spending; the five most expensive labels have their own colors."""
+    """Return the chart of an account's spending; the five most expensive labels have separate colors."""
     colors = dict(zip(list(spending.models)[: len(_HUES) - 1], _HUES, strict=False))
     legend = [(hue, name, spending.models[name]) for name, hue in colors.items()]
     if others := sum(micros for name, micros in spending.models.items() if name not in colors):

@@ -26,7 +26,7 @@ PATH = "/admin/engines"
 _OTHER = "other"
 # The page that also contains these forms if no chat model is available.
 _CHAT = "/chat"
-# Weights that no engine of the catalog names: the gateway runs them itself.
+# Families of weights that the gateway runs, which are not part of an engine in the catalog.
 _FAMILY_TASKS: Mapping[str, str] = {"chat": "chat and text", "embeddings": "embeddings"}
 # Ways to unlock engines other than weights, by kind of engine, in the order of the page.
 _WAYS: Mapping[str, tuple[str, str]] = {
@@ -39,7 +39,7 @@ Change = Callable[[Principal, str, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class TaskModel:
-    """A model with the engine that serves it now; `quality` is empty if none does."""
+    """A model with the engine that serves it now; `quality` is empty if the model is not served."""
 
     name: str
     title: str

@@ -33,7 +33,7 @@ class LabPages:
         self._services = services
         self._pages = pages
         self._killed = 0
-        # A check of a large ledger takes seconds.
+        # Only one check runs at a time, as a check of a large ledger takes seconds.
         self._checking = asyncio.Lock()
 
     async def show(self, _request: Request, user: PageUser) -> Response:
@@ -58,14 +58,14 @@ class LabPages:
         return RedirectResponse("/lab", 303)
 
     async def kill_server(self, _request: Request, _user: PageUser) -> Response:
-        """Send SIGKILL to this server; no request gets a response, not even this one."""
+        """Send SIGKILL to this server, which ends all requests without a response, including this one."""
         os.kill(os.getpid(), signal.SIGKILL)
         # Unreachable, for the type checker.
         raise errors.NotFound
 
 
 def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple[RouteEntry, ...]:
-    """Return the routes of the page and its forms; none outside testing mode."""
+    """Return the routes of the page and its forms, or an empty tuple outside testing mode."""
     if not services.settings.testing:
         return ()
     lab = LabPages(services, pages)

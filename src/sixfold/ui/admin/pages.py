@@ -1,4 +1,4 @@
-"""`/admin`: the operator's pages; other users get a 404."""
+"""`/admin`: the operator's pages; other users receive a 404."""
 
 from __future__ import annotations
 

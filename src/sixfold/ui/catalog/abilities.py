@@ -70,7 +70,7 @@ def ability_of(model: str) -> Ability | None:
 
 
 def words_for(model: Model) -> frozenset[str]:
-    """Return all words that find a model: its name, title and description, and those of its abilities."""
+    """Return all words that find a model: those of its name, title, description and abilities."""
     own = words_of(f"{model.name} {model.title} {model.description}")
     return frozenset(own).union(*_synonyms(model.name))
 
@@ -84,7 +84,7 @@ def _synonyms(name: str) -> Iterable[frozenset[str]]:
 
 
 def query_words(text: str) -> list[str]:
-    """Return the words of a search, without fillers unless it has nothing else."""
+    """Return the words of a search, without fillers unless all words are fillers."""
     words = words_of(text)[:_MAX_WORDS]
     return [word for word in words if word not in filler()] or words
 

@@ -107,12 +107,12 @@ def section_of(model: Model, category: str | None) -> str:
 
 
 def has_card(model: Model) -> bool:
-    """Return whether a model has a card; models for internal use have none."""
+    """Return whether a model has a card, which is not so for models for internal use."""
     return not model.name.startswith(_INTERNAL)
 
 
 def by_ability(cards: Sequence[CatalogCard]) -> list[AbilityCard]:
-    """Return one card for each ability, those that work here first, then in the order of the table."""
+    """Return one card for each ability, ready ones first, in the order of the table."""
     groups: dict[str, tuple[Ability | None, list[CatalogCard]]] = {
         ability.title: (ability, []) for ability in abilities.all_abilities()
     }

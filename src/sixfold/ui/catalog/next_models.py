@@ -1,4 +1,4 @@
-"""The models that take an output as their input, for the menu below a result."""
+"""The models that accept an output as their input, for the menu below a result."""
 
 from __future__ import annotations
 

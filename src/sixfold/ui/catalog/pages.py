@@ -119,7 +119,7 @@ def control(descriptor: Descriptor) -> str:
     return "long" if descriptor.max_chars is None or descriptor.max_chars > _MAX_LINE_CHARS else "text"
 
 
-# A form of more fields takes long to render; further inputs are set by API, or keep their defaults.
+# A form with more fields is slow to render; further inputs can only be set by API.
 MAX_FIELDS = 200
 
 

@@ -69,7 +69,7 @@ class AnswerRoutes:
     async def ask(self, request: Request, user: PageUser) -> Response:
         """Store a message and start its answer; if the path does not name a chat, create one.
 
-        A script gets the message as HTML; a form waits for the answer and is redirected to the chat.
+        Scripts receive the message as HTML; forms wait for the answer and are redirected to the chat.
         """
         chat_id = str(request.path_params.get("conversation_id", ""))
         try:
@@ -97,7 +97,7 @@ class AnswerRoutes:
             raise errors.TooLarge(
                 f"A message may have at most {MAX_TEXT_CHARS:,} characters: attach the text as a file"
             )
-        # An unknown model is refused before anything is stored.
+        # An unknown model is rejected before the message is stored.
         self._services.gateway.router.resolve_chat(form.model or "default")
         previous_files = await self._kept_files(user, chat_id, form.edited)
         stored = await self._files.store(user.tenant, form.files)
@@ -239,7 +239,7 @@ def _is_script(request: Request) -> bool:
 
 
 def _title(text: str, files: Sequence[AccountFile]) -> str:
-    """Return the title of a new chat: the beginning of its first message, else the name of its file."""
+    """Return the title of a new chat: the beginning of its first message, or else the name of its file."""
     words = " ".join(text[: 4 * _TITLE_CHARS].split())
     if not words:
         return PurePath(files[0].filename).stem[:_TITLE_CHARS] if files else "Chat"

@@ -74,11 +74,11 @@ class Answer:
 
     @property
     def stopping(self) -> bool:
-        """Whether the answer should end early."""
+        """Whether the answer was requested to stop."""
         return self._stopping.is_set()
 
     async def stopped(self) -> None:
-        """Wait until the answer should end early."""
+        """Wait until the answer is requested to stop."""
         await self._stopping.wait()
 
     @property

@@ -1,4 +1,4 @@
-"""Files of chats: stored with a message, and shown to their account."""
+"""Files of chats, which are stored with a message and served to their account."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sixfold.web.services import WebServices
 
 _PURPOSE = "user_data"
 _NAME_CHARS = 200
-# Other files are downloaded, so that an untrusted document is never a page of this server.
+# Other files are downloaded, as an untrusted document must not run as a page of this server.
 _HEADERS = {
     "Cache-Control": "private, max-age=86400",
     "Content-Security-Policy": "default-src 'none'; sandbox",

@@ -164,12 +164,12 @@ class ImageDrawing:
                     pass
 
     async def cancel(self, tenant: Tenant) -> None:
-        """Cancel the prediction, which then costs nothing."""
+        """Cancel the prediction, which is then free of charge."""
         if self.prediction is not None:
             self.prediction = await self._service.cancel(self.prediction.id, tenant)
 
     def markdown(self, prompt: str) -> str:
-        """Return the image as Markdown; raises `EngineFailed` with the reason if there is none."""
+        """Return the image as Markdown; raises `EngineFailed` with the reason if the run failed."""
         prediction = self.prediction
         files = prediction.output.files if prediction is not None and prediction.output is not None else ()
         if prediction is None or prediction.state is not PredictionState.SUCCEEDED or not files:

@@ -46,7 +46,7 @@ class AttachedFile(NamedTuple):
 class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     """Details of an answer besides its text. `cost` is in micro-dollars.
 
-    `end` is end, length, filter or stopped. `charge` has the lines of the cost as JSON. `sources` are the
+    `end` is end, length, filter or stopped. `charge` are the lines of the cost as JSON. `sources` are the
     pages of the memory and the web that the model was shown, each with slug or URL and title.
     `prediction` is the run that generated an image as the answer. `tools` are the tool calls.
     """
@@ -99,7 +99,7 @@ def _read(stored: str, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(stored, type=kind)
     except msgspec.MsgspecError:
-        # A later version of the server may have stored other fields.
+        # A later version of the server may have stored an unknown format.
         return kind()
 
 

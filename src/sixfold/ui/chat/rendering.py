@@ -1,6 +1,7 @@
 """Rendering of a model's Markdown to safe HTML, whole or while it is still being written.
 
-Links and images follow the rules of the memory's pages: no raw HTML, and images of other hosts are links.
+Links and images follow the rules of the memory's pages: raw HTML is escaped, and images of other hosts become
+links.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _ChatRenderer(PageRenderer):
 
 
 def _heading(token: Token, env: Any) -> str:
-    """Return the tag of a heading: the highest ones of a text are below that of its message, of level 2."""
+    """Return the tag of a heading, whose level is below that of the message's heading (2)."""
     return f"h{min(6, int(token.tag[1]) - env[_TOP] + 3)}"
 
 
@@ -73,7 +74,7 @@ _PARSER, _BLOCKS = _parser(), _block_parser()
 
 
 def render(text: str) -> str:
-    """Return a text as HTML; one that exceeds a limit is shown as plain text."""
+    """Return a text as HTML; a text that exceeds a limit is shown as plain text."""
     if len(text) > MAX_CHARS:
         return _plain(text, f"it has {len(text)} characters (limit {MAX_CHARS})")
     env = render_limits.environment(len(text), context=_CONTEXT)
@@ -157,7 +158,7 @@ def _line_starts(text: str) -> list[int]:
 
 
 class GrowingText:
-    """The HTML of a text that is being written: complete blocks, a growing list or table, and open text."""
+    """The HTML of a text that is being written: complete blocks, a growing one, and unrendered text."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -191,6 +192,6 @@ class GrowingText:
         if block:
             self.blocks.append(block)
         self.growing, self.rendered_end, self._complete = growing, lines, complete
-        # Render long blocks less often, so that rendering takes a small share of the time.
+        # Render long blocks less often to limit the share of time for rendering.
         self._next = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
         return changed

@@ -28,8 +28,8 @@ class MessageVersions(NamedTuple):
 def by_place(chat_id: str, family: Sequence[ChatVersion]) -> dict[int, MessageVersions]:
     """Return the versions of those messages of a chat that have several, by position.
 
-    A version has the items of its parent up to `shared`, so its own message is at `shared` + 1. It shares
-    more items with its parent than its parent shares with the next one.
+    A version contains the items of its parent up to `shared`, and its edited message at `shared` + 1. It
+    shares more items with its parent than its parent shares with the next one.
     """
     by_id = {version.id: version for version in family}
     versions: dict[int, MessageVersions] = {}

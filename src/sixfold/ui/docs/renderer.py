@@ -1,6 +1,6 @@
 """Rendering of the documentation's Markdown, with links between pages, images, included code and page lists.
 
-The text is trusted, so it has no resource limits. Raw HTML is escaped, and style attributes, which the
+The text is trusted, so rendering is not limited. Raw HTML is escaped, and style attributes, which the
 content security policy forbids, are replaced by classes.
 """
 

@@ -19,7 +19,7 @@ from sixfold.ui.docs.renderer import GuideImage, GuidePage, RenderedGuide
 _PACKAGE = Path(sixfold.__file__).parent
 _PACKAGED = _PACKAGE / "guides"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parents[1] / "docs"
-# Titles of the folders; pages that no list of docs/index.md names are grouped by these.
+# Titles of the folders, by which pages are grouped that are missing from docs/index.md.
 SECTIONS: Mapping[str, str] = {
     "start": "Start",
     "howto": "How to",
@@ -91,7 +91,7 @@ class DocsSnapshot:
         return (path.read_bytes(), _IMAGE_TYPES[path.suffix]) if is_picture else None
 
     def image(self, name: str) -> GuideImage | None:
-        """Return an image's size and URL, which has its content hash so that it may be cached forever."""
+        """Return an image's size and URL, which contains a content hash and may be cached forever."""
         if name not in self._images:
             content = self.bytes_of(name)
             if content is None:

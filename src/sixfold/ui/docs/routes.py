@@ -64,7 +64,7 @@ class DocsPages:
         )
 
     async def image(self, request: Request) -> Response:
-        """Return an image; its URL has a content hash, so it is cached forever."""
+        """Return an image; its URL contains a content hash, so it may be cached forever."""
         snapshot = await asyncio.to_thread(self._repository.snapshot)
         image = await asyncio.to_thread(snapshot.bytes_of, requests.path_value(request, "name"))
         if image is None:

@@ -102,7 +102,7 @@ class FindSearch:
             for model in models
             if has_card(model) and abilities.matches(abilities.words_for(model), words)
         ]
-        # Models whose own title or name has the words come first.
+        # Models whose title or name contains the words come first.
         matches.sort(
             key=lambda model: (
                 not _matches(f"{model.title} {model.name}", words),

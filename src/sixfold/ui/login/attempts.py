@@ -1,8 +1,8 @@
 """Rate limits on failed sign-in attempts.
 
 Attempts by others do not lock out the owner of an account: failures are counted per email and client address,
-and a browser that has signed in to the account before has its own count. Counts are kept in the memory of
-this server and start at zero with it.
+and a browser that has signed in to the account before has a separate count. Counts are stored in the memory
+of this server and lost when it stops.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SignInAttempts:
         self._waiting = 0
 
     def count_challenge(self, request: Request) -> None:
-        """Count a challenge that has to be stored; raises `TooManyRequests`."""
+        """Count a challenge that must be stored; raises `TooManyRequests`."""
         self._count(request, [(self._challenges, self._hosts.network(request))])
 
     def with_secret(self, request: Request) -> Attempt:

@@ -62,7 +62,7 @@ class ConsentPages:
             scopes=[oauth.SCOPES[scope] for scope in authorization.scopes],
             parameters=parameters,
         )
-        # The form's response redirects to the client's address, which the policy has to allow.
+        # The form's response redirects to the client's address, which the policy must allow.
         page.headers["Content-Security-Policy"] = POLICY.replace(
             "form-action 'self'",
             f"form-action 'self' {redirects.parse(authorization.redirect_uri).policy_source}",
@@ -88,8 +88,8 @@ class ConsentPages:
         """Return the authorization request, or an error redirect to the client.
 
         No redirect is made until the address is known to belong to the client. Without `redirect_errors`,
-        errors are raised as `BadRequest`: anyone can register a client, so that a link to this page would
-        lead anonymous visitors to any site (RFC 9700, 4.11.2).
+        errors are raised as `BadRequest`: anyone can register a client, so a link to this page would
+        redirect anonymous visitors to any site (RFC 9700, 4.11.2).
         """
         if any(len(value) > _MAX_CHARS for value in parameters.values()):
             raise errors.BadRequest(f"Parameters must have at most {_MAX_CHARS} characters")
@@ -117,7 +117,7 @@ class ConsentPages:
 
 
 def _target_name(uri: str) -> str:
-    """Return the redirect target as shown to the user."""
+    """Return the redirect target in the form that the page shows."""
     parts = urlsplit(uri)
     return parts.hostname or f"the program that opens {parts.scheme}: links"
 

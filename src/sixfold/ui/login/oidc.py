@@ -110,7 +110,7 @@ class OidcLoginPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, login: LoginService) -> tuple[RouteEntry, ...]:
-    """Return the routes, or none if no provider is configured."""
+    """Return the routes, or an empty tuple if a provider is not configured."""
     if not services.provider.name:
         return ()
     oidc = OidcLoginPages(services, pages, login)

@@ -38,7 +38,7 @@ def relying_party(settings: Settings) -> RelyingParty | None:
     """Return the WebAuthn relying party, or None if browsers refuse passkeys for the server's address."""
     parts = urlsplit(settings.base_url)
     host = parts.hostname or ""
-    # Browsers create no passkeys for 127.0.0.1.
+    # Browsers do not create passkeys for 127.0.0.1.
     if is_loopback(host) and not settings.public_url:
         return RelyingParty("localhost", f"http://localhost:{parts.port}")
     if host == "localhost" or (parts.scheme == "https" and "." in host and not _is_address(host)):

@@ -21,7 +21,7 @@ MIN_CHARS, MAX_CHARS = 8, 1024
 HASHING = SingleThread("passwords")
 _HASHES = PasswordHash((Argon2Hasher(),))
 
-# A hash for accounts without a password, so that checking them takes the same time.
+# A hash for accounts without a password, for which a check must take the same time.
 _DUMMY_HASH = (
     "$argon2id$v=19$m=65536,t=3,p=4$rgtzD43jSFMyHXhT0IPO0A$yWNRuI3wefqqPkF20puGoLQU9RjZUtU35k6U+IbjV4w"
 )
@@ -39,7 +39,7 @@ def make(password: str) -> str:
 
 
 def verify(password: str, stored: str | None) -> bool:
-    """Return whether a password matches; takes the same time without a hash, to hide which accounts exist."""
+    """Return whether a password matches, in the same time without a hash, to hide which accounts exist."""
     try:
         matches = _HASHES.verify(password, stored or _DUMMY_HASH)
     except UnknownHashError:

@@ -73,7 +73,7 @@ class LoginService:
         previous = await self._services.sessions.of(request)
         token = await self._services.database.write(transaction)
         stored = await self._services.database.read(login_sessions.session(token))
-        # A browser has one session; the previous one ends. A person who signs in again acts for the same
+        # A browser has one session; the previous one ends. A user who signs in again acts for the same
         # organization as before.
         if previous is not None:
             await self._services.database.write(login_sessions.end(previous.token))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-# In order of precedence: browsers also list the ones that they are compatible with.
+# In order of precedence: browsers also list the browsers that they are compatible with.
 _BROWSERS = {
     "Edg": "Edge",
     "OPR/": "Opera",

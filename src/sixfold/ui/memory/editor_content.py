@@ -90,7 +90,7 @@ def _body(content: EditorContent, base: MemoryPage | None) -> str:
 
 
 def _names(name: str, text: str, base: MemoryPage | None) -> tuple[str, ...]:
-    """Parse tags or collections; an unchanged text returns the page's own, since names may contain commas."""
+    """Parse tags or collections; if unchanged, return those of the page, as names may contain commas."""
     before: tuple[str, ...] = getattr(base, name) if base is not None else ()
     return before if text == ", ".join(before) else page_edits.texts(name, text)
 

@@ -38,7 +38,7 @@ _FORM_ERRORS = (
     errors.InsufficientCredits,
     errors.TooLarge,
 )
-# Browsers must ask again, since the page may be deleted or a key may end.
+# Browsers must revalidate, as the page may be deleted or the key revoked.
 _CACHING = "private, no-cache"
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 

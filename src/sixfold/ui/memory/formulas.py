@@ -29,7 +29,7 @@ _ATTRIBUTES = re.compile(
     r"movablelimits|largeop|lspace|rspace|minsize|maxsize|linethickness|accent|accentunder|"
     r"columnalign|rowspacing|columnspacing|columnlines|rowlines|width|height|depth|notation|xmlns"
 )
-# Exceptions of the converter for invalid formulas: its own, and builtin ones that it does not catch.
+# Exceptions that the converter raises for invalid formulas, including builtin ones.
 _MISTAKES = (
     *[kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)],
     *(ElementTree.ParseError, ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration),
@@ -53,7 +53,7 @@ def add_rules(parser: MarkdownIt) -> None:
 
 @functools.lru_cache(1024)
 def to_mathml(latex: str, *, block: bool) -> str:
-    """Return a formula as MathML; one that cannot be converted is returned as code."""
+    """Return a formula as MathML, or as code if it cannot be converted."""
     display = "block" if block else "inline"
     if len(latex) <= MAX_CHARS:
         try:
@@ -70,7 +70,7 @@ def _code(latex: str) -> str:
 
 
 def _sanitize(element: ElementTree.Element) -> None:
-    """Remove all elements and attributes except those for presentation; links and styles are removed."""
+    """Remove all elements and attributes that are not presentational, such as links."""
     for name in [each for each in element.attrib if not _ATTRIBUTES.fullmatch(each)]:
         del element.attrib[name]
     for child in tuple(element):

@@ -109,7 +109,7 @@ class _Pages:
 
 
 def draw(walk: GraphWalk) -> PageGraph | None:
-    """Return the drawings of a walk; None if the page has no neighbours."""
+    """Return the drawings of a walk, or None if the page does not have neighbors."""
     if len(walk.nodes) < 2:
         return None
     pages = _read(walk)
@@ -241,7 +241,7 @@ def _kind(pages: _Pages, slug: str) -> str:
 
 
 def _rows(pages: _Pages) -> list[str]:
-    """Return the page, and each neighbour followed by its own; all neighbours come before the limit."""
+    """Return the page, and each neighbor followed by its neighbors; direct ones take precedence."""
     near = pages.children(pages.center)[: _MAX_ROWS - 1]
     remaining = _MAX_ROWS - 1 - len(near)
     rows = [pages.center]
@@ -253,7 +253,7 @@ def _rows(pages: _Pages) -> list[str]:
 
 
 def _units(text: Iterable[str]) -> int:
-    """Return the width of a text, in which a Chinese character counts two."""
+    """Return the width of a text in columns; a Chinese character is two columns wide."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 

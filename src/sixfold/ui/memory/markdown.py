@@ -112,7 +112,7 @@ _DOT = re.compile("%2e", re.IGNORECASE)
 
 def is_allowed_url(url: str) -> bool:
     """Return whether a text may link to a URL or embed it as an image."""
-    # The parser percent-encodes URLs; browsers decode them in their own way.
+    # The parser percent-encodes URLs, which browsers decode differently.
     plain = unquote(url)
     if "\\" in plain or plain.startswith("//") or any(ord(char) < 32 for char in plain):
         return False

@@ -68,7 +68,7 @@ def _load_page(caller: Caller, slug: str, as_of: int | None) -> Transaction[Page
 def _of_version(
     caller: Caller, slug: str, page: MemoryPage
 ) -> Transaction[tuple[dict[str, PageMention], MemoryPage, int]]:
-    """Return the pages that an old text's names refer to now, the current page and the time."""
+    """Return the pages to which the names in an old version refer now, the current page and the time."""
     location = yield from pages.locate(caller.account_id, slug)
     current = location.page if location is not None else page
     return (

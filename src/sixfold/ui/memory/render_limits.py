@@ -58,7 +58,7 @@ def environment(chars: int, **values: Any) -> dict[str, Any]:
 
 
 def limit(parser: MarkdownIt) -> None:
-    """Add limits to a parser; each text needs its own `environment`."""
+    """Add limits to a parser; each text needs a separate `environment`."""
     block_rules = ["paragraph", "reference", "blockquote", "list"]
     parser.core.ruler.at("block", _blocks)
     parser.block.ruler.before("table", "step", _block_step, {"alt": block_rules})

@@ -46,7 +46,7 @@ def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:
 
 
 def _pages(services: WebServices, pages: PageTemplates, auth: PageAuth, base: str) -> Iterator[RouteEntry]:
-    """Yield the routes of a memory, or of a folder of another one, below a path."""
+    """Yield the routes of a memory, or of a shared folder of another memory, below a path."""
     browsing, reading = BrowsePages(services, pages), ReadPages(services, pages)
     writing, files = WritePages(services, pages, auth), MemoryFilePages(services, pages, auth)
     page_bytes = services.settings.memory_page_bytes * _MAX_ENCODED_BYTES + _SMALL_FORM_BYTES

@@ -41,7 +41,7 @@ class MembersPage:
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """Show the organization that the session acts for, as far as its role allows."""
+        """Show the parts of the session's organization that the user's role may see."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)

@@ -65,7 +65,7 @@ class FormRuns:
         if bodies.media_type(request) != multipart.TYPE:
             yield await self._auth.read_form(request, user), {}
             return
-        # A file field without a file is a part of its own.
+        # Every file field is a part of the form, even if it is empty, so the limits are equal.
         maximum = multipart.MAX_FIELDS
         async with multipart.form(request, max_files=maximum, max_fields=maximum) as form:
             fields = {name: value for name, value in form.items() if isinstance(value, str)}

@@ -74,7 +74,7 @@ class OutputView:
             },
             "succeeded": succeeded,
             "next_models": self._next_models.for_kind(kind) if succeeded else (),
-            # Internal models have no form, and only the server runs them.
+            # Internal models do not have a form, as only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
             "has_seed": "seed" in prediction.task.inputs,
             "title": title(self._services.catalog, prediction),

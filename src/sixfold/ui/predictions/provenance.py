@@ -44,7 +44,7 @@ class ProvenancePages:
         self._folder = services.settings.data_dir / "tmp"
 
     async def read(self, request: Request, user: PageUser) -> Response:
-        """Return the model and inputs of a dropped file, or that it contains a workflow."""
+        """Return the model and inputs in a file's manifest, or state that the file contains a workflow."""
         path = await asyncio.to_thread(self._new_path)
         try:
             await uploads.receive(request, path)
@@ -94,7 +94,7 @@ class ProvenancePages:
             return None
 
     async def replay(self, request: Request, user: PageUser) -> Response:
-        """Run a prediction again with the same inputs and seed; its page says whether the output is equal."""
+        """Run a prediction again with the same inputs and seed; the page states whether the outputs match."""
         prediction = await self._of_form(request, user)
         return await self._again(request, user, prediction, {}, lineage.drawn_values(prediction))
 

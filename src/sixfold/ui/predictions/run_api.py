@@ -41,7 +41,7 @@ _WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunForm:
-    """A parsed run form. `hardware` is None for a fixed price; `wait` asks for the result."""
+    """A parsed run form. `hardware` is None for a fixed price; `wait` requests the result in the response."""
 
     model: Model
     inputs: dict[str, Any]
@@ -69,7 +69,7 @@ class RunRoutes:
             await self._services.predictions.prepare(form.model, form.inputs, charged=True)
             price_quote = self._services.predictions.quote(form.model, form.inputs, hardware=form.hardware)
         except (errors.InvalidInput, errors.EngineUnavailable) as error:
-            # An incomplete form has no price yet.
+            # An incomplete form cannot be priced yet.
             return responses.json({"problem": error.message, "samples": sample_texts})
         return responses.json({**await self._price(form.model, price_quote), "samples": sample_texts})
 

@@ -34,7 +34,7 @@ _MAX_VALUE = 1000
 
 @dataclass(frozen=True, slots=True)
 class ComparedInput:
-    """An input of both runs, "–" where a run has none."""
+    """An input of both runs; its value is "–" for a run without it."""
 
     name: str
     values: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The content of a share: a run, a workflow, a chat or a page of the memory, without anything else."""
+"""The content of a share: the parts of a run, workflow, chat or memory page that visitors may see."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SharedContent:
 
 
 class SharedContents:
-    """Reads the objects of shares; raises `NotFound` for one that does not exist any more."""
+    """Reads the objects of shares; raises `NotFound` for an object that no longer exists."""
 
     def __init__(self, services: WebServices, workflow_list: WorkflowCards | None) -> None:
         self._services = services

@@ -1,4 +1,4 @@
-"""The files of a shared object, served under the share's own path.
+"""The files of a shared object, served under the path of the share.
 
 Their names at `/media/` remain readable by everyone who knows them, so a shared page never contains one.
 """

@@ -59,7 +59,7 @@ class ShareForms:
         return await self._render(user, ShareDraft.of({"kind": kind, "id": object_id}))
 
     async def create(self, request: Request, user: PageUser) -> Response:
-        """Share an object and show the link, once."""
+        """Share an object and show the link once."""
         form = await self._auth.read_form(request, user)
         life = form.get("life", "")
         if life not in LIVES:

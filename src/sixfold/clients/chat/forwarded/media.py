@@ -66,7 +66,7 @@ _read_usage = msgspec.json.Decoder(_MediaUsage | None).decode
 
 
 class MediaGeneration(WireProtocol):
-    """One of these protocols; `results` is the field of those that respond with a list."""
+    """A protocol of one endpoint; `results` is the field that contains the list of results, if any."""
 
     def __init__(
         self, name: str, path: str, *, results: Literal["", "data", "results"] = "", output: str = ""

@@ -1,4 +1,4 @@
-"""Finds GGUF models: a file, a folder, or the models that `sixfold engines add chat` has downloaded."""
+"""Search for GGUF models: a file, a folder, or the models that `sixfold engines add chat` has downloaded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _models_in(folder: Path) -> Mapping[str, GgufModel]:
 
 
 def _is_model(path: Path) -> bool:
-    """Return whether the file has GGUF's magic bytes; of a split model, only the first part counts."""
+    """Return whether the file begins with GGUF's magic bytes and is not a later part of a split model."""
     part = _PART.search(path.stem)
     if part is not None and int(part[1]) != 1:
         return False

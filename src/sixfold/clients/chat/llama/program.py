@@ -1,7 +1,7 @@
 """The process that runs llama.cpp: one model on a loopback port, protected by a key.
 
-It reads its options as a line of JSON from stdin, prints a line with its URL, and exits when stdin closes, so
-that no process outlives a killed server. If the model cannot be loaded it exits at once.
+It reads its options as a line of JSON from stdin, prints a line with its URL, and exits when stdin closes, as
+it does when the server is killed. If the model cannot be loaded, it exits at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     try:
         server = library.Server(_parameters(library.CommonParams(), options))
     except RuntimeError:
-        # The reason is in the log, which a thread of llama.cpp writes; nothing can wait for that thread.
+        # The reason is in the log, which is written by a thread that cannot be joined.
         time.sleep(_LOG_SECONDS)
         raise
     output.write(json.dumps({"url": server.listening_address}) + "\n")

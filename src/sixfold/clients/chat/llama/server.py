@@ -118,7 +118,7 @@ class GgufServer:
 
     @property
     def ready(self) -> bool:
-        """Whether llama.cpp is installed and there is a model."""
+        """Whether llama.cpp is installed and a model is available."""
         return self._installed and bool(self.files)
 
     def wire(self, protocol: str) -> WireProtocol:
@@ -131,7 +131,7 @@ class GgufServer:
         return tuple(self.files)
 
     def listing(self) -> tuple[ServedModel, ...]:
-        """Return the models; one with a projector accepts images."""
+        """Return the models; those with a projector accept images."""
         return tuple(self.describe(name) for name in self.files)
 
     def describe(self, model: str) -> ServedModel:
@@ -146,7 +146,7 @@ class GgufServer:
         self.files = await asyncio.to_thread(self._find)
 
     async def delete(self, path: str) -> int:
-        """Raise `UpstreamFailure`: the model's process stores nothing."""
+        """Raise `UpstreamFailure`, as the model's process does not store responses."""
         raise UpstreamFailure(f"cannot delete {path}")
 
     async def open(
@@ -190,7 +190,7 @@ def _status_of(body: bytes) -> int:
 
 
 class _ServerReply:
-    """A response that was read already."""
+    """A response whose body is in memory."""
 
     retry_after = ""
 

@@ -94,7 +94,7 @@ class AsyncioTransport:
             try:
                 await reply.started()
             except _ConnectionReset:
-                # The server closed the idle connection and has not received the request.
+                # The server closed the idle connection and did not receive the request.
                 connection.close()
                 connection = None
             except BaseException:
@@ -160,7 +160,7 @@ class AsyncioTransport:
         """Close connections that have been idle for too long, and start the timer for the next one."""
         self._idle_timer = None
         loop = asyncio.get_running_loop()
-        # The idle connections of each server; the ones that have been idle longest come first.
+        # The idle connections of each server are ordered by idle time, longest first.
         for connections in self._idle.values():
             while connections and connections[0].last_activity + _IDLE_SECONDS <= loop.time():
                 connections[0].close()
@@ -190,7 +190,7 @@ class _ConnectionReset(Exception):
 
 
 class _Connection(asyncio.Protocol):
-    """A connection; between two responses it accepts no data."""
+    """A connection, which is closed if it receives data between two responses."""
 
     def __init__(
         self, client: AsyncioTransport, endpoint: tuple[str, int], loop: asyncio.AbstractEventLoop
@@ -205,7 +205,7 @@ class _Connection(asyncio.Protocol):
         self._used = False
 
     def ask(self, raw: bytes, *, whole: bool) -> HttpReply:
-        """Send a request and return its response, which has not begun yet."""
+        """Send a request and return its response before it begins."""
         self._reply = reply = HttpReply(self, whole=whole, stale=self._used)
         self._used = True
         self.last_activity = self.loop.time()
