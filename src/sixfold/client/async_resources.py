@@ -93,7 +93,7 @@ class AsyncPredictions:
 
 
 class AsyncSessions:
-    """Live sessions: `client.sessions`. Frames travel over the websocket at `session["ws_url"]`."""
+    """Live sessions: `client.sessions`. Frames are sent over the websocket at `session["ws_url"]`."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport

@@ -96,7 +96,7 @@ class SyncPredictions:
 
 
 class SyncSessions:
-    """Live sessions: `client.sessions`. Frames travel over the websocket at `session["ws_url"]`."""
+    """Live sessions: `client.sessions`. Frames are sent over the websocket at `session["ws_url"]`."""
 
     def __init__(self, transport: SyncTransport) -> None:
         self._transport = transport

@@ -30,11 +30,11 @@ class ContainersFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """A container to start; 0 means no limit.
+    """A container to start; a limit of 0 is unlimited.
 
     The root is read-only and `/tmp` is in memory. Without `network`, the container is in an internal network
-    of its own. `folders` are mounted read-only, by path in the container; with `gpus`, all GPUs are available.
-    `port` is the port that it listens on.
+    of its own. `folders` are mounted read-only, by path in the container; `gpus` makes all GPUs available.
+    The server in it listens on `port`.
     """
 
     image: str

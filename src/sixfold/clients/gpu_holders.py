@@ -135,7 +135,7 @@ class LlamaRouterHolder:
 
 
 class ComfyHolder:
-    """A ComfyUI server, which manages the memory of its own models."""
+    """A ComfyUI server, which manages the memory of its models."""
 
     private = ""
     self_managed = True
@@ -148,7 +148,7 @@ class ComfyHolder:
         return model
 
     async def residents(self) -> Mapping[str, int | None] | None:
-        """Return the memory that torch has reserved, under `""`, the model of the last run."""
+        """Map `""`, the model of the last run, to the bytes reserved by torch; None without a response."""
         try:
             stats = await self._server.stats()
         except ComfyError:

@@ -15,7 +15,7 @@ _LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 class LocalServer:
     """A kind of server: its default port, and a path whose response contains `word`.
 
-    `title` is its display name, `program` the command to suggest (empty for none); `word` is in lower case.
+    `title` is its display name, `program` the command to suggest, if any; `word` is in lower case.
     Two kinds may share a port; they differ in the path or the word.
     """
 

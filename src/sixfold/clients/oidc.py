@@ -59,7 +59,7 @@ class _Metadata(msgspec.Struct):
 
 
 class OidcClient:
-    """`identities.Provider` for the issuer in the settings."""
+    """An implementation of `identities.Provider` for the issuer in the settings."""
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
         """Set up the client; raises `InvalidSetting` for an invalid table `[sign_in]`."""

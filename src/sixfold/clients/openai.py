@@ -80,7 +80,7 @@ class OpenAIClient:
         self._to = to
 
     async def generate(self, fields: Mapping[str, Any]) -> OpenAIImages:
-        """`POST /images/generations`."""
+        """Generate images with `POST /images/generations`."""
         limits = self._to.limits
         return self._images(
             await self._to.post("images/generations", RequestBody(dict(fields)), seconds=limits.whole_seconds)
@@ -89,7 +89,7 @@ class OpenAIClient:
     async def edit(
         self, fields: Mapping[str, Any], images: Sequence[tuple[str, bytes, str]], mask: bytes | None = None
     ) -> OpenAIImages:
-        """`POST /images/edits`: images as (name, content, type), and an optional PNG mask."""
+        """Edit images, as (name, content, type), with `POST /images/edits` and an optional PNG mask."""
         files = [("image[]", image) for image in images]
         if mask is not None:
             files.append(("mask", ("mask.png", mask, "image/png")))
@@ -106,7 +106,7 @@ class OpenAIClient:
     async def listen(
         self, fields: Mapping[str, str | list[str]], recording: tuple[str, bytes, str]
     ) -> TranscriptionResult:
-        """`POST /audio/transcriptions` with a recording as (name, content, type)."""
+        """Transcribe a recording, as (name, content, type), with `POST /audio/transcriptions`."""
         body = RequestBody(fields=fields, files=(("file", recording),))
         seconds = self._to.limits.whole_seconds
         document = provider_client.mapping(

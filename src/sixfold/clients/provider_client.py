@@ -47,7 +47,7 @@ _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\
 
 @dataclass(frozen=True, slots=True)
 class ProviderLimits:
-    """Limits of time and bytes for a provider. `whole_seconds` is for a task with all its calls."""
+    """Limits of time and bytes for a provider. `whole_seconds` limits a task with all its calls."""
 
     connect_seconds: float = 10.0
     call_seconds: float = 60.0
@@ -65,7 +65,7 @@ class ProviderLimits:
 
 
 class ProviderJob(Protocol):
-    """A request in a provider's queue; `state` is `queued`, `running` or an end, `lines` the log so far."""
+    """A request in a provider's queue; `state` is `queued`, `running` or final, `lines` is the log so far."""
 
     @property
     def state(self) -> str: ...
@@ -96,7 +96,7 @@ class ProviderRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ProviderEndpoint:
-    """A provider, and the statuses after which its calls may be repeated."""
+    """A provider, and the response statuses after which calls may be repeated."""
 
     spec: ProviderSpec
     # Further statuses after which a POST may be repeated.

@@ -37,7 +37,7 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 class SearxngClient:
-    """Searches one SearXNG server, whose URL the operator has configured."""
+    """A client of one SearXNG server, whose URL the operator has configured."""
 
     def __init__(self, fetcher: Fetcher, url: str, timeout_seconds: float) -> None:
         self._fetcher = fetcher

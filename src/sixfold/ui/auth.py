@@ -125,7 +125,7 @@ class PageAuth:
 
 
 class SharedFolderAuth(PageAuth):
-    """Gives users access to the folder of another account's memory that the path names."""
+    """Authenticates users for a shared folder of another account's memory, which the path names."""
 
     async def user(self, request: Request) -> PageUser | None:
         """Return the user with access to the folder; raises `NotFound` if it is not shared with them."""

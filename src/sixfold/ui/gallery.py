@@ -73,7 +73,7 @@ class GalleryPages:
 
 
 class PublishForms:
-    """The forms by which an owner publishes the result of a run and deletes a post."""
+    """The forms with which an owner publishes the result of a run and deletes a post."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, auth: PageAuth) -> None:
         self._services = services

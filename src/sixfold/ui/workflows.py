@@ -105,7 +105,7 @@ class WorkflowCards(Protocol):
 
 
 class WorkflowPages:
-    """The pages for built-in workflows and those of the signed-in user."""
+    """The pages for built-in workflows and the workflows of the signed-in user."""
 
     def __init__(
         self, services: WebServices, pages: PageTemplates, auth: PageAuth, workflow_list: WorkflowCards

@@ -1,4 +1,4 @@
-"""Restore a backup into an empty data folder: load into a staging folder, check, then rename."""
+"""Restoration of a backup into an empty data folder: load into a staging folder, check, then rename."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def start(
 
 
 def _is_read_by_caller(paint: TerminalStyle) -> bool:
-    """Return whether the output is a terminal, or a pipe to the program that started the server.
+    """Return whether the output is a terminal, or a pipe to the process that started the server.
 
     The init process of a machine or a container stores what it reads from pipes; a journal reads a socket.
     """

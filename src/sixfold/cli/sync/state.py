@@ -49,7 +49,7 @@ class RemoteSide(Protocol):
         ...
 
     def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
-        """Write a page that is at `version`, or None if it is new; return the new version.
+        """Write a page whose current version is `version`, None for a new page; return the new version.
 
         Raises `SyncConflict`, `SyncRefusal`.
         """

@@ -1,4 +1,4 @@
-"""Builds the gateway of a server from its settings, and refreshes model servers while it runs."""
+"""Construction of a server's gateway from the settings, and the refresh of model servers."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class _ToolCall(msgspec.Struct):
 
 
 class _MessageText(msgspec.Struct):
-    """A message or a delta."""
+    """The content of a message or of a delta."""
 
     content: Any = None
     reasoning_content: str | None = None
@@ -177,7 +177,7 @@ _count = msgspec.json.Decoder(_TokenCounts).decode
 
 
 class Completions(WireProtocol):
-    """`POST /chat/completions`; `limit` is the server's field for the maximum output tokens.
+    """The protocol of `POST /chat/completions`; `limit` is the server's field for the maximum output tokens.
 
     `names` maps request fields to the provider's names for them.
     """

@@ -144,7 +144,7 @@ _text = msgspec.json.Decoder(str).decode
 
 
 class Converse(WireProtocol):
-    """`POST /model/{model}/converse`; the model is in the path."""
+    """The protocol of `POST /model/{model}/converse`; the model is in the path."""
 
     name = "converse"
     path = "/converse"

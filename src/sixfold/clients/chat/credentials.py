@@ -1,4 +1,4 @@
-"""Authenticates requests to providers whose headers depend on the request or on a token that expires."""
+"""Credentials of providers whose headers depend on the request or on a token that expires."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ _decode = msgspec.json.Decoder(_GeminiDocument).decode
 
 
 class Gemini(WireProtocol):
-    """`POST /models/{model}:generateContent`; the model is in the path."""
+    """The protocol of `POST /models/{model}:generateContent`; the model is in the path."""
 
     name = "gemini"
     path = ":generateContent"

@@ -128,7 +128,7 @@ _turns_of = msgspec.json.Decoder(list[_MessageTurn]).decode
 
 
 class Messages(WireProtocol):
-    """`POST /messages`."""
+    """The protocol of `POST /messages`."""
 
     name = "messages"
     path = "/messages"

@@ -63,7 +63,7 @@ class _Details(msgspec.Struct):
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """The details of a model that are used."""
+    """The details of a model that the listing uses."""
 
     capabilities: frozenset[str] = frozenset()
     context: int = 0

@@ -1,4 +1,4 @@
-"""Adapts chat completion requests to providers that reject some of OpenAI's fields or name them otherwise.
+"""Conversion of chat completion requests for providers that reject or rename fields of OpenAI's API.
 
 `fields` of a row in `sixfold.providers` maps OpenAI's names to the provider's names; rejected fields are
 mapped to an empty name. The prefix `messages.` denotes a field of each message.

@@ -106,7 +106,7 @@ _event = msgspec.json.Decoder(_StreamEvent).decode
 
 
 class ResponsesProtocol(WireProtocol):
-    """`POST /responses`."""
+    """The protocol of `POST /responses`, whose requests are forwarded."""
 
     name = "responses"
     path = "/responses"
@@ -144,7 +144,7 @@ class ResponsesProtocol(WireProtocol):
 
 
 class ResponseCompaction(ResponsesProtocol):
-    """`POST /responses/compact`, which is never streamed and does not run tools."""
+    """The protocol of `POST /responses/compact`, which is never streamed and does not run tools."""
 
     name = COMPACTION
     path = "/responses/compact"
@@ -184,7 +184,7 @@ def _units(items: Iterable[msgspec.Raw]) -> Units | None:
 
 
 class ResponsesParser:
-    """Scans the events of a response."""
+    """Scans the events of a response for usage."""
 
     def __init__(self) -> None:
         self._reported: TokenUsage | None = None

@@ -295,7 +295,7 @@ def _address(url: str) -> tuple[str, int | None, str]:
 
 
 class EmbeddedServer(Upstream, Protocol):
-    """A model server that runs as a part of this server, as for model files."""
+    """A model server that runs inside this server, such as that for model files."""
 
     async def aclose(self) -> None:
         """Stop the processes of loaded models."""

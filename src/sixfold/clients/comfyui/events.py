@@ -15,7 +15,7 @@ from sixfold.clients.comfyui import errors as comfyui_errors
 
 @dataclass(frozen=True, slots=True)
 class NodeStarted:
-    """A node has started."""
+    """The start of a node."""
 
     node: str
 
@@ -31,7 +31,7 @@ class NodeProgress:
 
 @dataclass(frozen=True, slots=True)
 class NodeFinished:
-    """An output node has returned a result, for instance `{"images": [...]}`."""
+    """The result of an output node, for instance `{"images": [...]}`."""
 
     node: str
     output: Mapping[str, Any]
@@ -39,7 +39,7 @@ class NodeFinished:
 
 @dataclass(frozen=True, slots=True)
 class NodesCached:
-    """The results of these nodes came from an earlier run."""
+    """Nodes whose results are cached from an earlier run."""
 
     nodes: tuple[str, ...]
 

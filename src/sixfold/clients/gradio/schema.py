@@ -1,4 +1,4 @@
-"""Describes a Gradio application as a model, from its `/info` (parameters) and `/config` (limits)."""
+"""Description of a Gradio application as a model, from its `/info` (parameters) and `/config` (limits)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FunctionArgument:
 
 @dataclass(frozen=True, slots=True)
 class SpaceFunction:
-    """A function of an application, as a model."""
+    """A function of an application, described as a model."""
 
     api_name: str
     index: int

@@ -1,4 +1,4 @@
-"""Resolves a space to its server and describes it as a model that an engine calls there."""
+"""Lookup of a space's server, and description of the space as a model that an engine calls there."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class UsageLine:
 
 @dataclass(frozen=True, slots=True)
 class AccountUsage:
-    """The lines, most expensive first (days: newest first), and the spending that the chart shows."""
+    """The lines, most expensive first or newest day first, and the spending for the chart."""
 
     lines: tuple[UsageLine, ...]
     spending: Spending

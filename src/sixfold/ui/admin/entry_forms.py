@@ -23,7 +23,7 @@ _MAX_NAME = 200
 
 
 class Parsed(NamedTuple):
-    """The entry that a form describes."""
+    """The configuration entry in a form: section, name and value."""
 
     section: str
     name: str

@@ -30,7 +30,7 @@ Work = Callable[["PeopleForms", str, PageUser, dict[str, str]], Awaitable[Respon
 
 
 class PeoplePages:
-    """The list of accounts, and the page of one."""
+    """The list of accounts, and the page of each account."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services

@@ -39,7 +39,7 @@ class ExampleOutput:
 
 
 def read() -> dict[str, Any]:
-    """Return the list of examples; empty before the first `make gallery`."""
+    """Return the examples by model name; empty before the first `make gallery`."""
     path = FOLDER / LIST
     rows: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return rows

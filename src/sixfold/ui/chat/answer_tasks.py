@@ -1,4 +1,4 @@
-"""Answers in progress: they continue without the page, which shows them from their beginning.
+"""Answers in progress, which continue if the page is closed.
 
 An answer is stored about every second and at its end. The gateway charges for the delivered part of a stopped
 answer, and does not charge for a failed one.

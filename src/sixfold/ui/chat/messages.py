@@ -46,7 +46,7 @@ class AttachedFile(NamedTuple):
 class AnswerDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     """Details of an answer besides its text. `cost` is in micro-dollars.
 
-    `end` is end, length, filter or stopped. `charge` are the lines of the cost as JSON. `sources` are the
+    `end` is end, length, filter or stopped. `charge` lists the parts of the cost as JSON. `sources` are the
     pages of the memory and the web that the model was shown, each with slug or URL and title.
     `prediction` is the run that generated an image as the answer. `tools` are the tool calls.
     """

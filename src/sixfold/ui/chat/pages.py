@@ -49,7 +49,7 @@ def _composer(last_text: str, tool_names: Sequence[str]) -> Composer:
 
 
 class ChatPages:
-    """The pages, and the forms of a whole chat."""
+    """The pages of chats, and the forms that change a chat."""
 
     def __init__(
         self,

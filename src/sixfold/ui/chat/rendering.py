@@ -121,7 +121,7 @@ async def rendered(text: str) -> str:
 
 
 class TextGrowth(NamedTuple):
-    """The length in characters of the complete blocks of a growing text, and with complete lines."""
+    """The lengths in characters of the `complete` blocks of a growing text, and of all complete `lines`."""
 
     complete: int
     lines: int

@@ -1,4 +1,4 @@
-"""Tools in answers: `@NAME` in a message offers a model the tools of the operator's server of that name."""
+"""Tools in answers: `@NAME` in a message offers the tools of the MCP server NAME to the model."""
 
 from __future__ import annotations
 

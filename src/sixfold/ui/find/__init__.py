@@ -1,1 +1,1 @@
-"""Finding models, pages, runs, chats, settings and guides of an account."""
+"""Search over the models, pages, runs, chats, settings and guides that a user may see."""

@@ -11,7 +11,7 @@ from sixfold.core.accounts.rights import Access
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A page of the site: further words that find it, the access it requires, and the API it belongs to."""
+    """A page of the site, with search words, the access that it requires, and its API."""
 
     path: str
     title: str

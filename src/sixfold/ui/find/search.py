@@ -30,7 +30,7 @@ _MAX_TEXT = 90
 
 @dataclass(frozen=True, slots=True)
 class FindEntry:
-    """A line of the results."""
+    """An entry in the results."""
 
     title: str
     note: str
@@ -38,7 +38,7 @@ class FindEntry:
 
     @property
     def document(self) -> dict[str, str]:
-        """Return the line as JSON."""
+        """Return the entry as JSON."""
         return {"title": self.title, "note": self.note, "href": self.href}
 
 

@@ -38,7 +38,7 @@ _EXPIRED_LINK = (
 
 
 class LoginPages:
-    """The sign-in page with passwords and links, and signing out."""
+    """The sign-in page with passwords and links, and the sign-out."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, login: LoginService) -> None:
         self._services = services

@@ -24,7 +24,7 @@ _TREE_UNITS = 34
 
 
 class GraphBox(NamedTuple):
-    """A page: its box, its label, its slug and title, and its distance from the page in the middle."""
+    """A page: its box, label, slug and title, and its distance in links from the page in the middle."""
 
     x: float
     y: float
@@ -53,7 +53,7 @@ class GraphCurve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphDrawing:
-    """A drawing of `width` by `height`."""
+    """A drawing of `width` by `height` SVG units."""
 
     kind: str
     width: int
@@ -64,7 +64,7 @@ class GraphDrawing:
 
 @dataclass(frozen=True, slots=True)
 class PageGraph:
-    """The drawings of a graph for wide and narrow screens; `is_cut` if pages are missing."""
+    """The drawings of a graph for wide and narrow screens; `is_cut` states whether pages are omitted."""
 
     drawings: tuple[GraphDrawing, ...]
     is_cut: bool

@@ -41,7 +41,7 @@ _VERSIONS = 30
 
 @dataclass(frozen=True, slots=True)
 class PageData:
-    """A page with its links, the pages its names refer to, the current time, and the pages around it."""
+    """A page with its links, the pages that its names refer to, the current time, and neighboring pages."""
 
     view: PageGraphView
     mentions: dict[str, PageMention]

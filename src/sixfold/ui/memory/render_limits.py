@@ -27,7 +27,7 @@ _EMBEDDED_IMAGE = re.compile(r"data:image/", re.IGNORECASE)
 
 
 class RenderTooLarge(Exception):
-    """Raised when a text exceeds a limit; the message completes "because …"."""
+    """Raised when a text exceeds a limit; the message completes a sentence after "because"."""
 
 
 _LINKS = Limit(DEFINITION_CHARS, "it defines a link of more than {} characters", RenderTooLarge)

@@ -1,4 +1,4 @@
-"""Starts runs from forms that a browser without JavaScript submits."""
+"""Start of runs from forms that a browser without JavaScript submits."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class HistoryDay:
 
 
 class HistoryLinks:
-    """Links to the history that change some of the current parameters."""
+    """Builds links to the history with changes to the current parameters."""
 
     def __init__(self, current: dict[str, str]) -> None:
         self._current = current

@@ -41,7 +41,7 @@ class _MediaDetails(msgspec.Struct):
 
 
 class _MediaUsage(msgspec.Struct):
-    """The usage of all endpoints; audio uses another name for its details."""
+    """The usage of a response; audio endpoints use another name for the details."""
 
     input_tokens: Any = 0
     output_tokens: Any = 0

@@ -44,7 +44,7 @@ _read = msgspec.json.Decoder(_RerankReply).decode
 
 
 class Reranking(MediaGeneration):
-    """`POST /rerank`; `documents` is the server's field for the documents, `options` are further fields."""
+    """The protocol of `POST /rerank`; `documents` is the name of that field, `options` are further fields."""
 
     def __init__(self, documents: str = "documents", **options: Any) -> None:
         super().__init__(RERANK, "/rerank")

@@ -21,7 +21,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class TextCompletions(Completions):
-    """`POST /completions`; its responses and chunks report usage in the same form as chats."""
+    """The protocol of `POST /completions`; usage is reported in the same form as in chats."""
 
     name = TEXT_COMPLETIONS
     path = "/completions"

@@ -1,4 +1,4 @@
-"""Builds the model servers for GGUF files from the settings."""
+"""Construction of the model servers for GGUF files from the settings."""
 
 from __future__ import annotations
 

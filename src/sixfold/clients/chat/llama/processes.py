@@ -136,7 +136,7 @@ class _ProcessSlot:
 
 @dataclass(slots=True)
 class ProcessPool:
-    """At most `loaded` models at a time; the least recently used idle one is unloaded first."""
+    """A pool of at most `loaded` processes; the least recently used idle model is unloaded first."""
 
     options: GgufOptions
     _slots: dict[str, _ProcessSlot] = field(default_factory=dict[str, _ProcessSlot])

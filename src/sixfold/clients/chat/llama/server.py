@@ -1,4 +1,4 @@
-"""Serves GGUF models with llama.cpp: loaded on demand, unloaded when idle."""
+"""Server for GGUF models with llama.cpp, which are loaded on demand and unloaded when idle."""
 
 from __future__ import annotations
 

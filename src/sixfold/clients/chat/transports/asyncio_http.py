@@ -186,7 +186,7 @@ class AsyncioTransport:
 
 
 class _ConnectionReset(Exception):
-    """A reused connection closed before any byte of the response."""
+    """Raised if a reused connection is closed before the first byte of the response."""
 
 
 class _Connection(asyncio.Protocol):
