@@ -89,7 +89,7 @@ class _LocalConnection(http.client.HTTPConnection):
 
 
 class ServerClient:
-    """A client for one server with one key, or through the operator's local socket, which does not need a key."""
+    """A client for one server with one key, or without it through the operator's local socket."""
 
     def __init__(self, origin: str, api_key: str | None, local_socket: Path | None = None) -> None:
         parts = urlsplit(origin)

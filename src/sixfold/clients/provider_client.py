@@ -99,7 +99,7 @@ class ProviderEndpoint:
     """A provider, and the response statuses after which calls may be repeated."""
 
     spec: ProviderSpec
-    # Further statuses after which a POST may be repeated.
+    # Further response statuses after which a POST may be repeated.
     also_repeated: frozenset[int] = frozenset()
 
     def refusal(self, status: int, document: Any) -> ProviderRefusal:

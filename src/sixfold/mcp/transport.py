@@ -1,4 +1,4 @@
-"""The HTTP transport at POST /mcp: a message or a batch in, JSON or an event stream out.
+"""The HTTP transport at POST /mcp: messages or batches, answered with JSON or an event stream.
 
 A POST requires only a key; a handshake, a session and `Accept` are optional. A client that accepts
 `text/event-stream` receives a stream only for a request that sends messages before its response, and never

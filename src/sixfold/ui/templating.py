@@ -34,7 +34,7 @@ POLICY = (
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _BACKTICKS = re.compile("`([^`]+)`")
-# Endings of the files that graphs are exported to.
+# Suffixes of files to which graphs are exported.
 _FILE_ENDING = re.compile(r"([._-](ui|api|json|workflow))+$", re.IGNORECASE)
 # The link in error pages about insufficient credit.
 ADD_CREDIT = {"href": "/account/billing#credit", "title": "Add credit"}

@@ -65,7 +65,7 @@ def upgrade(arguments: argparse.Namespace) -> int:
 
 
 def plan_of(admin: DatabaseAdmin, configured: Settings) -> UpgradePlan:
-    """Return the plan of an upgrade; reads all pages of a SQLite file to find damaged ones."""
+    """Return the plan of an upgrade; read all pages of a SQLite file to find damaged ones."""
     health, used = admin.health(), admin.bytes_used()
     migrations = tuple(step for step in sql.migrations(admin.dialect) if step.number > health.schema)
     needed = used * _SPACE_FACTOR + _SPACE_BYTES if migrations and not configured.on_postgres else 0

@@ -272,7 +272,7 @@ class _CountedStream:
 
 
 def _with_path(row: UpstreamRow, base: str) -> str:
-    """Return the URL of a row, with `/v1` if it is an origin, as Anthropic's clients write it."""
+    """Return the URL of a row, with `/v1` appended to an origin, which Anthropic's clients accept."""
     is_origin = row.kind != _COMPATIBLE and not urlsplit(row.base_url).path
     return f"{row.base_url}/v1" if is_origin and urlsplit(base).path == "/v1" else row.base_url
 

@@ -101,7 +101,7 @@ class KeysPage:
         return RedirectResponse(PATH, 303)
 
     async def roll(self, request: Request) -> Response:
-        """Replace the secret of a key and show the new one once."""
+        """Replace the secret of a key and show the new secret once."""
         session, form = await self._read_form(request)
         keep_us = DAY_US if form.get("keep") == "day" else 0
         new_key = await self._services.database.write(

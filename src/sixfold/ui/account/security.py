@@ -105,7 +105,7 @@ class SecurityPages:
         return await self._render(session, requests.query_text(request, "cursor", _MAX_CURSOR), done=notice)
 
     async def password(self, request: Request) -> Response:
-        """Change the password; ends other sessions and programs, and optionally revokes the keys."""
+        """Change the password, end other sessions and programs, and optionally revoke the keys."""
         session, form = await forms.read_with_session(request, self._services.sessions)
         account, database = session.account, self._services.database
         new = form.get("password", "")

@@ -60,7 +60,7 @@ class LabPages:
     async def kill_server(self, _request: Request, _user: PageUser) -> Response:
         """Send SIGKILL to this server, which ends all requests without a response, including this one."""
         os.kill(os.getpid(), signal.SIGKILL)
-        # Unreachable, for the type checker.
+        # The statement is unreachable, but the type checker requires it.
         raise errors.NotFound
 
 

@@ -50,7 +50,7 @@ class SessionPages:
         )
 
     async def record(self, request: Request, user: PageUser) -> Response:
-        """Start a recording, or end it and start a run that renders it; returns the run's ID."""
+        """Start a recording, or end it and start a run that renders it; return the run's ID."""
         session_id = requests.path_value(request, "session_id")
         sessions = self._services.live_sessions
         if bodies.parse_object(await request.body()).get("on") is True:

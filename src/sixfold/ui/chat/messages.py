@@ -1,4 +1,4 @@
-"""The items of a chat: as the page shows them, and as the request to a model."""
+"""The items of a chat, converted to messages of the page and to requests to a model."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class RequestBuilder:
                 *([TextPart(message.text)] if message.text else ()),
             )
             if messages and messages[-1].role == message.role:
-                # A question whose answer failed: some servers accept alternating roles only.
+                # The previous question was not answered; some servers accept alternating roles only.
                 messages[-1] = ChatMessage(message.role, (*messages[-1].parts, *parts))
             elif parts:
                 messages.append(ChatMessage(message.role, parts))

@@ -15,7 +15,7 @@ from sixfold.ui.chat.rendering import RenderedTexts
 from sixfold.ui.chat.versions import MessageVersions
 from sixfold.ui.templating import PageTemplates
 
-# The messages of the first page, and of each addition, which a browser lays out at once.
+# Number of messages that a page shows at first and adds on request; a browser lays them out at once.
 MESSAGES, EARLIER_MESSAGES = 40, 16
 _ENDS = {
     "length": "The model's limit was reached: ask it to continue.",
@@ -35,7 +35,7 @@ class MessageView:
 
     @property
     def note(self) -> str:
-        """The reason why an answer ended early."""
+        """The reason why an answer ended early, or ""."""
         return _ENDS.get(self.message.detail.end, "")
 
     @property
@@ -45,7 +45,7 @@ class MessageView:
 
     @property
     def calculation(self) -> str:
-        """Calculation of the charge."""
+        """The calculation of the charge in words."""
         charge = charges.decode(self.message.detail.charge or None)
         return charges.in_words(charge) or "" if charge is not None and charge.lines else ""
 

@@ -9,19 +9,19 @@ from sixfold.core.gateway.conversations.chats import ChatVersion
 
 
 class MessageVersions(NamedTuple):
-    """The chats with a version of one message, oldest first; `number` is the shown version, from 1."""
+    """The IDs of chats with a version of one message, oldest first; `number` is the shown version, from 1."""
 
     chats: tuple[str, ...]
     number: int
 
     @property
     def previous(self) -> str:
-        """The chat with the version before, or an empty string."""
+        """The ID of the chat with the previous version, or an empty string."""
         return self.chats[self.number - 2] if self.number > 1 else ""
 
     @property
     def next(self) -> str:
-        """The chat with the version after, or an empty string."""
+        """The ID of the chat with the next version, or an empty string."""
         return self.chats[self.number] if self.number < len(self.chats) else ""
 
 

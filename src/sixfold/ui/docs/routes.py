@@ -38,7 +38,7 @@ class DocsPages:
             "docs/contents.html",
             await self._services.sessions.admitted(request),
             documents=self._documents,
-            # Reading all pages takes a tenth of a second.
+            # Reading all pages takes 0.1 s.
             groups=(await asyncio.to_thread(self._repository.snapshot)).groups(),
             anchor=docs_repository.anchor,
             url=renderer.url,

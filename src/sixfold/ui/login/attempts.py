@@ -26,7 +26,7 @@ _FIVE_MINUTES, _HOUR = 300.0, 3600.0
 _PER_PAIR, _PER_BROWSER, _PER_PEER, _PER_ADDRESS = 5, 10, 30, 100
 # Challenges for passkeys and identity providers per peer in five minutes.
 _CHALLENGES = 30
-# Concurrent password checks.
+# Maximum number of concurrent password checks.
 _CHECKS = 4
 _MAX_WAITING = 64
 

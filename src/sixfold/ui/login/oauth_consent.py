@@ -44,7 +44,7 @@ class ConsentPages:
         self._resources = (base, f"{base}/mcp")
 
     async def show(self, request: Request) -> Response:
-        """Show the consent page; redirects anonymous users to the sign-in page."""
+        """Show the consent page; redirect anonymous users to the sign-in page."""
         self._services.trusted_hosts.admit(request)
         parameters = {name: value for name, value in request.query_params.items() if name in _PARAMETERS}
         session = await self._services.sessions.of(request)

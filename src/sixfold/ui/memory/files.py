@@ -38,7 +38,7 @@ _FORM_ERRORS = (
     errors.InsufficientCredits,
     errors.TooLarge,
 )
-# Browsers must revalidate, as the page may be deleted or the key revoked.
+# Browsers must revalidate, as pages may be deleted and keys revoked.
 _CACHING = "private, no-cache"
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 

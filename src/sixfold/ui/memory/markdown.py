@@ -106,7 +106,7 @@ def _plain_text(body: str, reason: str) -> RenderedPage:
 # -- allowed links -------------------------------------------------------------------------------
 
 
-# Browsers treat it as a dot when they resolve a path.
+# Browsers treat an encoded dot as a dot when they resolve a path.
 _DOT = re.compile("%2e", re.IGNORECASE)
 
 

@@ -121,7 +121,7 @@ class ReadPages:
         self._pages = templates
 
     async def show(self, request: Request, user: PageUser) -> Response:
-        """Show a page, optionally as of a time or at a version; redirects old slugs."""
+        """Show a page, optionally as of a time or at a version; redirect old slugs."""
         slug = slug_of(request)
         number = request.query_params.get("version")
         if number is not None:

@@ -27,7 +27,7 @@ from sixfold.web import requests, responses, uploads
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-# Limit on a file whose metadata is read.
+# Maximum size of a file whose metadata is read.
 _MAX_BYTES = 256 * 2**20
 _FORM_BYTES = 4096
 _SEED, _MAX_SEED = "seed", 2**31 - 1

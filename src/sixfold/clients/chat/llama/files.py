@@ -30,7 +30,7 @@ def models_at(source: Path) -> Mapping[str, GgufModel]:
 
 
 def added_models(folder: Path) -> Mapping[str, GgufModel]:
-    """Return the added models under a folder of weights, by the names given when adding, oldest first."""
+    """Return the added models in a folder of weights by name, oldest first."""
     records: list[tuple[str, str, GgufModel]] = []
     for record in folder.glob("[!.]*/sixfold.json"):
         models = _models_in(record.parent)

@@ -1,4 +1,4 @@
-"""Processes of loaded models: starting, sharing between requests, stopping when idle."""
+"""Processes of loaded models, which are shared by requests and stopped when idle."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def _collect_log(process: Process, log_lines: deque[str]) -> None:
 
 
 def _reason(log_lines: deque[str]) -> str:
-    """Return the first error line without its prefix; later errors only follow from it."""
+    """Return the first error line without its prefix; later errors are its consequences."""
     line = next((line for line in log_lines if "error" in line.lower()), "")
     return re.sub(r"^.*?error[^:]*: ", "", line)[:300]
 
