@@ -161,7 +161,7 @@ class HuggingFaceHub:
             raise _Retry("the response was incomplete")
 
     def _json(self, url: str, source: str) -> tuple[Any, str | None]:
-        """Return the parsed document and the URL of the next page."""
+        """Return the parsed document, and the URL of the next page or None."""
         tries = 0
         while True:
             try:

@@ -94,7 +94,7 @@ def _schema_blockers(dialect: str, schema: int) -> Iterator[str]:
 
 
 def _folder_blockers(configured: Settings, needed: int, free: int) -> Iterator[str]:
-    """Yield the reasons against upgrading a SQLite file; servers of PostgreSQL are replaced one by one."""
+    """Yield the reasons that prevent the upgrade of a SQLite file."""
     running = server_lock.running(configured.data_dir)
     if running is not None:
         yield f"A server (process {running.pid}) uses {configured.data_dir}: stop it before the upgrade"

@@ -1,11 +1,11 @@
 """Two-way synchronization of a folder and the memory.
 
 A state file stores, for each page, the version and the content hash of the last time when both sides were
-equal. Comparing with it shows which side has changed. If both have, changes to different lines are merged;
-otherwise the memory's text replaces the file, and the folder's text is saved as `name.conflict-<hash>.md`,
-which is never sent. A page that was renamed on one side is recognized by its ID or the content of its file,
-and is renamed on the other side too. An interrupted step is completed, or repeated with the same result, by
-the next sync.
+equal. A comparison with it shows which side has changed. If both sides have changed, changes to different
+lines are merged; otherwise the memory's text replaces the file, and the folder's text is saved as
+`name.conflict-<hash>.md`, which is never sent. A page that was renamed on one side is recognized by its ID or
+the content of its file, and is renamed on the other side too. An interrupted step is completed, or repeated
+with the same result, by the next sync.
 """
 
 from __future__ import annotations

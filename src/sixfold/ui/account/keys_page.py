@@ -48,7 +48,7 @@ class KeysPage:
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """Show the keys, and for an organization the programs with access."""
+        """Show the keys and, for an organization, the programs with access."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)

@@ -69,7 +69,7 @@ class TaskGroup:
 
     @property
     def full(self) -> int:
-        """The number of models in full quality."""
+        """The number of models that are served in full quality."""
         return sum(model.quality == "full" for model in self.models)
 
     @property

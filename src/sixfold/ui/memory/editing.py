@@ -205,7 +205,7 @@ class WritePages:
     # -- other forms -----------------------------------------------------------------------------
 
     async def restore(self, request: Request, user: PageUser) -> Response:
-        """Restore an older version, also of a deleted page."""
+        """Restore an older version of a page, which may be deleted."""
         form = await self._auth.read_form(request, user)
         number = editor_content.of_form(form).version
         saved = await self._memory.restore(user.caller, slug_of(request), number, FREELY)

@@ -61,7 +61,7 @@ class _Wire(Completions):
     """Chat completions as llama.cpp implements them."""
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
-        """Parse a rejection; chats that are too long and unsupported media have messages of this server."""
+        """Parse a rejection; messages about chat length and unsupported media are replaced."""
         try:
             error = _decode_error(body).error
         except msgspec.MsgspecError:
