@@ -128,7 +128,7 @@ class DepositWatcher:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def read(self) -> int:
-        """Read all chains once; returns how many transfers were credited."""
+        """Read all chains once; return the number of credited transfers."""
         credited = 0
         for chain in self._chains:
             try:

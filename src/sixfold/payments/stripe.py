@@ -274,7 +274,7 @@ def _failed_refund(event: _StripeEvent, refund: Mapping[str, Any]) -> RefundFail
 
 
 def _dispute(event: _StripeEvent, dispute: Mapping[str, Any]) -> Disputed | None:
-    """Parse whether a step of a dispute withdrew its amount or reinstated it."""
+    """Parse an event of a dispute, and whether it withdrew or reinstated the amount; None if incomplete."""
     step = event.type.removeprefix(_DISPUTE)
     payment, name, amount = _text(dispute, "payment_intent"), _text(dispute, "id"), dispute.get("amount")
     status = str(dispute.get("status"))
