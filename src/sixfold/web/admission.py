@@ -120,7 +120,7 @@ def release(scope: MutableMapping[str, Any]) -> None:
         callback()
 
 
-# A burst may use up the rate of this many seconds at once.
+# A burst may contain as many requests as the rate allows in this many seconds.
 BURST_SECONDS = 10.0
 _MAX_KEYS = 100_000
 # The key that all callers beyond `max_keys` share.

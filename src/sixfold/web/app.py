@@ -41,7 +41,7 @@ _HOP = b"x-sixfold-hop"
 _UNREAD_BYTES = 64 * 1024
 _UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.NotSupported, errors.TooManyConnections)
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
-# The close code of a websocket that the server cannot take now.
+# The close code of a websocket that the server cannot accept now.
 TRY_AGAIN_LATER = 1013
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 FALLBACK = ApiGroup("none", error_response, ())
@@ -140,7 +140,7 @@ class WebApp:
             _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - start)
 
     async def _admit_websocket(self, websocket: WebSocket) -> bool:
-        """Return whether the server takes another websocket; otherwise refuse it before it is accepted."""
+        """Return whether the server has capacity for another websocket; reject the handshake otherwise."""
         if self._admission is None:
             return True
         try:
@@ -171,7 +171,7 @@ class WebApp:
             _LOG.exception("an unexpected exception in a request", extra=extra)
             failure = errors.SixfoldError()
         response = match.api.format_of(scope["headers"])(failure, scope["sixfold.request_id"])
-        # It refers to this frame, which refers to the error: what the request has read is freed without it.
+        # Break the cycle of the traceback and this frame, so that the data of the request is freed at once.
         failure.__traceback__ = None
         return response
 
@@ -198,7 +198,7 @@ class WebApp:
             return await _dispatch(scope, counted, match, headers)
 
     def _report(self, error: errors.SixfoldError, scope: Scope) -> errors.SixfoldError:
-        """Log an error if operators need to know of it, and return the error to respond with."""
+        """Log an error that operators need to know about, and return the error for the response."""
         if isinstance(error, errors.Unauthenticated) and self._admission is not None and _has_key(scope):
             try:
                 self._admission.keyless(HTTPConnection(scope))
@@ -281,7 +281,7 @@ async def _dispatch(
 async def _stream(
     connections: Connections, response: Response, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Serve a response that may take long, until its credential is revoked."""
+    """Serve a long response until it ends or its credential is revoked."""
     try:
         with connections.during(current()):
             await response(scope, receive, send)

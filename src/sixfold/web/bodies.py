@@ -322,7 +322,7 @@ def _slices(raw: bytes, start: int, end: int) -> Iterator[bytes]:
 _KEY_FIELD = "api_key"
 # A longer value is not decoded, since a key has 46 bytes.
 _MAX_KEY_BYTES = 4096
-# Stands for a value that is too long to be a key.
+# Replaces a value that is too long to be a key.
 _INVALID_KEY = ""
 
 

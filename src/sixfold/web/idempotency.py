@@ -28,7 +28,7 @@ BATCH_LINE = "sixfold.batch_line"
 Work = Callable[[str | None], Awaitable[Response]]
 Authenticate = Callable[[Request], Awaitable[Principal]]
 PrincipalHandler = Callable[[Request, Principal], Awaitable[Response]]
-# A replay gets its own.
+# A replayed response gets new values of these headers.
 _OWN_HEADERS = frozenset({"content-length", "x-request-id"})
 # Hashing a body of this size takes 1 ms.
 _LOOP_BYTES = 2**20
@@ -40,7 +40,7 @@ _POLL_SECONDS = 1.0
 class IdempotentRequest:
     """A request that may be repeated; `content` are bytes that differ whenever the request does.
 
-    Responses with a status of `retried` are not stored, beside those of `idempotency.NOT_STORED`.
+    Responses with a status of `retried` are not stored, in addition to those in `idempotency.NOT_STORED`.
     """
 
     account_id: str
@@ -155,7 +155,7 @@ async def _wait(ended: asyncio.Event, deadline: float) -> None:
 
 
 def refused(authenticate: Authenticate, handler: Handler) -> Handler:
-    """Return the handler of a POST whose response has a secret of which only the hash is stored.
+    """Return the handler of a POST whose response contains a secret that is stored only as a hash.
 
     Its response cannot be repeated, so a request with an `Idempotency-Key` is refused after authentication.
     """

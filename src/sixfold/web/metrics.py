@@ -52,7 +52,7 @@ class Metrics:
             registry=self._registry,
         )
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
-        # Gets the metrics of this process and returns those of the others of this server.
+        # Receives the metrics of this process and returns those of the server's other processes.
         self.collect_peers: Callable[[bytes], Awaitable[list[bytes]]] | None = None
 
     def add_gateway(self, counts: TokenCounts) -> None:
@@ -189,7 +189,7 @@ class _RetentionCounter(Collector):
 
 
 class _GpuCollector(Collector):
-    """Collects who holds the memory of each GPU, who waits, and what the waits took."""
+    """Collects the memory use of each GPU by program, and the number and duration of waits."""
 
     def __init__(self, gpus: GpuReports) -> None:
         self._gpus = gpus
@@ -228,7 +228,7 @@ class _GpuCollector(Collector):
 
 
 def merge(texts: Iterable[bytes], *, with_gauges: bool = True) -> bytes:
-    """Add up the counters and histograms of several processes; of a gauge, return the largest value."""
+    """Merge metrics of several processes: sums of counters and histograms, maximums of gauges."""
     families: dict[str, Metric] = {}
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     for text in texts:

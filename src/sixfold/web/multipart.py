@@ -50,7 +50,7 @@ class PartHandler:
     """Callbacks for each part of a body; this class ignores all parts."""
 
     def begin(self, head: Head) -> None:
-        """Handle the begin of a part."""
+        """Handle the start of a part."""
 
     def take(self, data: memoryview) -> None:
         """Handle some data of the part."""
@@ -133,7 +133,7 @@ class Splitter:
         return end + len(_LINE), True
 
     def _data(self, data: bytes, at: int) -> _Position:
-        # One search of 32 MiB that are full of beginnings of the delimiter would hold the GIL for 80 ms.
+        # One search of 32 MiB filled with prefixes of the delimiter would hold the GIL for 80 ms.
         stop = min(len(data), at + _SLICE_BYTES)
         delimiter_at = data.find(self._delimiter, at, stop)
         end = delimiter_at if delimiter_at >= 0 else stop - len(self._delimiter) + 1

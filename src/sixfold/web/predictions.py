@@ -220,7 +220,7 @@ class PredictionSerializer:
 
     def _width(self, name: str) -> int:
         """Return the number of concurrent runs of an engine, or of workers for an account's own engine."""
-        # Without workers of its own, this server relies on other ones.
+        # A server without workers relies on those of other servers.
         slots = max(1, self._services.settings.workers)
         engine = self._services.catalog.engines().get(name)
         if engine is None:

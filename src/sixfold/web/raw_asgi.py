@@ -105,5 +105,5 @@ class RawHandler:
 
 
 def raw_request(request: Request) -> RawRequest:
-    """Return the raw request of one whose body has been read already."""
+    """Convert a Starlette request, whose body has already been read, to a raw request."""
     return RawRequest(request.scope, request.receive, dict(reversed(request.scope["headers"])), 0)

@@ -1,6 +1,6 @@
 """Counts of refused requests and connections by reason, and one log line a minute for each reason.
 
-A refusal costs its caller nothing, so it must not cost the server a log line. `ConnectionSweep` calls `log`
+Refused requests cost a client little, so the server does not log each of them. `ConnectionSweep` calls `log`
 once a second.
 """
 
@@ -63,7 +63,7 @@ class Callers:
 
 
 class _Pending:
-    """Number, callers and last detail of the refusals with one reason since its last log line."""
+    """The number, callers and last detail of the refusals for one reason since its last log line."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -22,7 +22,7 @@ from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
 Url = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
 _encode = msgspec.json.Encoder().encode
-# Characters of `X-Sixfold-Ignored`.
+# The maximum length of `X-Sixfold-Ignored` in characters.
 _MAX_WORDS_HEADER = 1024
 
 
@@ -31,7 +31,7 @@ def encode(content: Any) -> bytes:
 
 
 def raw(content: Any) -> msgspec.Raw:
-    """Return a part of a document, encoded already."""
+    """Encode a part of a document as JSON."""
     return msgspec.Raw(_encode(content))
 
 
@@ -147,9 +147,9 @@ def input_schema(descriptor: Descriptor) -> InputSchema:
 _SMALL = 1024
 # Pages above this size in bytes are compressed in a thread, to not block the event loop.
 _LARGE = 256 * 1024
-# A fourth of the size in a fifth of the time of the usual level.
+# Reduces pages to a fourth of their size in a fifth of the time of the default level.
 _PAGE_LEVEL = 1
-# What browsers state of requests that no other site caused.
+# The values of `Sec-Fetch-Site` for requests that no other site caused.
 _OWN_SITES = frozenset({b"same-origin", b"none"})
 
 

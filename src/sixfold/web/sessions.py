@@ -175,7 +175,8 @@ _BROWSER_PURPOSE = b"sixfold trusted browser"
 class TrustedBrowsers:
     """Sets and checks a cookie of browsers that signed in before, which have a rate limit of their own.
 
-    So failed attempts of others do not lock the user out. The cookie names an account and grants no access.
+    Failed attempts by others therefore do not lock the user out. The cookie names an account and does not
+    grant access.
     It is signed over the account's password hash, so that a new password invalidates it. `clock` returns
     seconds since the epoch.
     """

@@ -125,7 +125,8 @@ class TrustedHosts:
     def states_origin(self, request: HTTPConnection) -> bool:
         """Return whether the request states where it comes from, which browsers before 2020 do not.
 
-        All browsers send a User-Agent that begins with `Mozilla/`; other programs submit no foreign forms.
+        All browsers send a User-Agent that begins with `Mozilla/`; other clients do not submit forms of other
+        sites.
         """
         headers = request.headers
         is_browser = headers.get("user-agent", "").startswith("Mozilla/")
@@ -148,7 +149,7 @@ class TrustedHosts:
     def limited(self, request: HTTPConnection) -> str | None:
         """Return the network of the caller, or None if its address has no limits.
 
-        Loopback addresses and the address of a proxy have none.
+        Loopback addresses and the addresses of proxies are not limited.
         """
         caller = self.caller(request)
         is_peer = request.client is not None and caller == request.client.host

@@ -100,7 +100,7 @@ async def _messages(receive: Receive, inflater: _Inflater) -> AsyncGenerator[Mes
         more = message.get("more_body", False)
         for piece in inflater.feed(message.get("body", b"")):
             yield {"type": "http.request", "body": piece, "more_body": True}
-            # Other requests get a turn between two pieces.
+            # Let the event loop serve other requests between two pieces.
             await asyncio.sleep(0)
     inflater.finish()
     yield {"type": "http.request", "body": b"", "more_body": False}

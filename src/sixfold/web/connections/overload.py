@@ -83,7 +83,7 @@ class ConnectionCapacity:
         self._starting[connection] = now
 
     def started(self, connection: Any) -> None:
-        """Record that a connection has sent the headers of a request, or was closed."""
+        """Record that a connection has sent the headers of a request or has been closed."""
         self._starting.pop(connection, None)
 
     def pop_silent(self, connections: Collection[object], now: float) -> Any | None:
@@ -186,7 +186,7 @@ class RefusedTransport:
         self._wait(_REQUEST_TIMEOUT_SECONDS)
 
     def lost(self) -> None:
-        """Release the place of the refused connection, which is closed."""
+        """Remove the closed connection from the count of refused connections."""
         if not self._is_lost:
             self._is_lost = True
             self._ending.cancel()

@@ -129,7 +129,7 @@ class PeerLimits:
         return None
 
     def finish(self, peer: str | None) -> None:
-        """Uncount an unfinished request."""
+        """Remove a request from the count of unfinished ones."""
         self.unfinished_total -= 1
         _decrement(self.unfinished, peer)
 

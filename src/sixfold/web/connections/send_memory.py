@@ -23,12 +23,13 @@ class SendTransport(Protocol):
 class SendMemory:
     """The unread bytes of all connections of a process; above `max_bytes`, connections are closed.
 
-    They are those with the most unread bytes, of the address with the most. A limit of 0 is off.
+    The connections with the most unread bytes are closed first, beginning with the address that has the most
+    in total. A limit of 0 disables the check.
     """
 
     def __init__(self, max_bytes: int = 0) -> None:
         self._max_bytes = max_bytes
-        # Connections whose client is behind, by their transports: the address, and the bytes when last seen.
+        # The address and the last count of unread bytes of each slow client, by transport.
         self._behind: dict[SendTransport, tuple[str, int]] = {}
         self._total = 0
 

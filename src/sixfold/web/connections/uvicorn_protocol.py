@@ -246,7 +246,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._parsing = self.loop.call_soon(self._parse_slices)
 
     def _resume(self) -> None:
-        """Read on, unless the application has yet to read what there is of the body."""
+        """Resume reading, unless the buffered part of the body exceeds the high-water limit."""
         self._flow.is_held = False
         cycle = self.current
         if cycle is None or len(cycle.body) <= HIGH_WATER_LIMIT:
@@ -444,7 +444,7 @@ class ConnectionSweep:
         if not before or not unsent:
             connection.unread_credit = allowance
             return False
-        # The client has read more than that if more was written meanwhile.
+        # This is a lower bound, because more may have been written meanwhile.
         read = max(0, before - unsent)
         connection.unread_credit = min(allowance, connection.unread_credit + read - rate * seconds)
         return connection.unread_credit <= 0

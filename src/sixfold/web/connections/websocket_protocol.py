@@ -92,7 +92,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def pause_writing(self) -> None:
-        """Count what the client has not read, and let the application wait."""
+        """Count the bytes that the client has not read, and make the application wait."""
         super().pause_writing()
         if self.send_memory is not None:
             self.send_memory.pause(self.transport, self.client[0] if self.client else "")
