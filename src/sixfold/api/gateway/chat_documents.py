@@ -51,7 +51,7 @@ class DocumentPart:
 
     @property
     def is_inline(self) -> bool:
-        """Whether the request contains it."""
+        """Whether the request contains the document itself, as base64 or as text."""
         return bool(self.data) or self.text is not None
 
 

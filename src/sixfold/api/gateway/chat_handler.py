@@ -39,7 +39,7 @@ KEEP_ALIVE = b": keep-alive\n\n"
 # A looked-up key is trusted for this time, so revoking one takes effect within it.
 _KEY_SECONDS = 0.25
 _MAX_PRINCIPALS = 4096
-# The values of `Authorization` and `x-api-key`.
+# The cache key: the values of `Authorization` and `x-api-key`.
 _Credentials = tuple[bytes | None, bytes | None]
 # With `false`, the call is not logged.
 _STORE_HEADER = b"x-sixfold-store"
@@ -93,7 +93,7 @@ class ChatCall(msgspec.Struct, frozen=True):
     max_tokens: int | None
     parse: Callable[[], ChatRequest]
     answers: int = 1
-    # False forbids to keep the request and its response.
+    # If False, neither the request nor its response may be stored.
     store: bool | None = None
     # The tag of the request, and the user that it names.
     metadata: msgspec.Raw = tags.NONE

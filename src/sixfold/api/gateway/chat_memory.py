@@ -1,9 +1,9 @@
-"""The header `X-Sixfold-Memory`: a chat request that gets what the memory knows about its last message.
+"""The header `X-Sixfold-Memory`: excerpts of the memory that match the last message of a chat.
 
 The value names collections, or `*` for all that the key can see, and may end in `; tokens=1500`. The excerpts
 become a part of the system prompt, marked as data (see `core/memory/search/context.py`), and count as input
 tokens.
-The response says what was added: in the header of the same name, in the field `sixfold_memory` of its body,
+The response lists the added pages: in the header of the same name, in the field `sixfold_memory` of its body,
 and in a comment at the beginning of a stream.
 """
 
@@ -33,7 +33,7 @@ HEADER = "X-Sixfold-Memory"
 FIELD = "sixfold_memory"
 _NAME = HEADER.lower().encode()
 MAX_VALUE, _MAX_COLLECTIONS = 2_000, 20
-# The end of a long message has its question.
+# The question is usually at the end of a long message.
 _QUERY_CHARS = 2_000
 _VALUE = re.compile(r"(?P<names>[^;]+?)\s*(?:;\s*tokens\s*=\s*(?P<tokens>\d{1,6})\s*)?")
 _SLUGS_CHARS = 1_500

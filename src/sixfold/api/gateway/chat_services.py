@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def completion(values: Mapping[str, Any], image_url: str = "") -> dict[str, Any]:
-    """Return checked inputs as a chat completion request, with the image given by its URL."""
+    """Return checked inputs as a chat completion request, with the image as a URL."""
     turns: list[Any] = [*cast("list[Any]", values.get("messages") or [])]
     prompt = str(values.get("prompt") or "")
     if image_url or prompt:

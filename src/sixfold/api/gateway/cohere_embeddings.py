@@ -76,11 +76,11 @@ class CohereEmbeddings:
         self._embeddings = embeddings
 
     async def first(self, request: Request) -> Response:
-        """Answer `/v1/embed`."""
+        """Return the response to `/v1/embed`."""
         return await self._embed(request, "1")
 
     async def second(self, request: Request) -> Response:
-        """Answer `/v2/embed`."""
+        """Return the response to `/v2/embed`."""
         return await self._embed(request, "2")
 
     async def _embed(self, request: Request, version: str) -> Response:

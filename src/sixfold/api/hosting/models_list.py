@@ -211,7 +211,7 @@ def _found_template(model: Model, templates: Templates, idle_seconds: float | No
 
 
 def own_template(own: CustomModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
-    """Return a custom model as a template; fields under `template` in its document take precedence."""
+    """Return a custom model as a template; fields under `template` in its document have precedence."""
     rate = templates.hardware_rate(own.name, own.model.hardware)
     metadata = Template(
         name=own.name,

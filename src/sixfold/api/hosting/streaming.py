@@ -28,7 +28,7 @@ Renderer = Callable[[Prediction], Awaitable[Any]]
 
 
 def last_id(header: str | None) -> int:
-    """Return the number of the last event that the client received; 0 for none."""
+    """Return the number of the last event that the client received; 0 if there is none."""
     text = header or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS else 0
 

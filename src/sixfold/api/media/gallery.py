@@ -248,7 +248,7 @@ def _decoded(value: Any, name: str) -> bytes:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
-    """Return the unique tags of a list of texts or a text with commas."""
+    """Return the unique tags of a list of strings or a comma-separated string."""
     if value is None:
         return ()
     entries: object = value.split(",") if isinstance(value, str) else value

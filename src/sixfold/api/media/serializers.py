@@ -170,7 +170,7 @@ def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> CutOutResultSchema
 
 
 def charged(prediction: Prediction) -> PricedSchema:
-    """Return the price as a decimal text and in credits."""
+    """Return the price as a decimal string and in credits."""
     return {
         "cost": money.format_usd(prediction.cost),
         "credits_charged": prediction.credits,

@@ -36,7 +36,7 @@ class FactRoutes:
         return responses.json(document, headers=_NO_STORE)
 
     async def undo(self, request: Request) -> Response:
-        """Take back what a batch has written."""
+        """Undo the changes of a batch."""
         caller = await schemas.caller_of(self._services, request)
         arguments = await schemas.from_body(UNDO, request)
         return responses.json(await fact_requests.undo(self._facts, caller, arguments), headers=_NO_STORE)

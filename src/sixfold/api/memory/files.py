@@ -43,7 +43,10 @@ class MemoryFileRoutes:
         return await self._received(request, caller, b"", work)
 
     async def take_documents(self, request: Request) -> Response:
-        """Import a document or an archive of documents, sent in the same ways; `name` is its file name."""
+        """Import a document or an archive of documents.
+
+        It is sent as the raw body or as the part `file` of a form; the parameter `name` is its file name.
+        """
         caller = await caller_of(self._services, request)
         arguments = schemas.from_query(schemas.DOCUMENT, request)
         options = document_fields.parse(arguments)

@@ -51,7 +51,7 @@ class FolderRoutes:
         self._database = services.database
 
     async def list(self, request: Request) -> Response:
-        """List the folders that are shared, by and with the account."""
+        """List the folders that are shared by the account and with it."""
         principal = await self._services.authenticator.bearer(request)
         limited = bool(principal.scope.collections)
         own_folders = () if limited else await self._database.read(folders.of_account(principal))

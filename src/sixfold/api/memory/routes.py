@@ -64,7 +64,7 @@ class PageRoutes:
         return responses.json(memory_serializers.answer(result, self._base), headers=_NO_STORE)
 
     async def context(self, request: Request, caller: Caller) -> Response:
-        """Pack what is relevant into a budget of tokens."""
+        """Return the passages relevant to a query, packed into a token budget."""
         arguments = await schemas.from_body(schemas.CONTEXT, request)
         packed = await context.build(self._memory, caller, context.parse(arguments))
         return responses.json(packed.to_json(self._base), headers=_NO_STORE)
@@ -160,7 +160,7 @@ class PageRoutes:
         return _part("versions", [memory_serializers.version(row) for row in result.rows], result.next_cursor)
 
     async def restore(self, request: Request, caller: Caller) -> Response:
-        """Make an older version the newest."""
+        """Restore an older version as the newest one."""
         arguments = await schemas.from_body(schemas.RESTORE, request)
         terms = schemas.terms(request, arguments)
         saved = await self._memory.restore(caller, _slug(request), arguments["version"], terms)

@@ -44,7 +44,7 @@ class AccountDataRoutes:
         return archive(self._services, principal.account_id)
 
     async def close(self, request: Request) -> Response:
-        """Close the account: its keys are disabled, and its data is erased after some days."""
+        """Close the account: disable its keys at once, and erase its data after a grace period."""
         principal = await self._services.authenticator.bearer(request)
         fields = bodies.parse_object(await request.body() or b"{}")
         account = await self._services.database.read(accounts.by_id(principal.account_id))

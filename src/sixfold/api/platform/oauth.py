@@ -1,4 +1,4 @@
-"""OAuth 2.1 endpoints for programs: metadata, registration and tokens.
+"""OAuth 2.1 endpoints for clients: metadata, registration and tokens.
 
 The consent page is `ui/login/oauth_consent.py`.
 """
@@ -30,7 +30,7 @@ _OPEN = {"Access-Control-Allow-Origin": "*", "Cache-Control": "max-age=3600"}
 
 
 class OAuthRoutes:
-    """Handlers for programs; they use no cookies, so that any origin may call them."""
+    """Handlers for OAuth clients; they do not use cookies, so any origin may call them."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

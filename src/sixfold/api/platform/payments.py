@@ -15,7 +15,7 @@ from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
 _MESSAGE_BYTES = 1 << 20
-# A call to the payment processor that failed has changed nothing, so the same request may try again.
+# A call to the payment processor that failed has changed nothing, so the client may repeat the request.
 _RETRIED = frozenset({EngineFailed.status})
 
 
@@ -66,7 +66,7 @@ class PaymentRoutes:
         """
         body = await request.body()
         signature = request.headers.get("stripe-signature", "")
-        # By the clock of the database: that of one of several servers may be wrong.
+        # Use the database's clock, because the clock of one of several servers may be wrong.
         moment = await self._services.database.read(now(), snapshot=False)
         event = self._services.checkout.read(body, signature, moment / SECOND_US)
         if event is not None:

@@ -54,7 +54,7 @@ def _message(error: SixfoldError) -> str:
 
 
 def dialect(error: SixfoldError, request_id: str) -> Response:
-    """Return the error response; a header tells clients not to retry what cannot succeed soon."""
+    """Return the error response; a header asks clients not to retry a request that cannot succeed soon."""
     headers = {**responses.error_headers(error), "request-id": request_id}
     if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
         headers["x-should-retry"] = "false"

@@ -49,7 +49,7 @@ _CHOICES = {"any": "required", "none": "none"}
 _EFFORTS = ((2048, "low"), (8192, "medium"))
 _encode = msgspec.json.Encoder().encode
 Role = Literal["user", "assistant"]
-# Longer arguments of a call are not searched for their end, before which the next call waits.
+# Longer arguments are not parsed to detect their end, so the next call waits until the stream ends.
 _MAX_CHECKED_CHARS = 64 * 1024
 
 

@@ -1,4 +1,4 @@
-"""Routes of batches."""
+"""Routes of the batch APIs of OpenAI and Anthropic."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def expires_after(value: Any, param: str = "expires_after") -> int | None:
 
 
 def expiry_seconds(anchor: Any, seconds: Any, param: str = "expires_after") -> int | None:
-    """Return the life of a file in seconds, or None without one; raises `InvalidRequest`."""
+    """Return the lifetime of a file in seconds, or None if it does not expire; raises `InvalidRequest`."""
     if anchor is None and seconds is None:
         return None
     if anchor != "created_at":

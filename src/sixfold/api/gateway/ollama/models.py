@@ -16,7 +16,7 @@ from sixfold.core.gateway.routing import ModelRouter
 from sixfold.errors import NotFound, SixfoldError
 
 LATEST = ":latest"
-# Our model of texts as vectors, which no model server lists.
+# The built-in embedding model, which model servers do not list.
 _OWN = ServedModel(EMBEDDINGS, frozenset({EMBEDDINGS}))
 # Ollama's names of capabilities.
 _CAPABILITIES: Mapping[str, str] = {
@@ -26,7 +26,7 @@ _CAPABILITIES: Mapping[str, str] = {
     TOOLS: "tools",
     THINKING: "thinking",
 }
-# Clients require a date; models have none here.
+# Clients require a date, which this server does not store for models.
 _MODIFIED_AT = rfc3339(1_763_683_200_000_000)
 # Prefix of the fields of `model_info`, where Ollama has the architecture.
 _ARCHITECTURE = "model"

@@ -35,7 +35,7 @@ _IMAGE_TYPES: Mapping[str, str] = {
     "R0lGOD": "image/gif",
     "UklGR": "image/webp",
 }
-# The reasoning effort of each value of `think`; "none" is for models that think unless told otherwise.
+# The reasoning effort of each value of `think`; "none" disables the thinking that some models do by default.
 _EFFORTS: Mapping[bool | str, str] = {
     True: "medium",
     False: "none",

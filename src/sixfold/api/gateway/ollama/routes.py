@@ -62,7 +62,7 @@ class OllamaRoutes:
         self._generate = ChatHandler(services, services.gateway, ollama_responses.GENERATE)
 
     async def root(self, _request: Request) -> Response:
-        """Return the text by which programs recognize Ollama."""
+        """Return the text by which clients recognize Ollama."""
         return PlainTextResponse(_RUNNING)
 
     async def version(self, _request: Request) -> Response:
@@ -123,7 +123,7 @@ class OllamaRoutes:
         return await handler.answer(request, principal, renamed, raw)
 
     async def pull(self, request: Request) -> Response:
-        """Return success for a model that is here, since clients pull it before they use it."""
+        """Return success for an available model, because clients pull models before they use them."""
         principal = await self._auth.enter(request)
         name = await _model_name(request)
         try:
@@ -133,7 +133,7 @@ class OllamaRoutes:
         return responses.json({"status": "success"})
 
     async def refuse(self, request: Request) -> Response:
-        """Raise `Forbidden`: models belong to the operator."""
+        """Raise `Forbidden`, because only the operator manages models."""
         await self._auth.enter(request)
         raise errors.Forbidden(_UNCHANGEABLE)
 

@@ -76,7 +76,7 @@ def document(error: SixfoldError) -> OpenAIErrorSchema:
 
 
 def dialect(error: SixfoldError, _request_id: str) -> Response:
-    """Return the error response; a header tells clients not to retry what cannot succeed soon."""
+    """Return the error response; a header asks clients not to retry a request that cannot succeed soon."""
     headers = responses.error_headers(error)
     if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
         headers["x-should-retry"] = "false"

@@ -75,7 +75,7 @@ class MediaJobRequest:
     sources: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
     idempotency_id: str | None = None
-    # The client's names of our inputs.
+    # The client's names of this server's inputs.
     input_names: Mapping[str, str] = field(default_factory=dict[str, str])
     full_only: bool = False
     show: PreviewCallback | None = None

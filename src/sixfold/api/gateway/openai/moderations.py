@@ -1,4 +1,4 @@
-"""OpenAI's moderations API: whether texts and images are harmful, by a model of a provider.
+"""OpenAI's moderations API: detection of harmful texts and images by a provider's model.
 
 Source: https://platform.openai.com/docs/api-reference/moderations.
 """

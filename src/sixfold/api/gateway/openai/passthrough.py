@@ -35,7 +35,7 @@ EVENTS = "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """A request to forward: its protocol, the matching service of ours, its body, its expected usage.
+    """A request to forward: its protocol, the matching service of this server, its body, its expected usage.
 
     `kind` is the content type of the response; `stream` passes it on as it comes.
     """
@@ -62,7 +62,7 @@ class UpstreamPassthrough:
         self._is_image = is_image
 
     def serves(self, wire: str, model: Any) -> bool:
-        """Return whether a model server serves this model; our own names are never forwarded."""
+        """Return whether a model server serves a model; names of this server's models are never forwarded."""
         if not isinstance(model, str) or model in LOCAL_NAMES or model.startswith("custom:"):
             return False
         if self._is_image(model):

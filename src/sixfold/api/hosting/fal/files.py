@@ -28,7 +28,7 @@ _SCHEMES = frozenset({"key", "bearer"})
 
 
 def key_of(request: Request) -> str | None:
-    """Return the key of `Authorization: Key sf_…` or `Bearer`, or None without one."""
+    """Return the key in `Authorization: Key sf_…` or `Bearer`, or None if it is missing."""
     scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
     return key.strip() if scheme.lower() in _SCHEMES else None
 
@@ -104,7 +104,7 @@ class FalFiles:
         raise errors.Conflict("The upload URL has already been used: request another one")
 
     async def _ticket(self, principal: Principal, name: str, expires: str) -> str:
-        """Return the proof that this server issued a name to an account."""
+        """Return the signature that proves that this server issued a name to an account."""
         secret = await self._services.webhook_secrets.of(principal.account_id)
         text = f"upload {principal.account_id} {name} {expires}"
         return hmac.digest(secret.encode(), text.encode(), hashlib.sha256).hex()

@@ -29,7 +29,7 @@ _STATES: Mapping[PredictionState, Status] = {
     PredictionState.RUNNING: "IN_PROGRESS",
     PredictionState.CANCELING: "IN_PROGRESS",
 }
-# fal's types of errors by our codes; others follow from the status.
+# fal's error types by this server's error codes; other types follow from the status.
 _ERROR_TYPES: Mapping[str, str] = {
     "generation_failed": "runner_server_error",
     "engine_unavailable": "runner_scheduling_failure",

@@ -78,7 +78,7 @@ class ReplicateModels:
         return _page(rows, more if next_cursor else None)
 
     async def search(self, request: Request) -> Response:
-        """Return the models whose name or description has every word of the body (`QUERY /models`)."""
+        """Return the models whose name or description contains every word of the body (`QUERY /models`)."""
         principal = await self._enter(request)
         query = (await request.body())[: 4 * _MAX_QUERY_CHARS].decode("utf-8", "replace")
         return _page([self._render(model) for model in self._found(query, principal)])
@@ -102,7 +102,7 @@ class ReplicateModels:
         return responses.json(self._render(await self.named(request, await self._enter(request))))
 
     async def versions(self, request: Request) -> Response:
-        """Return the versions of a model, which is only the current one."""
+        """Return the versions of a model, which are only the current one."""
         model = await self.named(request, await self._enter(request))
         return _page([schemas.version(model.model, self._since, model.public)])
 
@@ -158,7 +158,7 @@ class ReplicateModels:
         raise errors.InvalidInput([errors.Problem("version", message, "value_error")])
 
     def current(self, model: str, public: PublicModel | None) -> str:
-        """Return the id of the current version of a prediction's model; empty if it is gone."""
+        """Return the id of the current version of a prediction's model; "" if the model was removed."""
         return self._current.get(public.name if public is not None else f"{schemas.OWNER}/{model}", "")
 
     async def _find(self, reference: str, principal: Principal) -> NamedModel:

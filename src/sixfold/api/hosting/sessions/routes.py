@@ -36,7 +36,7 @@ from sixfold.web.routing import RouteEntry, SocketRoute
 from sixfold.web.services import WebServices
 
 UNAUTHORIZED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
-# For a client that never sends hello.
+# How long the server waits for `hello` before it resumes the session without it.
 _GREETING_SECONDS = 0.5
 _FAREWELL_SECONDS = 2.0
 # For a viewer that has stopped reading: the reason is sent once it reads again.
@@ -77,7 +77,7 @@ class SessionRoutes:
         return self._answer(schemas.session(session, self._base_url), session)
 
     async def close(self, request: Request) -> Response:
-        """Close a session; one that has ended stays as it is."""
+        """Close a session; a session that has ended is unchanged."""
         principal = await self._enter(request)
         expired = await self._live.close(requests.path_value(request, "session_id"), principal.tenant)
         return self._answer(schemas.session(expired, self._base_url), expired)
@@ -131,7 +131,7 @@ class _SessionSocket:
         self._last_seq = last_seq
 
     async def serve(self) -> None:
-        """Serve until the connection is closed or the socket is gone."""
+        """Serve until the session is closed or the client disconnects."""
         loop = asyncio.get_running_loop()
         greeting = loop.call_later(_GREETING_SECONDS, self._running.resume, self._viewer, self._last_seq)
         receiving = asyncio.create_task(self._receive())

@@ -1,4 +1,4 @@
-"""`GET /api/operator/figures`: the last 24 hours by half hour."""
+"""`GET /api/operator/figures`: statistics of the last 24 hours, by half hour."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class InstallRoutes:
         return await self._listed(202)
 
     async def stop(self, request: Request) -> Response:
-        """Stop an installation; what was downloaded is kept."""
+        """Stop an installation; the downloaded part is kept."""
         principal = await self._authenticator.bearer(request)
         await self._installs.stop(principal, *_named(request))
         return await self._listed()

@@ -1,4 +1,4 @@
-"""`/api/operator`: accounts and the records of what operators did; needs `operate` with another right."""
+"""`/api/operator`: accounts and the log of operators' actions; needs `operate` with another right."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class OperatorRoutes:
         return await self._changed(customers.suspend(principal, account_id, suspended=False))
 
     async def budgets(self, request: Request) -> Response:
-        """Set the budgets of an account; a missing one is kept."""
+        """Set the budgets of an account; a budget that is missing from the request is unchanged."""
         principal, body = await self._fields(request)
         account = await self._read(customers.find(requests.path_value(request, "account_id")))
         changed = fields.changes(body)
@@ -82,7 +82,7 @@ class OperatorRoutes:
         return await self._changed(customers.set_budgets(principal, account.id, _micros(day), _micros(month)))
 
     async def list_actions(self, request: Request) -> Response:
-        """List what operators did, newest first."""
+        """List the actions of operators, newest first."""
         await self._services.authenticator.bearer(request)
         target, limit, cursor = _page(request, "target")
         result = await self._read(actions.page(limit, cursor, target))

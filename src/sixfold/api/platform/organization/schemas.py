@@ -113,7 +113,7 @@ class NewOrganizationKeySchema(TypedDict):
 
 
 def budget(day: int | None, month: int | None, spent: Spent) -> BudgetSchema:
-    """Return budgets and what has been spent of them."""
+    """Return budgets, with the amounts spent."""
     return {
         "budget_day_usd": _usd(day),
         "budget_month_usd": _usd(month),

@@ -31,7 +31,7 @@ FORMATS = {
 # The formats of transcripts that are sent as events, and the audio bytes of an event.
 _STREAMED_FORMATS, _EVENT_BYTES = ("json", "text"), 48 * 1024
 _TEXTS = frozenset({"text", "srt", "vtt"})
-# OpenAI's names of our inputs.
+# OpenAI's names of this server's inputs.
 _INPUT_NAMES = {"prompt": "input", "format": "response_format"}
 # Estimates per second of speech.
 _CHARS_PER_SECOND, _SPOKEN_TOKENS_PER_SECOND, _HEARD_TOKENS_PER_SECOND = 15, 20.8, 10

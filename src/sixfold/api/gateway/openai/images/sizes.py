@@ -102,7 +102,7 @@ def _sizes(model: Model) -> Iterator[ImageSize]:
 
 
 def _nearest(sizes: tuple[ImageSize, ...], width: int, height: int) -> ImageSize:
-    """Return the size of the nearest aspect ratio, and among equals that of the nearest area."""
+    """Return the size of the nearest aspect ratio, and among those the one with the nearest area."""
 
     def distance(size: ImageSize) -> tuple[float, float]:
         shape = abs(math.log(size.width * height / (size.height * width)))

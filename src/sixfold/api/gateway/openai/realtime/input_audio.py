@@ -31,7 +31,7 @@ class TurnListener(Protocol):
     """A listener that is notified of the user's turns."""
 
     async def interrupt(self) -> None:
-        """Cancel the response in progress, because the user speaks."""
+        """Cancel the response in progress because the user has started to speak."""
         ...
 
     async def add_turn(self, item_id: str, pcm: bytes, rate: int) -> None:

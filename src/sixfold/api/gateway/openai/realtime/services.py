@@ -123,7 +123,7 @@ class RealtimeServices:
             media_jobs.resolve_model(TRANSCRIPTION, settings.model)
 
     async def transcribe(self, pcm: bytes, rate: int, settings: InputTranscription) -> Transcript:
-        """Return what is said in PCM; raises what `POST /v1/audio/transcriptions` raises."""
+        """Transcribe PCM audio; raises what `POST /v1/audio/transcriptions` raises."""
         principal = await self._principal()
         recording, seconds = audio.wav(pcm, rate), len(pcm) / (2 * rate)
         if self._forwarding.serves(_TRANSCRIPTIONS, settings.model):

@@ -99,7 +99,7 @@ class RealtimeSession:
         await handler(event)
 
     def close(self) -> None:
-        """Free the audio of the session; no silence begins a response any more."""
+        """Release the audio of the session, and stop responding to silence."""
         self._is_closed = True
         self._stop_idle()
         self._audio.close()
@@ -300,7 +300,7 @@ class RealtimeSession:
 
 
 def event_id(event: Event) -> str | None:
-    """Return the id that the client gave an event, cut to 512 characters."""
+    """Return the id of a client event, truncated to 512 characters, or None."""
     value = event.get("event_id")
     return value[:512] if isinstance(value, str) else None
 

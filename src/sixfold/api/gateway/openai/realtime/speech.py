@@ -43,14 +43,14 @@ class SpeechWriter:
         self._chars = 0
 
     async def feed(self, text: str) -> None:
-        """Add text of the model; wait while much of it is not spoken yet. Raises what speech raised."""
+        """Add text of the model; wait if too much of it is not spoken yet. Raises the errors of speech."""
         if self._task is None:
             self._task = asyncio.create_task(self._speak())
         await self._put(self._splitter.feed(text))
         self._raise_failure()
 
     async def finish(self) -> None:
-        """Wait until all text of the message has been spoken; raises what speech raised."""
+        """Wait until all text of the message has been spoken; raises the errors of speech."""
         if self._task is None:
             return
         rest = self._splitter.rest()

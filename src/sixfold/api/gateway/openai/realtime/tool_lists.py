@@ -1,4 +1,4 @@
-"""The items that tell a client of a realtime session which tools an MCP server has."""
+"""Items of a realtime session that list the tools of an MCP server for the client."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class InputTranscriptions:
                 raise recording.error
 
     def discard(self, item_id: str) -> None:
-        """Forget the recording of a deleted item; its transcription is canceled and not charged."""
+        """Remove the recording of a deleted item; its transcription is canceled and not charged."""
         recording = self._waiting.pop(item_id, None)
         if recording is not None:
             self._memory.release(len(recording.pcm))
@@ -72,7 +72,7 @@ class InputTranscriptions:
                 recording.task.cancel()
 
     def close(self) -> None:
-        """Forget all recordings."""
+        """Remove all recordings."""
         for item_id in tuple(self._waiting):
             self.discard(item_id)
 

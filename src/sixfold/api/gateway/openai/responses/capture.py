@@ -1,4 +1,4 @@
-"""Stores the response of a request before the caller receives its end, and what belongs to it."""
+"""Storage of a response and its items before the caller receives the end of the response."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A reference is passed on if the account owns the object, or for the operator; se
 stored responses replace their references where the model server does not have them. Items that are sent in
 full get ids of their own, as a server might look them up by their ids.
 
-Ids of our own items contain the id of their response (`msg_<response>_<number>`).
+Ids of this server's items contain the id of their response (`msg_<response>_<number>`).
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _has_content(item: Mapping[str, Any]) -> bool:
 
 
 def _is_complete(item: Mapping[str, Any]) -> bool:
-    """Return whether an item of another server has something to say to this one."""
+    """Return whether an item of another server is useful without the data that only that server has."""
     return bool(item.get("encrypted_content")) if item.get("type") == "reasoning" else _has_content(item)
 
 
