@@ -1,4 +1,4 @@
-"""`python -m sixfold` is the command `sixfold`."""
+"""The entry point of `python -m sixfold`, which runs the command `sixfold`."""
 
 from __future__ import annotations
 

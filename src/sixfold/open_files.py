@@ -16,7 +16,7 @@ from contextlib import suppress
 _MAX_FILES = 1 << 20
 # Number of descriptors that select() supports.
 SELECTABLE = 1_024
-# With less than this, a server logs a warning at startup.
+# Below this limit, a server logs a warning at startup.
 ENOUGH = 8_192
 _LOG = logging.getLogger("sixfold.server")
 _started_with: list[int] = []

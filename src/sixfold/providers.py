@@ -1,7 +1,7 @@
 """Hosted providers: one row each, from which all other code that lists providers is filled.
 
 The settings, `sixfold provider`, `sixfold doctor`, the check of `sixfold.toml`, the catalog and the gateway
-read this table; a test compares it with `docs/`. What a row needs beside it:
+read this table; a test compares it with `docs/`. A row also requires:
 
 - images, videos, speech, captions: an engine in `engines/providers`, which a row of `providers.toml` there
   names for each capability;
@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 class ProviderSpec:
     """A provider: its name on the command line, how it receives the key, and what a key unlocks.
 
-    `name` has only lower-case letters and digits: the names of its engines begin with it and a hyphen.
+    `name` contains only lower-case letters and digits: the names of its engines begin with it and a hyphen.
     `key` is the setting of the key. `base_url` may contain further settings in braces; `parameters` has their
     defaults, and the provider is not used while one of them is empty. `dialect` names the API of its chats;
-    without one, it has none. `check` is a path that only a valid key may GET, at `check_url` if it is set.
+    if it is empty, the provider does not offer chats. `check` is a path that only a valid key may GET, at
+    `check_url` if it is set.
     `refusal` is the function that reads an error response, as `clients.openai.refusal` does.
     """
 
@@ -35,9 +36,9 @@ class ProviderSpec:
     dialect: str = ""
     header: str = "Authorization"
     scheme: str = "Bearer"
-    # Whether its API includes OpenAI's `/responses`.
+    # Whether the provider's API includes OpenAI's `/responses`.
     responses: bool = False
-    # Whether its chats read PDF files.
+    # Whether the provider's chat models read PDF files.
     documents: bool = False
     # Headers of every request besides the key.
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -83,7 +84,7 @@ _ROWS = (
         unlocks="image, video and speech models by fal",
         keys_url="https://fal.ai/dashboard/keys",
         scheme="Key",
-        # The only call that needs a key and starts nothing.
+        # The only endpoint that requires a key and has no side effects.
         check="models/pricing?endpoint_id=fal-ai/flux/dev",
         check_url="https://api.fal.ai/v1",
         refusal="sixfold.clients.fal:refusal",

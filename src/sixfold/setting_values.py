@@ -1,4 +1,4 @@
-"""Conversion of the texts of settings to the types of their fields."""
+"""Conversion of setting strings to the types of their fields."""
 
 from __future__ import annotations
 

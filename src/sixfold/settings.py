@@ -204,7 +204,7 @@ class Settings(_ProviderSettings):
     document_chars: int = 8_000_000
     document_seconds: int = 60
 
-    # Services used in place of the embedded engines.
+    # Services that replace the embedded engines.
     hub_url: str = "https://huggingface.co"
     space_endpoint: str = ""
     space_image: str = ""
@@ -289,7 +289,7 @@ class Settings(_ProviderSettings):
 
     @property
     def comfyui_servers(self) -> tuple[str, ...]:
-        """Return the configured ComfyUI servers, each once."""
+        """The URLs of the configured ComfyUI servers, without duplicates."""
         urls = (self.comfyui_url, *self.comfyui_urls)
         return tuple(dict.fromkeys(url.rstrip("/") for url in urls if url))
 
@@ -348,7 +348,7 @@ class Settings(_ProviderSettings):
 
     @property
     def enabled_apis(self) -> frozenset[str]:
-        """The APIs that this server serves, from `SIXFOLD_AREAS`."""
+        """The names of the enabled APIs, from `SIXFOLD_AREAS`."""
         return frozenset(self.areas)
 
     @property
