@@ -44,7 +44,7 @@ class Admission:
         self.chat_streams = StreamLimit("chat_streams", "streamed chats", settings.chat_streams_per_account)
 
     def event_stream(self, request: HTTPConnection, account_id: str) -> None:
-        """Take a slot for an event stream until its request ends.
+        """Occupy a slot for an event stream until its request ends.
 
         Raises `TooManyStreams` or `TooManyConnections`.
         """
@@ -81,7 +81,7 @@ class StreamLimit:
         self.holders = Counter[str]()
 
     def hold(self, scope: MutableMapping[str, Any], holder: str) -> None:
-        """Take a slot of an account until the request of `scope` ends; raise `TooManyStreams`."""
+        """Occupy a slot of an account until the request of `scope` ends; raise `TooManyStreams`."""
         if not self._per_holder:
             return
         if self.holders[holder] >= self._per_holder:
@@ -94,7 +94,7 @@ class StreamLimit:
         _callbacks(scope).append(functools.partial(self._release_holder, holder))
 
     def enter(self, scope: MutableMapping[str, Any], caller: str) -> None:
-        """Take a slot of the server until the request of `scope` ends; raise `TooManyConnections`."""
+        """Occupy a slot of the server until the request of `scope` ends; raise `TooManyConnections`."""
         if self._total and self.open >= self._total:
             refusals.recorder().add(self._reason, caller)
             raise errors.TooManyConnections(f"The server has too many open {self._noun}: retry in a moment")
@@ -115,7 +115,7 @@ def _callbacks(scope: MutableMapping[str, Any]) -> list[Callable[[], None]]:
 
 
 def release(scope: MutableMapping[str, Any]) -> None:
-    """Release the slots that a request or websocket took."""
+    """Release the slots that a request or websocket occupies."""
     for callback in scope.pop(_RELEASE_CALLBACKS, ()):
         callback()
 
@@ -130,7 +130,7 @@ _SHARED = ""
 class RequestRates:
     """A limit of `per_second` requests for each key, by the generic cell rate algorithm; 0 means no limit.
 
-    Keys whose requests have all been earned back are dropped. When `max_keys` are still active, all further
+    Keys whose requests no longer count are removed. When `max_keys` are still active, all further
     keys share one limit, so that no active key loses its count.
     """
 
@@ -146,7 +146,7 @@ class RequestRates:
         self._noun = noun
         self._clock = clock
         self._max_keys = max_keys
-        # For each key, the time at which its requests so far are earned back.
+        # For each key, the time at which its previous requests no longer count.
         self._due: dict[str, float] = {}
         self._full_until = -math.inf
 

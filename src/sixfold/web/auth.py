@@ -236,7 +236,8 @@ class KeylessAccess:
     def warnings(self) -> tuple[str, ...]:
         """A warning if requests without a key have looked forwarded.
 
-        That is since the start, or within a day at another process of this machine.
+        This process counts such requests since its start; a warning of another process of this machine
+        expires after a day.
         """
         if not self._forwarded:
             return self._recorded()

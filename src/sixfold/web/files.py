@@ -69,7 +69,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Return whether `If-None-Match` names the version with this tag."""
+    """Return whether `If-None-Match` matches the version with this tag."""
     header = request.headers.get("if-none-match")
     if header is None:
         return False

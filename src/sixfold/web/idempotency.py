@@ -54,7 +54,7 @@ class UncachedResponse(Response):
 
 
 class _Waiters:
-    """The number of current requests with one key, and an event that is set when one of them ends."""
+    """The number of requests in progress with one key, and an event that is set when one of them ends."""
 
     def __init__(self) -> None:
         self.size = 0

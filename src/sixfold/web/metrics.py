@@ -97,7 +97,7 @@ class _ResponseCounter(Collector):
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, int], int] = {}
-        # By API and route: the counts of the histogram's buckets, and the sum in seconds.
+        # The counts of the histogram's buckets and the sum in seconds, by API and route.
         self._times: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
 
     def add(self, api: str, route: str, method: str, status: int, seconds: float) -> None:

@@ -181,7 +181,7 @@ class PredictionSerializer:
         return self.serialize(record, await self.position(record))
 
     async def position(self, record: Prediction) -> int | None:
-        """Return the number of predictions ahead in the queue, or None if it does not wait."""
+        """Return the number of predictions ahead in the queue, or None if `record` is not queued."""
         if record.state is not PredictionState.QUEUED:
             return None
         return await self._services.predictions.position(record)
@@ -193,7 +193,7 @@ class PredictionSerializer:
         return prediction(record, self._services.media_url, live)
 
     def until_end(self, model: str, engine: str, ahead: int) -> float:
-        """Estimate the seconds until a run of `model` ends that has `ahead` predictions before it."""
+        """Estimate the seconds until a run of `model` behind `ahead` other predictions ends."""
         workers = self._workers(engine)
         rounds = (ahead + workers.get("busy", 0)) // self._width(engine)
         seconds = self._services.durations.until_end(model, engine, rounds, cold=self.is_cold(engine))

@@ -25,7 +25,7 @@ _MAX_OWN_PAGE, _MAX_CURSOR = 200, 300
 
 
 def query_text(request: Request, name: str, max_chars: int) -> str:
-    """Return a query parameter, or "" without it; raise `BadRequest` if it has too many characters."""
+    """Return a query parameter, or "" if it is missing; raise `BadRequest` if it has too many characters."""
     value = request.query_params.get(name, "")
     if len(value) > max_chars:
         raise errors.BadRequest(f"{name} must be at most {max_chars} characters")
@@ -57,7 +57,7 @@ async def own_models(
 
 
 def cursor(request: Request) -> str:
-    """Return the parameter `cursor` of a list by name, "" for the first page; raise `BadRequest`."""
+    """Return the parameter `cursor` of a list sorted by name, "" for the first page; raise `BadRequest`."""
     text = query_text(request, "cursor", _MAX_CURSOR)
     pagination.name_of(text)
     return text

@@ -165,7 +165,7 @@ class StaticJson:
         return gzip.compress(self._data, mtime=0) if len(self._data) > _SMALL else b""
 
     def response(self, request: Request) -> Response:
-        """Return the document, compressed if the client accepts it, or 304 if its tag matches."""
+        """Return the document, compressed if the client accepts gzip, or 304 if its tag matches."""
         compressed = accepts_gzip(request.headers.get("accept-encoding", "")) and bool(self._compressed)
         tag = f'"{self._tag}-gzip"' if compressed else f'"{self._tag}"'
         headers = {"ETag": tag, "Cache-Control": "public, no-cache", "Vary": "Accept-Encoding"}

@@ -91,7 +91,7 @@ class ApiGroup:
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """The API and the route of a path, None for an unknown path, and the values in the path."""
+    """The API of a path, its route (None for an unknown path), and the values of its parameters."""
 
     api: ApiGroup
     route: RouteEntry | None
@@ -150,7 +150,7 @@ class Router:
                 yield Entry(api.name, "WS", socket.path, socket.access)
 
     def find(self, path: str) -> RouteMatch:
-        """Return the match of a path; for an unknown path it has the API whose error format applies."""
+        """Return the match of a path; for an unknown path, it contains the API whose error format applies."""
         exact = self._exact.get(path)
         if exact is not None:
             return exact

@@ -93,7 +93,7 @@ class WebServices:
     answers: AnswerTasks
     document_texts: DocumentTexts
     vector_stores: VectorStoreParts
-    # Makes the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.
+    # Creates the `thumbnail` or `spritesheet` of the video at a path; raises `UnusableInput`.
     video_stills: Callable[[str, str], bytes]
     batches: BatchService
     batch_processor: BatchProcessor
@@ -116,7 +116,7 @@ class WebServices:
 
     @property
     def content_log(self) -> ContentLog | None:
-        """The logged contents of gateway calls."""
+        """The log of the contents of gateway calls."""
         return None if self.gateway.contents is None else self.gateway.contents.log
 
     def media_url(self, file: OutputFile) -> str:

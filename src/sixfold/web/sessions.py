@@ -146,7 +146,7 @@ class SessionCookies:
         )
 
     def ticket(self, request: Request) -> str:
-        """Return the token of the sign-in that this browser started, or ""."""
+        """Return the token of the sign-in that this browser has started, or "" if there is none."""
         token = request.cookies.get(_TICKET, "")
         return token if len(token) <= 256 and self._origins.trusts_host(request) else ""
 

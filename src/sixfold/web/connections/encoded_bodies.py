@@ -59,7 +59,7 @@ class _Inflater:
         return self._stream
 
     def finish(self) -> None:
-        """Raise `BadRequest` if the data ended too early; an empty body has no data."""
+        """Raise `BadRequest` if the data ended too early; an empty body is valid."""
         if self._stream is not None and not self._stream.eof:
             raise errors.BadRequest(f"The request body ends within its {self._name} data")
 

@@ -214,7 +214,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Parse the data, or keep it until pipelined requests before it are answered."""
+        """Parse the data, or buffer it until earlier pipelined requests have been answered."""
         unparsed = self._data[self._at :]
         self._data, self._at = unparsed + data, 0
         if not unparsed and not self.pipeline:

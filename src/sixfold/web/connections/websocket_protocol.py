@@ -55,7 +55,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.loop.call_soon(self._parse_slice)
             return
         had_slices = len(self._data) > _SLICE_BYTES
-        # An idle connection keeps no data.
+        # Release the buffer of an idle connection.
         self._data, self._at = b"", 0
         if had_slices and not self.read_paused:
             self.transport.resume_reading()
