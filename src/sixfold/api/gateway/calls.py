@@ -61,7 +61,7 @@ class RequestLogRoutes:
         self._services = services
 
     async def list_calls(self, request: Request) -> Response:
-        """Return one page of the account's calls."""
+        """Return a page of the account's calls, newest first."""
         principal = await self._services.authenticator.bearer(request)
         filters = CallFilter(
             model=requests.query_text(request, "model", MAX_TEXT),

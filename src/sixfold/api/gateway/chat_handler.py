@@ -52,11 +52,11 @@ class ResponseRecorder(Protocol):
     """
 
     async def record(self, body: bytes, server: str) -> bytes:
-        """Store a complete response and return what to send."""
+        """Store a complete response and return the body to send."""
         ...
 
     def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
-        """Yield what to send of the blocks, storing the response before the block with its end."""
+        """Yield the blocks to send; the response is stored before its last block is sent."""
         ...
 
 
@@ -95,7 +95,7 @@ class ChatCall(msgspec.Struct, frozen=True):
     answers: int = 1
     # If False, neither the request nor its response may be stored.
     store: bool | None = None
-    # The tag of the request, and the user that it names.
+    # The tag of the request, and the user named in it.
     metadata: msgspec.Raw = tags.NONE
     user: msgspec.Raw = tags.NONE
     # Parses another body instead of `ResponseDialect.parse`.

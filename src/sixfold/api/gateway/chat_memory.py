@@ -78,7 +78,7 @@ class AddedMemory:
 
 
 class ChatMemory:
-    """Adds memory to chat requests that ask for it."""
+    """Adds excerpts of the memory to chat requests with the header."""
 
     def __init__(self, memory: MemoryService) -> None:
         self._memory = memory

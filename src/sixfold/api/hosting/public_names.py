@@ -1,4 +1,4 @@
-"""Names of models at fal and Replicate: the model that serves each here, its inputs and its output."""
+"""Model names of fal and Replicate, mapped to this server's models, inputs and outputs."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class SpaceImportRoutes:
             )
 
     def _mode(self, principal: Principal, fields: Mapping[str, str]) -> str:
-        """Return how the space runs; starting programs on this machine requires the right `operate`.
+        """Return how the space runs; starting a process on this machine requires the right `operate`.
 
         By default a configured endpoint is used, else a container if one can be started.
         """

@@ -28,7 +28,7 @@ _LINKED = ("image/", "video/", "audio/")
 
 
 class MediaFileRoutes:
-    """Handlers for stored files; a URL is sufficient to read a file."""
+    """Handlers for stored files; an unguessable URL is sufficient to read a file."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

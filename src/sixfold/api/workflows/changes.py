@@ -1,4 +1,4 @@
-"""Renames, duplicates and deletes the workflows of an account, safe against concurrent changes."""
+"""Renaming, duplication and deletion of an account's workflows, with checks for concurrent changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WorkflowChangeRoutes:
         self._importing = importing
 
     async def rename_route(self, request: Request) -> Response:
-        """Rename a workflow; its slug stays."""
+        """Rename a workflow; its slug is unchanged."""
         principal = await self._enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body())
         slug, expected = requests.path_value(request, "slug"), _expected(request)
@@ -71,7 +71,7 @@ class WorkflowChangeRoutes:
             **custom_model.document,
             "models": {custom_model.name: {**mapping(models[custom_model.name]), "title": name}},
         }
-        # A version that was read here is the one that is replaced.
+        # Without `If-Match`, replace the version that was read here.
         at_least = custom_model.version if expected is None else expected
         await self._models.put(principal.account_id, KIND, custom_model.name, document, expected=at_least)
         return await self._workflow_list.find(slug, principal.account_id)

@@ -1,4 +1,4 @@
-"""Imports workflows from JSON in either format or from images; validates and compares them."""
+"""Import of workflows from JSON in either format or from images; validation and comparison."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class WorkflowImportRoutes:
                 "evidence": f"{len(graph)} nodes checked against the schemas of their classes",
             }
             document = {**custom_model.document, "space": {**metadata, "verification": verification}}
-            # A change that was made meanwhile stays.
+            # A concurrent change is not overwritten.
             with contextlib.suppress(errors.PreconditionFailed):
                 await models.put(account_id, KIND, custom_model.name, document, expected=custom_model.version)
 
@@ -230,7 +230,7 @@ class WorkflowImportRoutes:
         return ""
 
     async def free_slug(self, account_id: str, slug: str) -> str:
-        """Return the slug with a number, unless it is free."""
+        """Return the slug if it is not in use, or else the slug with a number."""
         names = await self._services.predictions.custom_models.names(account_id, KIND)
         taken_slugs = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
         numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(taken_slugs) + 2))

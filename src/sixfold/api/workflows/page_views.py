@@ -33,7 +33,7 @@ class WorkflowView:
         return await self._workflow_list.find(slug, account_id)
 
     def draw(self, workflow: Workflow, columns: int = layout.MAX_COLUMNS) -> str:
-        """Return the workflow's graph as SVG, with at most `columns` columns beside each other."""
+        """Return the workflow's graph as SVG, in at most `columns` columns."""
         classes = self._services.workflows.classes
         return layout.draw(workflow.graph, classes, workflow.name, columns=columns)
 

@@ -1,4 +1,4 @@
-"""Runs a named workflow with inputs by name."""
+"""The route that runs a named workflow, with inputs by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists and serves the built-in workflows and those of the caller's account."""
+"""Routes that list and return the built-in workflows and those of the caller's account."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _STATUSES: Mapping[str, Literal["in_progress", "canceling", "ended"]] = {
     "finalizing": "in_progress",
     "cancelling": "canceling",
 }
-# Arrays and objects in all requests of a batch.
+# The maximum number of arrays and objects in all requests of a batch.
 _MAX_CONTAINERS = 500_000
 _encode = msgspec.json.Encoder().encode
 

@@ -92,7 +92,7 @@ class OllamaModels:
         return requested if is_listed else requested.removesuffix(LATEST)
 
     def thinks(self, name: str) -> bool:
-        """Return whether the model's server states that it can think."""
+        """Return whether the server reports that the model can think."""
         return THINKING in self._router.resolve_chat(name)[0].model_info().capabilities
 
     def tags(self, principal: Principal) -> list[OllamaModelSchema]:
@@ -131,7 +131,7 @@ class OllamaModels:
 
 
 def _tagged(name: str) -> str:
-    """Return the name with a tag, without which some clients do not find a model again."""
+    """Return the name with a tag, because some clients cannot find a model without one."""
     return name if ":" in name.rpartition("/")[2] else name + LATEST
 
 

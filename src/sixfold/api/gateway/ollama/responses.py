@@ -96,7 +96,7 @@ def _head(call: ChatCall) -> dict[str, Any]:
 
 
 def _tail(call: ChatCall, stop: Stop, usage: TokenUsage, first_at: float | None) -> dict[str, Any]:
-    """Return the end of a response; how long the prompt took is known of streams only."""
+    """Return the end of a response; the time for the prompt is known for streams only."""
     ended_at = time.perf_counter()
     durations = {"total_duration": nanoseconds(call.started_at, ended_at)}
     if first_at is not None:
@@ -112,7 +112,7 @@ def load_response(call: ChatCall, fields: Fields) -> bytes:
 
 
 def complete_response(call: ChatCall, text: str, stop: Stop, usage: TokenUsage) -> bytes:
-    """Encode a complete text as one object, or as two lines if the client requested a stream."""
+    """Encode a complete response as one object, or as two lines if the client requested a stream."""
     tail = _tail(call, stop, usage, None)
     if not call.stream:
         return _encode({**_head(call), **generate_fields(text, "", ()), **tail})

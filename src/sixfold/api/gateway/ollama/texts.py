@@ -1,6 +1,6 @@
 """Ollama's completions without a template: `raw` prompts, and a gap before a `suffix`.
 
-They are forwarded to servers that have OpenAI's text completions; the response comes as a whole.
+They are forwarded to servers that have OpenAI's text completions; responses are not streamed.
 """
 
 from __future__ import annotations

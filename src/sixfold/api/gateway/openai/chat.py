@@ -239,7 +239,7 @@ def render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes:
 
 
 def _annotations(text: str, chat_call: ChatCall) -> list[dict[str, Any]]:
-    """Return the citations, whose fields are in a member with the name of their type."""
+    """Return the citations in OpenAI's format, with the fields nested under the citation type."""
     rows = (row for search in chat_call.searches for row in search.annotations(text))
     return [
         {"type": row["type"], row["type"]: {name: row[name] for name in row if name != "type"}}

@@ -56,7 +56,7 @@ class ModerationRoutes:
         self._forwarding = forwarding
 
     async def moderate(self, request: Request) -> Response:
-        """Return the judgement of a model server."""
+        """Return the moderation results of a model server."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             raw = await request.body()

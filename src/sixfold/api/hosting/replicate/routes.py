@@ -159,12 +159,12 @@ class ReplicateRoutes:
         return responses.json(secret, headers={"Cache-Control": "no-store"})
 
     async def deployments(self, request: Request) -> Response:
-        """Return an empty list: every model starts and stops on demand."""
+        """Return an empty list, because every model starts and stops on demand."""
         await self._enter(request)
         return responses.json({"next": None, "previous": None, "results": []})
 
     async def deployment(self, request: Request) -> Response:
-        """Raise `NotFound`."""
+        """Raise `NotFound`, because there are no deployments."""
         await self._enter(request)
         raise errors.NotFound(_NO_DEPLOYMENTS)
 

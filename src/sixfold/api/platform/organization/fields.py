@@ -41,7 +41,7 @@ def integer(fields: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def changes(fields: Mapping[str, Any], *names: str) -> dict[str, Value]:
-    """Return the fields `names` that a request has, which may be null, and its budgets in micro-dollars."""
+    """Return the fields `names` of a request (null if so set), and its budgets in micro-dollars."""
     values: dict[str, Value] = {name: optional_text(fields, name) for name in names if name in fields}
     for field, name in _BUDGETS:
         if field in fields:
@@ -50,7 +50,7 @@ def changes(fields: Mapping[str, Any], *names: str) -> dict[str, Value]:
 
 
 def role(fields: Mapping[str, Any]) -> rights.Role:
-    """Return the role that a request names; raises `InvalidInput` unless it is admin or member."""
+    """Return the role in a request; raises `InvalidInput` unless it is admin or member."""
     value = fields.get("role", "member")
     if value not in ("admin", "member"):
         raise errors.InvalidInput.of("role", "role must be admin or member")

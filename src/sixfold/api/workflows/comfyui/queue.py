@@ -102,7 +102,7 @@ class ComfyQueue:
         return None, response
 
     def _position(self, body: Mapping[str, Any]) -> float:
-        """Return its position in the queue: the client's own number, before all others, or after them."""
+        """Return a prompt's position in the queue: the client's number, before all others, or after them."""
         position, number = next(self._numbers), body.get("number")
         if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) < _MAX_NUMBER:
             return number
@@ -175,7 +175,7 @@ class ComfyQueue:
         data = prediction.output.data if prediction.output is not None else {}
         succeeded = prediction.state is PredictionState.SUCCEEDED
         messages = self._workshop.hub.messages(prediction.id)
-        # The server was restarted since.
+        # The server has been restarted since.
         if not messages:
             messages = [_last(prediction)]
         status = {

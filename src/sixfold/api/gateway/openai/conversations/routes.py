@@ -177,7 +177,7 @@ def _id(request: Request) -> str:
 
 
 def _check_include(request: Request) -> None:
-    """Accept `include`, which OpenAI's clients send: items are always returned with all that is stored."""
+    """Accept `include`, which OpenAI's clients send: items are always returned in full."""
     names = request.query_params.getlist("include[]") + request.query_params.getlist("include")
     if any(len(name) > _MAX_TEXT for name in names):
         raise InvalidRequest(f"include must have at most {_MAX_TEXT} characters", param="include")

@@ -30,7 +30,7 @@ from sixfold.web import bodies, responses
 
 MODEL = "embeddings"
 _MAX_TEXTS = 2048
-# All engines of this model have this many dimensions.
+# The number of dimensions of all engines of this model.
 _DIMENSIONS = 384
 # An estimate, as for model servers that report no usage.
 _CHARS_PER_TOKEN = 3.5

@@ -48,9 +48,9 @@ class ImageCutouts:
     async def cut_out(self, job: MediaJobRequest, images: Successes) -> Successes:
         """Return the cut-outs of images; an image whose cut-out fails is refunded.
 
-        It stays charged, and in the history, if the account canceled the cut-out, could not pay for it, or
-        delayed it, as other runs of the account can: it could read the image before. Raises the reason if
-        there is no cut-out.
+        The image stays charged and in the history if the account itself prevented the cut-out: by a
+        cancelation, a lack of credit, or other runs that delayed it. The account could read the image before.
+        Raises the reason if all cut-outs failed.
         """
         runs = [self._cut(job, index, image) for index, image in enumerate(images.predictions)]
         results = await asyncio.gather(*runs, return_exceptions=True)

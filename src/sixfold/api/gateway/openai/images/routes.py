@@ -144,7 +144,7 @@ class ImageRoutes:
         if mask is None:
             inputs = {"source_image_url": source.blob, "style_prompt": prompt}
             sources = {"source_image_url": source}
-            # Engines that take one image lay several on a sheet.
+            # Engines that accept a single image combine several into a sheet.
             sources |= {f"{MORE_IMAGES}{number:03}": each for number, each in enumerate(more)}
             return media_jobs.job_request(request, principal, model, inputs, sources=sources)
         mask_source = await self._runner.receive("mask", "image", mask)
@@ -356,7 +356,7 @@ def _file(prediction: Prediction) -> OutputFile:
 
 
 def _incomplete(requested: int, returned: int, reason: errors.SixfoldError | None) -> dict[str, Any]:
-    """Return how many images are missing and why."""
+    """Return the numbers of requested and returned images, and a message with the reason."""
     message = (reason or errors.StoreFailed()).message
     text = f"{requested - returned} of {requested} images were not generated and are not charged: {message}"
     return {"requested": requested, "returned": returned, "message": text}

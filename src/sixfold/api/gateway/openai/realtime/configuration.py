@@ -23,7 +23,7 @@ _Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Language = Annotated[str, Meta(max_length=40)]
 _OutputTokens = Annotated[int, Meta(ge=1, le=MAX_OUTPUT_TOKENS)] | Literal["inf"]
-# What this server does not have, by its path: the only value that it accepts, and the reason.
+# Unsupported fields by path: the only accepted value, and the reason.
 _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("prompt",), "prompt must be null", "this server does not store prompts; send instructions"),
     (
@@ -32,7 +32,7 @@ _REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "this server does not filter audio",
     ),
 )
-# The fields of an MCP server that name another server than one of the operator.
+# The fields that refer to an MCP server other than the operator's.
 _REFUSED_OF_SERVERS = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
 # The fields of a session that only transcribes.
 _TRANSCRIPTION_FIELDS: Mapping[str, frozenset[str]] = {
@@ -212,7 +212,7 @@ class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def max_tokens(self) -> int | None:
-        """The most output tokens, None without a limit."""
+        """The maximum number of output tokens, or None if it is unlimited."""
         return None if self.max_output_tokens == "inf" else self.max_output_tokens
 
     @property

@@ -138,9 +138,9 @@ class ResponseRun:
             await self._done("cancelled", {"reason": self._cancel_reason})
 
     async def _stream(self) -> Stop:
-        """Write the chat as output; return why it ended."""
+        """Write the chat as output; return the reason for its end."""
         if self._speech is not None:
-            # A missing engine must not cost a chat.
+            # Check this first, so that a missing engine does not cause a charge for the chat.
             self._services.check_speech(self._request.configuration.audio.output)
         await self._request.transcriptions.complete(self._history)
         async with self._services.open_tools(self._request.configuration) as toolset:
@@ -210,7 +210,7 @@ class ResponseRun:
         if toolset is not None:
             system = f"{system}\n\n{INSTRUCTION}".strip()
             tools += toolset.specs
-            # A model that always calls tools would never end.
+            # Limit the rounds, because a model that always calls tools would never end.
             choice = "none" if self._request.rounds >= MAX_ROUNDS - 1 else choice
         return ChatRequest(
             messages=messages,

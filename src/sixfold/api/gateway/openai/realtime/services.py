@@ -182,7 +182,7 @@ class RealtimeServices:
                 raise InvalidRequest(message, param="tools")
 
     async def rate_limits(self) -> list[dict[str, Any]]:
-        """Return the limits of the key and what is left of them, as in `rate_limits.updated`."""
+        """Return the limits of the key and the remaining amounts, as in `rate_limits.updated`."""
         authenticator = self._services.authenticator
         try:
             principal = await authenticator.find(self._key)

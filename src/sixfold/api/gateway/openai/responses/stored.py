@@ -77,7 +77,7 @@ class ResponseStorage:
         plan = CapturePlan(tenant, keep, request.previous, raw, background_id=background_id)
         body = raw
         if (not keep and request.store is not False) or background_id:
-            # A provider may store it only if an account owns it here, by the provider's id.
+            # A provider may store the response only if an account owns its id here.
             body = _encode({**parsing.raws(raw), "store": _FALSE})
         if not request.conversation:
             request, body = await self.with_history(principal, request, body)
@@ -170,7 +170,7 @@ class ResponseStorage:
         except ResponseNotFound as error:
             raise PreviousResponseNotFound(error.response_id) from error
         if chain is None and not principal.is_operator:
-            # A model server may store it for another account.
+            # A model server may have stored the response for another account.
             raise PreviousResponseNotFound(request.previous)
         return chain
 
