@@ -14,7 +14,7 @@ def load(target: str) -> Any:
 
 
 def deferred(target: str) -> Callable[..., Any]:
-    """Return a function that imports the function `module:attribute` at its first call and calls it."""
+    """Return a function that imports `module:attribute` at its first call, and forwards calls to it."""
 
     def call(*arguments: Any) -> Any:
         return load(target)(*arguments)
