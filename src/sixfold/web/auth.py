@@ -1,4 +1,4 @@
-"""Authentication of requests: by API key, or without one for programs on the server's own machine."""
+"""Authentication of requests: by API key, or without a key for clients on the same machine."""
 
 from __future__ import annotations
 
