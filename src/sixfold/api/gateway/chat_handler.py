@@ -65,18 +65,18 @@ class SearchOutput(Protocol):
 
     @property
     def kind(self) -> str:
-        """Type of its item in a response, such as `file_search_call`."""
+        """The type of the search's item in a response, such as `file_search_call`."""
         ...
 
     @property
     def prefix(self) -> str:
-        """Beginning of the id of its item."""
+        """The prefix of the id of the search's item."""
         ...
 
     def item(self) -> dict[str, Any]: ...
 
     def annotations(self, text: str) -> list[dict[str, Any]]:
-        """Return the citations in a text of the model."""
+        """Return the citations in the model's text."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Objects that model servers store: which fields of all APIs have their ids, and which ids are accepted.
+"""Objects that model servers store: the fields with their ids in all APIs, and the check of ownership.
 
-A model server knows only the operator's key, so it would give any account what another one has stored there.
+A model server knows only the operator's key, so it would give every account access to all stored objects.
 The id of an object is passed on for the account that made the object through this server (`relay_object`), to
 the server that has it, and for the operator.
 """
@@ -81,14 +81,14 @@ def policy(router: ModelRouter, principal: Principal, model: str, wire: str) -> 
     try:
         targets = router.resolve(model)
     except errors.SixfoldError:
-        # The gateway reports it.
+        # The gateway reports the error.
         targets = ()
     servers = frozenset(target.upstream.name for target in targets if target.accepts(wire))
     return ObjectPolicy(principal.tenant, principal.is_operator, servers)
 
 
 def check_form(names: Iterable[str]) -> None:
-    """Raise `InvalidReference` if a part of a form has the id of an object: forms have files themselves."""
+    """Raise `InvalidReference` if a field of a form refers to an object: forms contain the files themselves."""
     for name in names:
         words = {*_FORM_NAME.findall(name)}
         if words & ID_FIELDS or (words & _OBJECT_FIELDS and "id" in words):
@@ -139,7 +139,7 @@ def check(policy: ObjectPolicy, objects: Mapping[str, str], owned: Mapping[str, 
     """Raise `InvalidReference`, with the parameter, if an object does not belong to the tenant."""
     for object_id, param in objects.items():
         if not policy.trusted and not policy.owns(owned.get(object_id)):
-            # The same as for an unknown one.
+            # The same error as for an unknown object, so that ids cannot be probed.
             message = f"Object with id '{object_id[:_MAX_ID]}' not found."
             raise InvalidReference(message, status=404, param=param)
 
@@ -167,7 +167,7 @@ def _ids_in_message(document: Any) -> Iterator[str]:
 
 
 def _ids_in_block(block: Any) -> Iterator[str]:
-    """Yield the files that code has written, from the result of a tool that the server ran."""
+    """Yield the ids of files written by code that the server ran, from the tool's result."""
     if str(_field(block, "type")).endswith("code_execution_tool_result"):
         for output in _list(_field(block, "content"), "content"):
             yield from _texts(_field(output, "file_id"))
@@ -237,7 +237,7 @@ class ObjectGuard:
 
 
 def _find(raw: bytes, wire: str) -> Mapping[str, str]:
-    """Return the ids of objects in a request with their parameters."""
+    """Return the parameters by object id, for all objects that a request names."""
     try:
         body = _decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -281,7 +281,7 @@ class ObjectRecorder:
         try:
             return tuple(dict.fromkeys(created_ids(self._wire, _decode(raw))))
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            # A model server sent something else.
+            # The model server did not return JSON in the expected form.
             return ()
 
     async def _keep(self, object_ids: Iterable[str], server: str) -> None:

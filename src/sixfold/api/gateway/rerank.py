@@ -34,12 +34,12 @@ from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
-# The model of this server that can rank, by the distance of its vectors.
+# The built-in model that ranks documents, by the distance of vectors.
 OWN_MODEL = "embeddings"
 MAX_DOCUMENTS = 1000
 # Cohere's unit of price: one query with at most this many documents and tokens per document.
 _SEARCH_DOCUMENTS, _SEARCH_TOKENS = 100, 500
-# The tokens by which models separate a query and a document, rather too many than too few.
+# An upper estimate of the tokens with which models separate a query and a document.
 _PAIR_TOKENS = 8
 # Jina returns the documents unless the request disables it.
 _JINA = "jina-"
@@ -99,7 +99,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """A checked request; `body` is what a model server gets, without its name of the model."""
+    """A checked request; `body` is the request for a model server, without the model name."""
 
     query: str
     texts: tuple[str, ...]
@@ -173,7 +173,7 @@ class RerankRoutes:
         rerank_request: RerankRequest,
         idempotency_id: str | None,
     ) -> tuple[Sequence[RankedDocument], Mapping[str, str]]:
-        """Rank by the similarity of this server's own vectors."""
+        """Rank by the similarity of vectors that this server computes."""
         job = media_jobs.job_request(
             request,
             principal,
@@ -264,7 +264,7 @@ def _render(
 
 
 def build_api(services: WebServices, auth: CachedKeyAuth, more: tuple[RouteEntry, ...]) -> ApiGroup:
-    """Return the routes of Cohere's API, with `more` ones."""
+    """Return the routes of Cohere's API, and `more` routes."""
     routes = RerankRoutes(MediaJobRunner(services, auth), UpstreamPassthrough(services))
     body = services.settings.inline_body_bytes
     return ApiGroup(

@@ -70,9 +70,9 @@ from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
-# A key limited to one of these services may use any model of a model server.
+# A key limited to one of these services may use every model of every model server.
 _ANY_MODEL_SERVICES = {*SERVICES, *media_jobs.MODEL_ALIASES}
-# Clients require a date; models have none here.
+# Clients require a date, which this server does not store for models.
 _CREATED = 1_763_683_200
 
 
@@ -187,7 +187,7 @@ def _row(name: str, owner: str, model: ServedModel | None) -> ModelSchema:
 
 
 class ChatRoutes:
-    """The chat endpoints."""
+    """Handlers for chats, text completions, responses and messages, and for counting their tokens."""
 
     def __init__(self, services: WebServices, auth: CachedKeyAuth, gateway: Gateway) -> None:
         self._auth = auth

@@ -1,4 +1,4 @@
-"""`POST /api/service`: every service at one URL, with its inputs next to its name."""
+"""`POST /api/service`: every service at one URL, with the inputs beside the service name in the body."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ServiceRoutes:
         self._chat_handler = ChatHandler(services, services.gateway, chat.DIALECT)
 
     async def run(self, request: Request) -> Response:
-        """Return the result; 202 with `async`, a stream with `stream`."""
+        """Run a service and return its result, or 202 if `async` is set, or a stream if `stream` is set."""
         principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
         body = await bodies.parse(bodies.parse_object, raw)
@@ -136,7 +136,7 @@ class ServiceRoutes:
         try:
             prediction = await service.submit(job)
         except errors.UnknownModel:
-            # Here `model` names a model of a model server, not the service.
+            # The field `model` names a model of a model server, not the service.
             raise
         except errors.NotFound as error:
             raise _unknown_service(name) from error

@@ -1,6 +1,6 @@
 """The tag of a call, by which its usage is reported.
 
-It is the header `X-Sixfold-Tag`, else the request's `metadata.tag`, else who its user is: `user` in the APIs
+It is the header `X-Sixfold-Tag`, else the request's `metadata.tag`, else the user: `user` in the APIs
 of OpenAI, `metadata.user_id` in that of Anthropic.
 """
 
@@ -20,7 +20,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def of(headers: Mapping[bytes, bytes], metadata: msgspec.Raw = NONE, user: msgspec.Raw = NONE) -> str:
-    """Return the tag of a call, cut to `MAX_CHARS` characters; empty without one."""
+    """Return the tag of a call, truncated to `MAX_CHARS` characters, or "" if it is missing."""
     header = headers.get(_HEADER)
     if header is not None:
         return _text(header.decode("latin-1"))
@@ -42,7 +42,7 @@ def _value(raw: msgspec.Raw) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a tag without control characters, which PostgreSQL and CSV do not take."""
+    """Return a tag without control characters, which PostgreSQL and CSV do not support."""
     if not isinstance(value, str):
         return ""
     return "".join(character for character in value[:MAX_CHARS] if character.isprintable()).strip()

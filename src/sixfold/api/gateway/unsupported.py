@@ -56,7 +56,7 @@ OPENAI: Mapping[str, UnsupportedResource] = {
     "live": _Row("The live API"),
     "organization": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
     "projects": _Row("The administration API", "use `sixfold account` and `sixfold key`"),
-    # The path of the websocket, for other requests.
+    # The path of the websocket, for requests that do not open one.
     "realtime/": _Row("A plain HTTP request to this path", "connect a websocket to /v1/realtime?model=…"),
     "realtime/calls": _Row(
         "The realtime API over WebRTC or SIP", "connect a websocket to /v1/realtime?model=…"
@@ -102,7 +102,7 @@ COHERE: Mapping[str, UnsupportedResource] = {
     "chat": _Row("Cohere's chat", "use POST /v1/chat/completions"),
     "parse": _Row("Cohere's document parser", "send the document to POST /v1/chat/completions"),
 }
-# Methods of the libraries, at paths that have other methods here.
+# Methods of the libraries for paths that support only other methods on this server.
 METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
     ("GET", "chat/completions"): OPENAI["chat/completions"],
     ("DELETE", "models"): _Row("Deleting models", "the operator configures the models"),
@@ -110,7 +110,7 @@ METHODS: Mapping[tuple[str, str], UnsupportedResource] = {
 
 
 def error(scope: Scope) -> errors.SixfoldError:
-    """Return the error for a path that is not here: `NotSupported` for a resource of the caller's library."""
+    """Return the error for an unknown path: `NotSupported` for a resource of the caller's library."""
     by_anthropic = any(name == ANTHROPIC_HEADER for name, _ in scope["headers"])
     resource = _find(scope["path"], ANTHROPIC if by_anthropic else OPENAI)
     if resource is not None:
@@ -121,7 +121,7 @@ def error(scope: Scope) -> errors.SixfoldError:
 
 
 def cohere_error(scope: Scope) -> errors.SixfoldError:
-    """Return the error for a path of Cohere's API that is not here."""
+    """Return the error for an unknown path of Cohere's API."""
     resource = COHERE.get(scope["path"].removeprefix("/v2/").partition("/")[0].partition(":")[0])
     if resource is not None:
         return errors.NotSupported(resource.message())

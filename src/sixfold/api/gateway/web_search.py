@@ -64,7 +64,7 @@ class WebSearchTool:
     ) -> tuple[WebSearchOutput, bytes] | None:
         """Return the search and the request with its results, or None if there is nothing to search here.
 
-        `first` is the number of the first result. Raises `InvalidRequest` and what a search raises.
+        `first` is the number of the first result. Raises `InvalidRequest` and the errors of the search.
         """
         if not self._search.available or not byte_search.may_have_name(_NAME, raw):
             return None
@@ -92,7 +92,7 @@ class WebSearchTool:
 
 
 def _options(body: Mapping[str, Any], wire: str) -> Mapping[str, Any] | None:
-    """Return the options of the search that a request wants, or None; a server ignores invalid tools."""
+    """Return the options of the requested search, or None; a server ignores invalid tools."""
     if wire == "chat":
         options = body.get(_OPTIONS)
         return None if options is None else parsing.mapping(options, _OPTIONS)

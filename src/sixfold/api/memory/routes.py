@@ -260,7 +260,7 @@ class PageRoutes:
 
 
 def _links_page(links: Sequence[Link], limit: int | None, cursor: str) -> tuple[Sequence[Link], str | None]:
-    """Return the links after a cursor, all without a limit, and the cursor of the next page."""
+    """Return the links after a cursor (all if `limit` is None), and the cursor of the next page."""
     names = [f"{link.target}~{link.type}" for link in links]
     if cursor and cursor not in names:
         raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")

@@ -105,7 +105,7 @@ async def caller_of(services: WebServices, request: Request) -> Caller:
 
 
 def from_query(operation: Operation, request: Request) -> dict[str, Any]:
-    """Return the arguments of a query string; a list is a repeated parameter or a text with commas."""
+    """Return the arguments of a query string; a list is a repeated or comma-separated parameter."""
     arguments: dict[str, Any] = {}
     if len(request.query_params) > MAX_PARAMETERS:
         raise errors.BadRequest(f"The query must have at most {MAX_PARAMETERS} parameters")

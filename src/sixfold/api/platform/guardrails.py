@@ -79,7 +79,7 @@ class GuardrailRoutes:
         return responses.json(to_json(key_id, guardrail, moment), headers=_NO_STORE)
 
     async def delete(self, request: Request) -> Response:
-        """Remove the guardrail of the query's key, or of the account."""
+        """Remove the guardrail of the key in the query, or of the account."""
         principal = await self._services.authenticator.bearer(request)
         key_id = requests.query_text(request, "key", _MAX_KEY)
         await self._services.database.write(_remove(principal.account_id, key_id))

@@ -57,7 +57,7 @@ class WorkflowImportRoutes:
         self._workflow_list = workflow_list
 
     async def take(self, request: Request) -> Response:
-        """Import a workflow as one of the account's own."""
+        """Import a workflow into the account."""
         principal = await self._enter(request)
         principal.require_all_models()
         raw = await request.body()
@@ -74,7 +74,7 @@ class WorkflowImportRoutes:
         )
 
     async def import_document(self, account_id: str, content: bytes, name: str) -> Workflow:
-        """Import the workflow in a file as one of the account's own; raises `BadRequest`."""
+        """Import the workflow in a file into the account; raises `BadRequest`."""
         await self._workshop.document_memory.reserve(len(content))
         return await self._import(account_id, await _read_file(content, name, self._workshop.limits))
 
@@ -132,7 +132,7 @@ class WorkflowImportRoutes:
         return await self.store(account_id, await self._build_workflow(account_id, imported, converted))
 
     async def store(self, account_id: str, space: Workflow) -> Workflow:
-        """Store a workflow as one of the account's own."""
+        """Store a workflow in the account, and return the stored one."""
         media = self._services.media
         source = await media.store_unnamed(space.content, space.content_type, account_id)
         name = await self._services.database.write(media.name_blob(account_id, source))

@@ -301,7 +301,7 @@ def choice(values: Mapping[str, Any], name: str, choices: Sequence[str], default
 
 
 def text(values: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Return a text; raises `InvalidRequest` if it is missing and has no default."""
+    """Return a string; raises `InvalidRequest` if it is missing and `default` is None."""
     value = values.get(name)
     if value is None and default is not None:
         return default
@@ -325,7 +325,7 @@ def number(values: Mapping[str, Any], name: str, default: float, low: float, hig
 
 
 def count(values: Mapping[str, Any]) -> int:
-    """Return `n`, from 1 to 10; raises `InvalidRequest`."""
+    """Return the number of results `n`, from 1 to 10; raises `InvalidRequest`."""
     parsed = number(values, "n", 1, 1, 10)
     if parsed != int(parsed):
         raise InvalidRequest("n must be an integer from 1 to 10", param="n")

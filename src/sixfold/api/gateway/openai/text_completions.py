@@ -1,6 +1,6 @@
 """OpenAI's text completions: a prompt, or a gap between a prompt and a suffix, that a model fills.
 
-Requests are forwarded to servers that have this API; no chat is made of them. Source:
+Requests are forwarded to servers that have this API; they are not converted to chats. Source:
 https://platform.openai.com/docs/api-reference/completions.
 """
 
@@ -64,7 +64,7 @@ def parse_call(raw: bytes) -> ChatCall:
 
 
 def _prompt_count(value: msgspec.Raw) -> int:
-    """Return the number of prompts: token ids are one, lists are one for each item."""
+    """Return the number of prompts: an array of token ids is one prompt, and a list has one for each item."""
     text = bytes(value).lstrip()
     if not text.startswith(b"["):
         if not text.startswith((b'"', b"null")):

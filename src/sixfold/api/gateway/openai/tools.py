@@ -29,7 +29,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _TEXT_START = re.compile(r'\s*\{\s*"' + _FIELD + r'"\s*:\s*"')
 # Possessive, since the matcher would otherwise store 200 bytes for each character.
 _COMPLETE_TEXT = re.compile(r'(?:[^"\\]++|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u])*+')
-# The longest beginning of arguments in which the text is looked for.
+# The maximum length of the prefix of the arguments in which the text is searched for.
 _MAX_START_CHARS = 1_000
 
 
@@ -67,7 +67,7 @@ def tool_kinds(value: Any) -> Mapping[str, ToolKind]:
 
 
 def tool_call(item: Mapping[str, Any]) -> ToolCall:
-    """Return an earlier call for a server that supports only functions."""
+    """Convert an earlier tool call for a server that supports only functions."""
     arguments = str(item.get("arguments") or "{}")
     if item.get("type") == "custom_tool_call":
         arguments = json.dumps({_FIELD: str(item.get("input") or "")}, ensure_ascii=False)
@@ -87,7 +87,7 @@ def _rows(
             case "namespace" if not namespace:
                 yield from _rows(row.get("tools"), str(row.get("name") or ""), f"{path}.tools")
             case _:
-                # Only the provider could run it, and the model can do without it.
+                # Only the provider could run this tool, and the model can respond without it.
                 pass
 
 
@@ -114,7 +114,7 @@ class PlainTool:
     def __init__(self) -> None:
         self._raw = io.StringIO()
         self._returned = io.StringIO()
-        # The end of the arguments that is not returned yet.
+        # The end of the arguments that has not been returned yet.
         self._rest = ""
         self._has_begun = self._has_ended = False
 

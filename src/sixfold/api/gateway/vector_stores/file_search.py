@@ -28,7 +28,7 @@ _MARK = re.compile(rb'"file_search"')
 
 
 class FileSearchTool:
-    """Runs the tool for models whose server does not."""
+    """Runs the tool for models whose server does not support it."""
 
     def __init__(self, search: VectorStoreSearch, router: ModelRouter) -> None:
         self._search = search

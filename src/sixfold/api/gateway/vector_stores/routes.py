@@ -29,7 +29,7 @@ from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
 PAGE, MAX_PAGE, MAX_TEXT = 20, 100, 200
-# The chunks of a page of a file's content, and their characters.
+# The maximum number of chunks of a page of a file's content, and of their characters.
 _CHUNKS, _CHUNK_CHARS = 200, 2**20
 
 

@@ -280,7 +280,7 @@ def batch_specs(body: Mapping[str, Any]) -> list[VectorStoreFileSpec]:
 
 
 def query(body: Mapping[str, Any]) -> tuple[list[str], ChunkQuery]:
-    """Return the texts of a query, and what to search; raises `InvalidRequest`."""
+    """Return the texts of a query, and the search options; raises `InvalidRequest`."""
     value = body.get("query")
     texts = [value] if isinstance(value, str) else list(parsing.items(value, "query"))
     if not 0 < len(texts) <= MAX_QUERIES or not all(

@@ -20,7 +20,7 @@ _BUDGETS = (("budget_day_usd", "budget_day"), ("budget_month_usd", "budget_month
 
 
 def text(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """Return a text of at most 256 characters; raises `InvalidInput` if it is missing without a default."""
+    """Return a string of at most 256 characters; raises `InvalidInput` if a required one is missing."""
     value = fields.get(name, default)
     if not isinstance(value, str) or len(value) > _MAX_CHARS:
         raise errors.InvalidInput.of(name, f"{name} must be a string of at most {_MAX_CHARS} characters")
@@ -28,7 +28,7 @@ def text(fields: Mapping[str, Any], name: str, default: str | None = None) -> st
 
 
 def optional_text(fields: Mapping[str, Any], name: str) -> str | None:
-    """Return a text, or None if the field is null or missing; raises `InvalidInput`."""
+    """Return a string, or None if the field is null or missing; raises `InvalidInput`."""
     return None if fields.get(name) is None else text(fields, name)
 
 

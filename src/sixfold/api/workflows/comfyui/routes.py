@@ -134,7 +134,7 @@ class ComfyRoutes:
         return Response()
 
     async def object_info(self, request: Request) -> Response:
-        """Return the schemas of all classes, or of one."""
+        """Return the schemas of all node classes, or of the one in the path."""
         await self._doors.enter(request)
         requested = request.scope["path_params"].get("class_type")
         await self._services.workflows.load()

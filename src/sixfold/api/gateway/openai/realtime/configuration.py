@@ -73,7 +73,7 @@ class VolumeDetection(Struct, forbid_unknown_fields=True, tag_field="type", tag=
 
 
 class SemanticDetection(Struct, forbid_unknown_fields=True, tag_field="type", tag="semantic_vad"):
-    """OpenAI's detection by the words; here by the volume, with a pause that depends on `eagerness`."""
+    """OpenAI's turn detection by meaning; here by volume, with a pause that depends on `eagerness`."""
 
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
     create_response: bool = True

@@ -85,7 +85,7 @@ class RealtimeSession:
             }
 
     async def begin(self) -> None:
-        """Announce the session."""
+        """Send `session.created`, and begin to list the tools of servers."""
         await self._send("session.created", session=self._document())
         self._list_tools(())
 

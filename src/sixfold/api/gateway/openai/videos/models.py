@@ -18,13 +18,13 @@ REFERENCE = "image_url"
 OPENAI_PREFIX = "sora-"
 DEFAULT_SECONDS = 4.0
 _SIZE = re.compile(r"([1-9]\d{2,3})x([1-9]\d{2,3})", re.ASCII)
-# The largest difference of the ratio and the short side of a size from those of a model.
+# The maximum deviation of the aspect ratio and the short side from a size that the model supports.
 _RATIO_TOLERANCE, _SIDE_TOLERANCE = 0.05, 0.1
 _WIDE = 16 / 9
 
 
 def names(catalog: Catalog) -> tuple[str, ...]:
-    """Return the models that make a video from a prompt, an image or both, in the catalog's order."""
+    """Return the models that generate a video from a prompt, an image or both, in the catalog's order."""
     return tuple(model.name for model in catalog.models() if not model.internal and _is_video(model))
 
 
@@ -89,7 +89,7 @@ def size(model: Model, text: Any, *, has_image: bool) -> dict[str, Any]:
 
 
 def described_size(inputs: Mapping[str, Any]) -> str:
-    """Return the size of a video that is not made yet, as far as its inputs say."""
+    """Return the size of a video that is not rendered yet, as far as its inputs determine it."""
     resolution = str(inputs.get("resolution") or "")
     if not resolution.endswith("p"):
         return resolution or "auto"
@@ -100,7 +100,7 @@ def described_size(inputs: Mapping[str, Any]) -> str:
 
 
 def described_seconds(model: Model | None, inputs: Mapping[str, Any]) -> str:
-    """Return the length of a video that is not made yet, as far as its inputs say."""
+    """Return the length of a video that is not rendered yet, as far as its inputs determine it."""
     if "duration" in inputs:
         return f"{inputs['duration']:g}"
     if "num_frames" in inputs and model is not None:

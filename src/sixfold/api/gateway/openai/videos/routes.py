@@ -110,7 +110,7 @@ class VideoRoutes:
         self._stills = asyncio.Semaphore(_STILLS)
 
     async def create(self, request: Request) -> Response:
-        """Accept a video, from JSON or a form."""
+        """Queue a video, requested as JSON or as a form."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             values, source = await self._read(request, principal)
@@ -147,7 +147,7 @@ class VideoRoutes:
     async def _read(
         self, request: Request, principal: Principal
     ) -> tuple[Mapping[str, Any], MediaSource | None]:
-        """Return the fields of a request, and its image if that came with it."""
+        """Return the fields of a request, and the image in it or None."""
         fields = await bodies.fields(request)
         values, data = dict(fields.values), fields.files.get("input_reference")
         if data is None:
@@ -205,7 +205,7 @@ class VideoRoutes:
         return responses.json(document, headers={"Cache-Control": "no-store"})
 
     async def delete(self, request: Request) -> Response:
-        """Delete a video with its file; one that is not completed is canceled and costs nothing."""
+        """Delete a video with its file; an incomplete video is canceled and not charged."""
         prediction = await self._get(request)
         if not prediction.is_terminal:
             await self._services.predictions.cancel(prediction.id, Tenant.of(prediction))
@@ -258,7 +258,7 @@ class VideoRoutes:
         return Response(image, headers={"Cache-Control": "private, no-cache"}, media_type=VARIANTS[variant])
 
     async def refuse(self, request: Request) -> Response:
-        """Raise `InvalidRequest`: the models cannot change a video."""
+        """Raise `InvalidRequest`, because the models cannot change a video."""
         await self._auth.enter(request)
         kind = request.url.path.rstrip("/").rpartition("/")[2]
         raise InvalidRequest(_REFUSALS[kind])
@@ -321,7 +321,7 @@ def video_id(prediction: str) -> str:
 
 
 def prediction_id(video: str) -> str:
-    """Return the id of the prediction of a video; raises `NotFound` for another text."""
+    """Return the id of the prediction of a video; raises `NotFound` for any other string."""
     prefix, _, digits = video.partition("_")
     if prefix != "video" or not digits.isalnum():
         raise errors.NotFound(f"Video with id '{video[:_MAX_TEXT]}' not found.")
@@ -345,7 +345,7 @@ def _error(prediction: Prediction) -> VideoJobErrorSchema:
 
 
 def _reference(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object `input_reference`, of which a form has each field or its JSON."""
+    """Return the object `input_reference`; a form contains its fields or its JSON."""
     value = values.get("input_reference")
     if isinstance(value, str) and value:
         try:
