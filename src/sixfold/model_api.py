@@ -25,7 +25,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Arguments of the decorator; empty ones are derived from the file."""
+    """The arguments of the decorator; empty arguments are derived from the file."""
 
     name: str = ""
     title: str = ""
