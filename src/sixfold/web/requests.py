@@ -85,7 +85,7 @@ class _MediaRange:
 def preferred_type(header: str | None, offered: tuple[str, ...]) -> str | None:
     """Return the type in `offered` that an `Accept` header prefers, or None if it accepts none of them.
 
-    Without a preference that is the first. At equal quality, an exact type wins over a wildcard.
+    Without a preference, the first type is returned. At equal quality, an exact type wins over a wildcard.
     """
     ranges = _parse_accept(header or "*/*")
     candidates: list[tuple[float, int, int, int]] = []

@@ -1,4 +1,4 @@
-"""The services that every API is built from."""
+"""The services that every API uses."""
 
 from __future__ import annotations
 

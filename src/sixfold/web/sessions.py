@@ -44,7 +44,7 @@ def own_path(text: str) -> str:
 
 
 def _current_page(request: Request) -> str:
-    """Return the path of the current page: the requested one, or for a form the one that sent it."""
+    """Return the path of the current page: the requested page, or the page from which a form was sent."""
     if request.method in ("GET", "HEAD"):
         url = request.url
         return own_path(url.path + (f"?{url.query}" if url.query else "")) or _ACCOUNT

@@ -114,7 +114,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.send_memory = send_memory
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Accept a connection, or refuse it if its address or this process has too many connections."""
+        """Accept a connection, or refuse it if the client's address or this process is over its limit."""
         capacity, now = overload.capacity(), self.loop.time()
         client = get_remote_addr(transport)
         self.peer = self.limits.peer(client[0]) if client is not None else None
