@@ -1,7 +1,7 @@
 """Documents in chats of all APIs: replaced with their text, unless every server of the model reads them.
 
-OpenAI's `file` and `input_file` parts and Anthropic's `document` blocks hold base64, a URL or a file id.
-Images with the id of a file of this server get its bytes.
+OpenAI's `file` and `input_file` parts and Anthropic's `document` blocks contain base64, a URL or a file id.
+An image with the id of a file of this server is replaced with the bytes of the file.
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ SERVICES = ("chat", "vision", "text-llm")
 
 
 class ResponseRecorder(Protocol):
-    """Stores a response before the caller receives its end; `server` is the target that stores it too, or
-    empty.
+    """Stores a response before the caller receives its end.
+
+    `server` is the model server that also stores the response, or an empty string.
     """
 
     async def record(self, body: bytes, server: str) -> bytes:

@@ -195,7 +195,7 @@ def _media() -> dict[str, OperationSpec]:
 
 
 def _chats() -> dict[str, OperationSpec]:
-    """Return the chat endpoints: the fields that are read here; all others are passed on."""
+    """Return the chat operations, with the fields that this server reads; other fields are forwarded."""
     optional_fields: Node = {"stream": bool, "max_tokens": _TOKENS}
     openai, anthropic = errors.OpenAIErrorSchema, anthropic_errors.AnthropicErrorSchema
     items: Node = {"input": {"anyOf": [Text, _TURNS]}}

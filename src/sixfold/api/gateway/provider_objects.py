@@ -88,7 +88,7 @@ def policy(router: ModelRouter, principal: Principal, model: str, wire: str) -> 
 
 
 def check_form(names: Iterable[str]) -> None:
-    """Raise `InvalidReference` if a field of a form refers to an object: forms contain the files themselves."""
+    """Raise `InvalidReference` if a form field refers to an object, since forms contain files themselves."""
     for name in names:
         words = {*_FORM_NAME.findall(name)}
         if words & ID_FIELDS or (words & _OBJECT_FIELDS and "id" in words):

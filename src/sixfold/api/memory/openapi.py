@@ -149,7 +149,7 @@ def _parts() -> dict[str, OperationSpec]:
 
 
 def _lists() -> dict[str, OperationSpec]:
-    """Return the operations that count names, and those for archives."""
+    """Return the operations that count tags, collections and types, and those for archives."""
     form: Node = {"type": "object", "required": ["file"], "properties": {"file": openapi.CONTENT}}
     counts = {
         f"GET /api/{noun}": _get(

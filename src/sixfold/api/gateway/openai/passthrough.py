@@ -37,7 +37,7 @@ EVENTS = "text/event-stream"
 class ForwardedCall:
     """A request to forward: its protocol, the matching service of this server, its body, its expected usage.
 
-    `kind` is the content type of the response; `stream` passes it on as it comes.
+    `kind` is the content type of the response; with `stream`, it is forwarded as it arrives.
     """
 
     wire: str
