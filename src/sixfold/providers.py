@@ -59,11 +59,11 @@ class ProviderSpec:
         return self.key.upper()
 
     def base_url_with(self, values: Mapping[str, str]) -> str:
-        """Return the base URL with these parameters, or an empty string while one is missing."""
+        """Return the base URL with these parameters, or an empty string if a parameter is missing."""
         return self._filled(self.base_url, values)
 
     def check_url_with(self, values: Mapping[str, str]) -> str:
-        """Return the base URL for `check` with these parameters, or an empty string while one is missing."""
+        """Return the base URL for `check` with these parameters, or an empty string if one is missing."""
         return self._filled(self.check_url or self.base_url, values)
 
     def _filled(self, url: str, values: Mapping[str, str]) -> str:
