@@ -401,7 +401,7 @@ async def _abandon(opening: asyncio.Future[ResponseStream]) -> None:
 
 
 def _content_days(call: RawRequest, principal: Principal, chat_call: ChatCall) -> int:
-    """Return the number of days for which a call is logged; the caller may forbid it."""
+    """Return the number of days for which a call is logged: 0 if logging is disabled or no key was sent."""
     if principal.keyless or chat_call.store is False or call.headers.get(_STORE_HEADER) == b"false":
         return 0
     return principal.content_days

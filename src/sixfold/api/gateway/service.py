@@ -196,7 +196,7 @@ class ServiceRoutes:
     async def _complete(
         self, principal: Principal, request_id: str, name: str, body: dict[str, Any], key: str | None
     ) -> GatewayReply:
-        """Return the reply; one that was paid under the same Idempotency-Key is not charged again."""
+        """Return the reply; a reply already charged under the same Idempotency-Key is not charged again."""
         gateway = self._services.gateway
         with chat_services.input_errors():
             conversation = await bodies.parse(_conversation, _encode(body))

@@ -29,7 +29,7 @@ _MODES = ("", "inline", POLLING)
 
 
 class MediaRoutes:
-    """Handlers for the endpoints."""
+    """Handlers for the endpoints that run a model."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

@@ -53,7 +53,7 @@ class ConfigurationRoutes:
         return await self._shown()
 
     async def probe(self, request: Request) -> Response:
-        """Ask a model server for its models, without storing it."""
+        """Request the list of models from a model server, without adding the server."""
         _principal, body = await self._fields(request)
         result = await self._configuration.probe(_name(body.get("name", "test")), body.get("value"))
         return responses.json(

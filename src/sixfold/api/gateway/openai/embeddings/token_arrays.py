@@ -1,4 +1,4 @@
-"""Decodes arrays of token ids, which OpenAI's embedding clients and LangChain send by default.
+"""Decoding of arrays of token ids, which OpenAI's embedding clients and LangChain send by default.
 
 The ids are those of `cl100k_base`, the encoding of OpenAI's embedding models.
 """

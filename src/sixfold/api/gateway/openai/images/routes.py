@@ -108,7 +108,7 @@ class ImageRoutes:
         return await self._runner.run_once(request, work)
 
     async def edit(self, request: Request) -> Response:
-        """Restyle an image, or fill or remove what a mask marks; the image keeps its size."""
+        """Restyle an image, or fill or erase the area of a mask; the size of the image is unchanged."""
 
         async def work(principal: Principal, idempotency_id: str | None) -> Response:
             fields = await bodies.fields(request)

@@ -80,12 +80,12 @@ class ResponseRun:
 
     @property
     def spoken_ms(self) -> int:
-        """The duration of its audio so far."""
+        """The duration of the response's audio so far."""
         return self._output.spoken_ms
 
     @property
     def is_in_conversation(self) -> bool:
-        """Whether its output is added to the conversation."""
+        """Whether the output of the response is added to the conversation."""
         return self._request.conversation is not None
 
     @property
