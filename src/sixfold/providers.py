@@ -1,4 +1,4 @@
-"""Hosted providers: one row each, from which all other code that lists providers is filled.
+"""The table of hosted providers, which all other code that lists providers reads.
 
 The settings, `sixfold provider`, `sixfold doctor`, the check of `sixfold.toml`, the catalog and the gateway
 read this table; a test compares it with `docs/`. A row also requires:
