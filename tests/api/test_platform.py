@@ -60,6 +60,16 @@ async def test_nothing_that_is_served_can_run(
     assert ("attachment" in response.headers.get("Content-Disposition", "")) is handed_over
     assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert "sandbox" in response.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("declared", ["text/html", "text/html; charset=utf-8"])
+async def test_uploads_declared_html_are_attachments(app: AppFixture, declared: str) -> None:
+    headers = {**app.bearer, "Content-Type": declared}
+    body = (await app.client.post("/api/uploads", content=b"<h1>Hello</h1>", headers=headers)).json()
+    response = await app.client.get(body["url"])
+    assert body["media_type"] == "text/html"
+    assert body["url"].endswith(".html")
+    assert response.headers["Content-Disposition"] == "attachment"
     assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
 
 

@@ -190,7 +190,7 @@ BY_MEDIA_TYPE: Mapping[str, FileFormat] = {
 EXTENSIONS: Mapping[str, str] = {each.media_type: each.extension for each in FORMATS}
 INLINE = frozenset(each.media_type for each in FORMATS if each.is_inline)
 
-_TEXTS = frozenset({"text/plain", "text/markdown", "application/json"})
+_TEXTS = frozenset({"text/plain", "text/markdown", "text/html", "application/json"})
 _TAGS = re.compile(rb"<(?:\?xml|!doctype|html|script|head|body)", re.IGNORECASE)
 _SVG = re.compile(rb"<svg", re.IGNORECASE)
 _WITH_HEAD = tuple(each for each in FORMATS if each.head)
@@ -219,7 +219,7 @@ def sniff(head: bytes, claimed: str = "") -> str:
     """Return the media type of a file that begins with `head`.
 
     The type is determined by the content, because names and declared types are untrusted; a declared type
-    only selects among kinds of plain text.
+    only selects among kinds of text.
     """
     file_format = find(head)
     return _text(head[:HEAD_BYTES], claimed) if file_format is None else file_format.media_type
