@@ -18,11 +18,11 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
+from msgspec.structs import replace
 from websockets.asyncio.client import connect
 
 from bench.reporting import Row, calibration, of_samples

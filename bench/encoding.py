@@ -16,7 +16,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import av
 import cv2
 import numpy as np
 import skimage.data
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bench.reporting import Row

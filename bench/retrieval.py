@@ -11,6 +11,7 @@ engines add embeddings` can download it.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import shutil
 import sqlite3
@@ -21,7 +22,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +267,7 @@ def _peer(measured: dict[str, tuple[Corpus, ...]]) -> list[Row]:
                     seconds += took
                 row = _row(group, f"{PEER}, text search", quality.mean(judged), seconds)
                 named = "" if all(map(_has_unique_titles, parts)) else "; slugs for titles"
-                rows.append(replace(row, note=row.note + named))
+                rows.append(dataclasses.replace(row, note=row.note + named))
         except (AssertionError, OSError, subprocess.SubprocessError) as error:
             return [Row(f"{PEER}: skipped", 0, "", note=str(error)[:200].replace("|", "/"))]
         return rows

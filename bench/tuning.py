@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bench import quality
 from bench.quality import Case, Corpus, Quality
 from sixfold.core.memory.indexing.weights import WEIGHTS, Weights
@@ -96,12 +98,12 @@ def vary(weights: Weights, name: str, factor: float) -> Weights:
     if inner:
         assert isinstance(value, Saturation)
         most = 1.0 if inner == "b" else 10.0
-        changed: Any = dataclasses.replace(
+        changed: Any = msgspec.structs.replace(
             value, **{inner: min(most, round(getattr(value, inner) * factor, 3))}
         )
     else:
         changed = type(value)(round(value * factor, 3))
-    return dataclasses.replace(weights, **{outer: changed})
+    return msgspec.structs.replace(weights, **{outer: changed})
 
 
 def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int) -> Weights:
@@ -133,7 +135,7 @@ def ablation(parts: Sequence[Sequence[Asked]], weights: Weights) -> None:
     for name in names:
         changed = vary(weights, name, 0)
         if name == "article":
-            changed = dataclasses.replace(weights, article=1.0)
+            changed = msgspec.structs.replace(weights, article=1.0)
         print(
             f"| without {name} | " + " | ".join(_row(evaluate(part, changed)) for part in parts) + " |",
             flush=True,

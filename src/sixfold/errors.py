@@ -45,7 +45,8 @@ own format; code below the APIs does not depend on HTTP.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
 class SixfoldError(Exception):
@@ -70,8 +71,7 @@ class BadRequest(SixfoldError):
     code = "bad_request"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """An invalid input: its name, the reason, and a machine-readable kind."""
 
     input: str

@@ -13,9 +13,10 @@ The type hints define inputs and outputs; the function can still be called as us
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, overload
+
+import msgspec
 
 MARK = "__sixfold_model__"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,8 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Progress = Callable[[float], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(msgspec.Struct, frozen=True):
     """The arguments of the decorator; empty arguments are derived from the file."""
 
     name: str = ""
@@ -33,23 +33,20 @@ class ModelFacts:
     hardware: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """An inclusive range from `least` to `most`."""
 
     least: float | None = None
     most: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(msgspec.Struct, frozen=True):
     """A maximum length of text in characters."""
 
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(msgspec.Struct, frozen=True):
     """A file of this kind: image, audio, video or file."""
 
     kind: str

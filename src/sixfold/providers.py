@@ -12,11 +12,11 @@ read this table; a test compares it with `docs/`. A row also requires:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSpec:
+class ProviderSpec(msgspec.Struct, frozen=True):
     """A provider: its name on the command line, how it receives the key, and what a key unlocks.
 
     `name` contains only lower-case letters and digits: the names of its engines begin with it and a hyphen.
@@ -41,9 +41,9 @@ class ProviderSpec:
     # Whether the provider's chat models read PDF files.
     documents: bool = False
     # Headers of every request besides the key.
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}
     # Names of chat request fields that differ from OpenAI's; see `clients/chat/request_fields.py`.
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    fields: Mapping[str, str] = {}
     # Rows of `data/gateway_prices.toml`: those with this prefix, or those without one.
     price_table: str = ""
     # The number of tokens that a price in the list of models is for; 0 if the list has no prices.
@@ -51,7 +51,7 @@ class ProviderSpec:
     check: str = "models"
     check_url: str = ""
     refusal: str = "sixfold.clients.openai:refusal"
-    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = {}
 
     @property
     def variable(self) -> str:

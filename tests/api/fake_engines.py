@@ -6,9 +6,9 @@ import hashlib
 import io
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from PIL import Image
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sqlite3
 import zipfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ async def brief(tmp_path: Path) -> AsyncIterator[AppFixture]:
 async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> None:
     url = await use_everything(brief)
     ben = await brief.database.read(accounts.by_email("ben@example.com"))
-    other_file = await use_everything(replace(brief, key=brief.other, account=ben))
+    other_file = await use_everything(dataclasses.replace(brief, key=brief.other, account=ben))
     remaining = remains(brief, ben.id)
     assert {"media", "prediction", "page", "gallery_post", "gallery_character"} <= remaining.keys(), sorted(
         remaining

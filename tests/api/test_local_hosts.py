@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sixfold.clients import hosts, local_servers
@@ -154,7 +155,9 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
         port = int(comfy.url.rpartition(":")[2])
         look_at(monkeypatch)
         monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 30.0)
-        monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
+        monkeypatch.setattr(
+            local_servers, "COMFYUI", msgspec.structs.replace(local_servers.COMFYUI, port=port)
+        )
         async with app_with(tmp_path, probe_hosts=("127.0.0.2",)) as app:
             await app.server.availability.refresh()
             assert app.server.availability("comfyui-image").detail.endswith(f"at {comfy.url}")
@@ -172,7 +175,9 @@ async def test_comfyui_is_not_probed_when_probing_is_off(
 ) -> None:
     async with comfyui(host="127.0.0.2") as comfy:
         port = int(comfy.url.rpartition(":")[2])
-        monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
+        monkeypatch.setattr(
+            local_servers, "COMFYUI", msgspec.structs.replace(local_servers.COMFYUI, port=port)
+        )
         async with app_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as app:
             await app.server.availability.refresh()
             assert not app.server.availability("comfyui-image").ready

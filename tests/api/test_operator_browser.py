@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ async def operator_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, ModelS
         serve(app.asgi) as url,
         browser.browser() as chromium,
     ):
-        yield replace(app, account=app.operator), acme, url, chromium
+        yield dataclasses.replace(app, account=app.operator), acme, url, chromium
 
 
 @pytest.mark.parametrize("width", [1440, 834, 390])

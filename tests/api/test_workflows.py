@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -415,7 +415,7 @@ async def test_failed_fifth_node_is_free_and_the_rerun_is_charged(tmp_path: Path
         assert (body["status"], body["cost"]) == ("failed", "0.00")
         assert body["error"].startswith("ImageUpscaleWithModel (node 5): ")
         assert await app.balance() == ("5.00", "0.00")
-        header, settings = app.bearer, replace(app.settings, failpoints="")
+        header, settings = app.bearer, dataclasses.replace(app.settings, failpoints="")
     application = bootstrap.build(settings, app_catalog.models_document())
     async with bootstrap.running(application), client(asgi.create_app(application)) as visitor:
         body = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()

@@ -6,10 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sixfold.core.media.ports import BlobStore, ObjectInfo
 from sixfold.store.file_store import FileStore

@@ -10,10 +10,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +114,7 @@ async def test_a_word_that_is_lost_is_made_up_for_by_looking(
 
 
 async def test_starting_server_keeps_runs_of_a_live_server(tmp_path: Path) -> None:
-    async with pair(tmp_path, WORKS, replace(WORKS, start=False)) as (works, late):
+    async with pair(tmp_path, WORKS, dataclasses.replace(WORKS, start=False)) as (works, late):
         prediction = await works.service.submit(works.order("slow", extras={"seconds": 1}))
         async for event in works.service.events(prediction):
             if isinstance(event, ProgressEvent):
@@ -125,7 +125,9 @@ async def test_starting_server_keeps_runs_of_a_live_server(tmp_path: Path) -> No
 
 
 async def test_starting_server_requeues_runs_of_a_dead_server(tmp_path: Path) -> None:
-    async with pair(tmp_path, replace(WORKS, start=False), replace(WORKS, start=False)) as (asks, late):
+    async with pair(
+        tmp_path, dataclasses.replace(WORKS, start=False), dataclasses.replace(WORKS, start=False)
+    ) as (asks, late):
         prediction = await asks.service.submit(asks.order())
         gone = RunLease(ids.new("boot"), 3_600_000_000)
         (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))

@@ -8,13 +8,13 @@ vLLM's OpenAI-compatible server.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -238,6 +238,8 @@ async def listening(server: AnyServer, host: str = "127.0.0.1", port: int = 0) -
 def look_at(monkeypatch: pytest.MonkeyPatch, **ports: int) -> None:
     """Limit discovery to these kinds of server, each on the given port."""
     kinds = [
-        dataclasses.replace(kind, port=ports[kind.kind]) for kind in local_servers.CHAT if kind.kind in ports
+        msgspec.structs.replace(kind, port=ports[kind.kind])
+        for kind in local_servers.CHAT
+        if kind.kind in ports
     ]
     monkeypatch.setattr(local_servers, "CHAT", tuple(kinds))

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold import errors, import_string
 from sixfold.api.gateway import chat_services
@@ -94,8 +95,7 @@ _Rows = Mapping[str, Any] | None
 _REFRESH_SECONDS, _SWEEP_SECONDS = 10, 60
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(msgspec.Struct, frozen=True):
     """The components of a running server, which the APIs use."""
 
     settings: Settings

@@ -13,9 +13,10 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
@@ -43,8 +44,7 @@ _RELOADED = frozenset({"tables", "prices_own_hardware"})
 _Stamp = tuple[int, int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedFile:
+class WatchedFile(msgspec.Struct, frozen=True):
     """The source of the settings: a function that loads them, and the settings loaded at startup.
 
     If there is no file, the settings do not change.
@@ -55,8 +55,7 @@ class WatchedFile:
     is_file: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _ParsedConfig:
+class _ParsedConfig(msgspec.Struct, frozen=True):
     """A valid configuration; `restart` lists the changes that require a restart."""
 
     settings: Settings
@@ -215,7 +214,7 @@ class ConfigReloader:
         fixed: dict[str, Any] = {name: getattr(running, name) for name in FIXED_AT_START}
         gguf = tuple(row for row in running.servers if row.kind == GGUF)
         rows = tuple(row for row in policy.servers if row.kind != GGUF)
-        policy = dataclasses.replace(policy, **fixed, servers=(*rows, *gguf))
+        policy = msgspec.structs.replace(policy, **fixed, servers=(*rows, *gguf))
         return _ParsedConfig(settings, prices, book, policy, restart)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from sixfold import errors
 from sixfold.app.gpu import GpuSharing
@@ -54,8 +55,7 @@ class ContainerInspector:
             raise errors.BadRequest(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerDrivers:
+class WorkerDrivers(msgspec.Struct, frozen=True):
     """The drivers of a server's workers, the worker policy, and the GPUs shared with other programs."""
 
     images: ContainerDriver

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 
 from sixfold.clients import nvml
 from sixfold.clients.chat.llama.server import GgufServer
@@ -60,8 +60,7 @@ class ServerSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _SharedGpu:
+class _SharedGpu(msgspec.Struct):
     """A group with its arbiter and programs.
 
     `note` is the reason why the programs do not take turns, or an empty string.
@@ -72,12 +71,11 @@ class _SharedGpu:
     arbiter: GpuArbiter
     note: str = _UNKNOWN
     # The keys are the names of programs.
-    holders: dict[str, GpuHolder] = field(default_factory=dict[str, GpuHolder])
+    holders: dict[str, GpuHolder] = {}
     watching: asyncio.Task[None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
+class _Program(msgspec.Struct, frozen=True):
     """A program that currently uses GPU memory, and the function that sets its access."""
 
     holder: GpuHolder

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from sixfold.app import graphs as app_graphs
 from sixfold.app import storage
@@ -21,8 +22,7 @@ from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorServices:
+class OperatorServices(msgspec.Struct, frozen=True):
     """The services of one server."""
 
     reloader: ConfigReloader

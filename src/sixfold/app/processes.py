@@ -16,7 +16,6 @@ import shutil
 import threading
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +131,10 @@ class ServerProcesses:
             pending.done.set()
 
 
-@dataclass(slots=True)
-class _Responses:
+class _Responses(msgspec.Struct):
     missing: set[str]
-    texts: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    texts: dict[str, bytes] = {}
+    done: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def drop_ended(self, channel: ProcessChannel) -> bool:
         self.missing = {name for name in self.missing if channel.is_alive(name)}

@@ -12,10 +12,11 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import urljoin, urlsplit
+
+import msgspec
 
 from sixfold import settings
 from sixfold.cli import server_lock
@@ -53,8 +54,7 @@ class KeyRefused(CommandError):
     """Raised when the server responds with 401."""
 
 
-@dataclass(frozen=True, slots=True)
-class CliResponse:
+class CliResponse(msgspec.Struct, frozen=True):
     """An HTTP response: its status, its headers by lower-case name, its body."""
 
     status: int

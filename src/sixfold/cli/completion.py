@@ -6,8 +6,9 @@ import argparse
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sixfold.cli.main import build_parser
 
@@ -16,8 +17,7 @@ _MODELS = frozenset({" run"})
 _SPACES = frozenset({" workflow run", " workflow show", " workflow verify"})
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionContext:
+class CompletionContext(msgspec.Struct, frozen=True):
     """A position in the command line: the words so far (`path`), and the next words and options with help."""
 
     path: str

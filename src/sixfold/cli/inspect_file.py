@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,8 +32,7 @@ Verdict = Literal["ours", "foreign", "invalid"]
 C2paVerdict = Literal["none", "valid", "expired", "invalid", "unchecked"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileProvenance:
+class FileProvenance(msgspec.Struct, frozen=True):
     """A file's bytes, the text of its manifest, the parsed manifest and the result of the signature check."""
 
     data: bytes

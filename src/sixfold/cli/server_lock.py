@@ -7,8 +7,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sixfold.cli.terminal import CommandError
 from sixfold.settings import Settings
@@ -38,8 +39,7 @@ def take_file_lock(descriptor: int, *, shared: bool = False) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
+class RunningServer(msgspec.Struct, frozen=True):
     """The server of a data folder: its process ID, and its URL once it listens."""
 
     pid: int

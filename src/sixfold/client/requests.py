@@ -7,12 +7,12 @@ import mimetypes
 import random
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urljoin, urlsplit
 
 import httpx
+import msgspec
 
 from sixfold.client.errors import ClientError, retry_after
 
@@ -27,16 +27,15 @@ _LONGEST_PAUSE = 30.0
 FileInput = Path | bytes | IO[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCall:
+class ApiCall(msgspec.Struct, frozen=True):
     """One request to the server. The server may wait `seconds` before it responds."""
 
     method: str
     path: str
-    query: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    query: Mapping[str, Any] = {}
     document: Mapping[str, Any] | None = None
     file: tuple[str, IO[bytes] | bytes, str] | None = None
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    fields: Mapping[str, str] = {}
     idempotency_key: str | None = None
     seconds: float = 0.0
 

@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 import sixfold
 
@@ -37,8 +38,7 @@ _TRY_SECONDS = 10
 _MEMORY_BYTES = 256 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(msgspec.Struct, frozen=True):
     """The permissions of a sandboxed process: `readable` paths, `writable` folders and the network.
 
     The working directory is `at`, or `/tmp` in the sandbox.

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import httpx
+import msgspec
 
 from sixfold.clients import provider_client
 from sixfold.net import limited_responses
@@ -41,8 +41,7 @@ class CogRefused(Exception):
     """Raised if the server rejects the inputs; the message is its reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class CogResult:
+class CogResult(msgspec.Struct, frozen=True):
     """The result of a prediction: its output with files as data: URIs, and its log."""
 
     state: State

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
 from sixfold.clients import cog, provider_client
 
@@ -28,8 +28,7 @@ class ContainersFailed(Exception):
     """Raised if Docker or Podman fails or rejects a request; the message is its reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerSpec:
+class ContainerSpec(msgspec.Struct, frozen=True):
     """A container to start; a limit of 0 is unlimited.
 
     The root is read-only and `/tmp` is in memory. Without `network`, the container is in an internal network
@@ -44,8 +43,8 @@ class ContainerSpec:
     network: bool = False
     gpus: bool = False
     port: int = cog.PORT
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    folders: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    environment: Mapping[str, str] = {}
+    folders: Mapping[str, Path] = {}
 
 
 def find_socket(path: Path | None = None) -> Path | None:

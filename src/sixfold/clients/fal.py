@@ -9,8 +9,10 @@ https://fal.ai/docs/documentation/model-apis/request-errors (other failures).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
@@ -44,8 +46,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
 FAL = ProviderEndpoint(PROVIDERS["fal"])
 
 
-@dataclass(frozen=True, slots=True)
-class FalRequest:
+class FalRequest(msgspec.Struct, frozen=True):
     """A request in fal's queue, with the URLs that fal returned for it.
 
     `lines` is its log so far. The state of a failed request is `done` too.
@@ -64,8 +65,7 @@ class FalRequest:
         return self.state == "done"
 
 
-@dataclass(frozen=True, slots=True)
-class FalResult:
+class FalResult(msgspec.Struct, frozen=True):
     """The output of a model, and the billed units if fal reports them."""
 
     document: Mapping[str, Any]

@@ -10,13 +10,13 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
 # Consecutive attempts without any new byte.
 _MAX_ATTEMPTS = 6
@@ -37,8 +37,7 @@ class HubError(Exception):
     """Raised if a download fails; the message is one sentence with the reason and a remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class HubFile:
+class HubFile(msgspec.Struct, frozen=True):
     """A file of a repository; `sha256` is stated for large files, git's `blob` hash for small ones."""
 
     path: str
@@ -47,8 +46,7 @@ class HubFile:
     blob: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RepositoryTree:
+class RepositoryTree(msgspec.Struct, frozen=True):
     """The files of a repository at one commit."""
 
     repository: str

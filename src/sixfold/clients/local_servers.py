@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.clients.hosts import LOOPBACK
 
 _LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 
 
-@dataclass(frozen=True, slots=True)
-class LocalServer:
+class LocalServer(msgspec.Struct, frozen=True):
     """A kind of server: its default port, and a path whose response contains `word`.
 
     `title` is its display name, `program` the command to suggest, if any; `word` is in lower case.

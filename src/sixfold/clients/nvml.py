@@ -7,14 +7,14 @@ https://docs.nvidia.com/deploy/nvml-api/ (version 2 of these calls, in every dri
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+
+import msgspec
 
 LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDevice:
+class GpuDevice(msgspec.Struct, frozen=True):
     """A GPU; CUDA_VISIBLE_DEVICES accepts its `uuid`."""
 
     uuid: str

@@ -11,8 +11,9 @@ servers may return a `url`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import (
@@ -45,8 +46,7 @@ def refusal(status: int, document: Any) -> ProviderRefusal:
 OPENAI = ProviderEndpoint(PROVIDERS["openai"], also_repeated=frozenset({500, 502}))
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIUsage:
+class OpenAIUsage(msgspec.Struct, frozen=True):
     """Billed tokens; 0 if a compatible server does not report them."""
 
     text_in: int
@@ -54,8 +54,7 @@ class OpenAIUsage:
     out: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIImages:
+class OpenAIImages(msgspec.Struct, frozen=True):
     """Images in base64 or as URLs, and the tokens used."""
 
     encoded: tuple[str, ...]
@@ -63,8 +62,7 @@ class OpenAIImages:
     usage: OpenAIUsage | None
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptionResult:
+class TranscriptionResult(msgspec.Struct, frozen=True):
     """A transcript with its segments and words, each with `start` and `end` in seconds."""
 
     text: str

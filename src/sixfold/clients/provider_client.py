@@ -19,7 +19,6 @@ import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -45,8 +44,7 @@ _MAX_INLINE_BYTES = 256 * 1024
 _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\S+|\b[\w.-]*[0-9a-f]{24,}\S*")
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderLimits:
+class ProviderLimits(msgspec.Struct, frozen=True):
     """Limits of time and bytes for a provider. `whole_seconds` limits a task with all its calls."""
 
     connect_seconds: float = 10.0
@@ -85,8 +83,7 @@ class ProviderQueue(Protocol[J]):
     async def cancel(self, job: J, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderRefusal:
+class ProviderRefusal(msgspec.Struct, frozen=True):
     """The meaning of an error response; `field` is the provider's name of the invalid input."""
 
     kind: Kind
@@ -94,8 +91,7 @@ class ProviderRefusal:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderEndpoint:
+class ProviderEndpoint(msgspec.Struct, frozen=True):
     """A provider, and the response statuses after which calls may be repeated."""
 
     spec: ProviderSpec
@@ -107,12 +103,11 @@ class ProviderEndpoint:
         return import_string.load(self.spec.refusal)(status, document)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestBody:
+class RequestBody(msgspec.Struct, frozen=True):
     """The body of a POST: a JSON document, or the fields and files of a form."""
 
     document: Any = None
-    fields: Mapping[str, str | list[str]] = field(default_factory=dict[str, "str | list[str]"])
+    fields: Mapping[str, str | list[str]] = {}
     files: tuple[tuple[str, tuple[str, bytes, str]], ...] = ()
 
     def arguments(self) -> dict[str, Any]:
@@ -121,8 +116,7 @@ class RequestBody:
         return {} if self.document is None else {"json": self.document}
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderResponse:
+class ProviderResponse(msgspec.Struct, frozen=True):
     """A successful response: headers in lower case, and the JSON document or the bytes of the body."""
 
     status: int
@@ -143,20 +137,18 @@ class PolicyRefusal(UnusableInput):
     """Raised if a provider's content policy rejects the inputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ProviderRequest:
+class _ProviderRequest(msgspec.Struct, frozen=True):
     method: str
     path: str
-    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    arguments: Mapping[str, Any] = {}
+    headers: Mapping[str, str] = {}
     seconds: float | None = None
     once: bool = False
     # Whether the response is a file instead of JSON.
     file: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _CallFailed:
+class _CallFailed(msgspec.Struct, frozen=True):
     """A failed attempt; `repeat` states whether to retry, after `after_seconds` if the provider sent it."""
 
     refusal: ProviderRefusal

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
@@ -44,8 +45,7 @@ def refusal(status: int, body: Any) -> ProviderRefusal:
 REPLICATE = ProviderEndpoint(PROVIDERS["replicate"])
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicatePrediction:
+class ReplicatePrediction(msgspec.Struct, frozen=True):
     """A prediction of Replicate. `seconds` is the billed time for models that are billed by time."""
 
     id: str

@@ -13,8 +13,9 @@ day.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -22,8 +23,7 @@ Value = str | int | float | bytes | None
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """A named query and its parameters. `now`, the transaction's time, is always bound.
 
     If `each` is set, the statement runs for each of these parameter sets and returns one row with the total

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -69,8 +68,7 @@ class Document(msgspec.Struct):
         return join(self.blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentLimits:
+class DocumentLimits(msgspec.Struct, frozen=True):
     """Limits on one document, which the operator sets."""
 
     file_bytes: int = 64 * 2**20

@@ -6,10 +6,12 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
 from anyascii import anyascii
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids, pagination
@@ -50,8 +52,7 @@ def _page(entries: Sequence[N], limit: int) -> GalleryPage[N]:
 # -- characters -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CharacterDraft:
+class CharacterDraft(msgspec.Struct, frozen=True):
     """A character to create; `avatar` names a stored file."""
 
     account_id: str
@@ -61,8 +62,7 @@ class CharacterDraft:
     avatar: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Character:
+class Character(msgspec.Struct, frozen=True):
     """A published character; the time is in epoch µs."""
 
     id: str
@@ -76,7 +76,7 @@ class Character:
 
     @classmethod
     def of(cls, row: Row) -> Character:
-        return cls(**{name: row[name] for name in cls.__slots__})
+        return cls(**{name: row[name] for name in cls.__struct_fields__})
 
 
 def create_character(draft: CharacterDraft) -> Transaction[Character]:
@@ -125,8 +125,7 @@ def _unique_name(slug_text: str) -> Transaction[str]:
 # -- posts ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PostDraft:
+class PostDraft(msgspec.Struct, frozen=True):
     """A post to create; `media` names a stored file.
 
     An unlisted post can only be reached by its URL. `model` and `inputs` are those of the run, which other
@@ -140,11 +139,10 @@ class PostDraft:
     tags: tuple[str, ...]
     is_unlisted: bool = False
     model: str = ""
-    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(msgspec.Struct, frozen=True):
     """A published post; the time is in epoch µs. `author_name` is None until the author chooses a name."""
 
     id: str
@@ -162,7 +160,7 @@ class Post:
 
     @classmethod
     def of(cls, row: Row) -> Post:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
         values["tags"] = tuple(json.loads(row["tags"]))
         values["is_unlisted"] = bool(row["is_unlisted"])
         values["inputs"] = json.loads(row["inputs"])

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 import re
 import shutil
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
+import msgspec
 
 from sixfold.clients import cog
 from sixfold.clients.cog import CogClient
@@ -87,13 +86,12 @@ class ContainerEngine(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _StartedContainer:
+class _StartedContainer(msgspec.Struct):
     box: ContainerLimits
     server: CogClient
     image_id: str
     document: Mapping[str, Any]
-    folder: Path = field(default_factory=Path)
+    folder: Path = msgspec.field(default_factory=Path)
 
 
 class ContainerDriver:
@@ -233,7 +231,7 @@ class ContainerDriver:
         try:
             engine = await self._opened()
             image_id = await engine.image_id(spec.image)
-            box = await engine.start(name, dataclasses.replace(spec, folders={mounts.PATH: folder}))
+            box = await engine.start(name, msgspec.structs.replace(spec, folders={mounts.PATH: folder}))
             # Opened here and not in the constructor: a client loads all root certificates, which takes 20 ms.
             self._client = self._client or httpx.AsyncClient(trust_env=False)
             server = CogClient(self._client, box.address)

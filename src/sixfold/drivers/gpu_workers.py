@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.catalog.engines import Task
@@ -30,15 +31,14 @@ from sixfold.core.workers.ports import (
 NAME = "weights"
 
 
-@dataclass(slots=True, eq=False)
-class WeightsHolder:
+class WeightsHolder(msgspec.Struct, eq=False):
     """The workers of this process with weights on the GPU; models are identified by engine names."""
 
     private: str
     name: str = NAME
     self_managed: bool = False
-    workers: set[GpuWorker] = field(default_factory=set["GpuWorker"])
-    _expected: dict[str, int] = field(default_factory=dict[str, int])
+    workers: set[GpuWorker] = set()
+    _expected: dict[str, int] = {}
 
     def canonical(self, model: str) -> str:
         return model

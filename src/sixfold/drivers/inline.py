@@ -12,8 +12,9 @@ import threading
 import uuid
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+import msgspec
 
 from sixfold.core.catalog.engines import BatchEngine, Engine, Task
 from sixfold.core.sessions.engine import StepAnswer, StepRequest
@@ -34,8 +35,7 @@ from sixfold.worker import protocol, runner, session_steps
 CANCEL_SECONDS = 2.0
 
 
-@dataclass(slots=True, eq=False)
-class _InlineJob:
+class _InlineJob(msgspec.Struct, eq=False):
     """A run in the thread, and the receiver of its reports."""
 
     number: int
@@ -44,7 +44,7 @@ class _InlineJob:
     staging: runner.FileStaging
     failpoint: protocol.Failpoint | None
     outcome: asyncio.Future[Outcome]
-    canceled: threading.Event = field(default_factory=threading.Event)
+    canceled: threading.Event = msgspec.field(default_factory=threading.Event)
     deadline: asyncio.TimerHandle | None = None
 
     def assignment(self) -> runner.Assignment:

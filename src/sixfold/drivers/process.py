@@ -10,7 +10,6 @@ import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -42,8 +41,7 @@ _TAIL_LINES = 20
 _HANG_UP_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessTimeouts:
+class ProcessTimeouts(msgspec.Struct, frozen=True):
     """Timeouts of the driver in seconds; a spec may allow more time to start and to cancel."""
 
     start: float = 120.0
@@ -51,8 +49,7 @@ class ProcessTimeouts:
     stop: float = 2.0
 
 
-@dataclass(slots=True)
-class _CurrentRun:
+class _CurrentRun(msgspec.Struct):
     number: int
     task_id: str
     prefix: str
@@ -62,7 +59,7 @@ class _CurrentRun:
     abandoned: bool = False
     deadline: asyncio.TimerHandle | None = None
     lines: int = 0
-    partial: bytes = field(default=b"")
+    partial: bytes = msgspec.field(default=b"")
 
 
 class WorkerStarter(Protocol):

@@ -13,9 +13,10 @@ import importlib
 import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from sixfold.core.catalog.engines import Task
 from sixfold.core.media.ports import StagedFile
@@ -44,8 +45,7 @@ START_SECONDS = 120.0
 STARTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class RayEvent:
+class RayEvent(msgspec.Struct, frozen=True):
     """An event of a run: its progress, a log line, or its outcome with the bytes of its files."""
 
     kind: Literal["progress", "log", "ended"]
@@ -138,13 +138,12 @@ def _taken(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
     return contents
 
 
-@dataclass(slots=True, eq=False)
-class _RayRun:
+class _RayRun(msgspec.Struct, eq=False):
     """A run in progress; if `canceled` is set, the end of its worker counts as `RunStopped`."""
 
     reports: RunReports
     canceled: bool = False
-    deadline: asyncio.TimerHandle | None = field(default=None)
+    deadline: asyncio.TimerHandle | None = msgspec.field(default=None)
 
 
 class RayWorker:

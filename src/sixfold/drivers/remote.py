@@ -8,11 +8,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
+import msgspec
 
 from sixfold import errors, import_string
 from sixfold.clients.comfyui.address import ComfyAddress
@@ -43,8 +43,7 @@ _LOG = logging.getLogger("sixfold.remote")
 _DOWNLOAD_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class InternalServices:
+class InternalServices(msgspec.Struct, frozen=True):
     """The services of the server that engines may use in addition to credentials and HTTP clients."""
 
     children: ChildRunPort
@@ -112,15 +111,14 @@ class ServerServices:
         return fetched.content_type
 
 
-@dataclass(slots=True, eq=False)
-class _RemoteRun:
+class _RemoteRun(msgspec.Struct, eq=False):
     """A task in progress, and the receiver of its reports."""
 
     number: int
     task: Task
     reports: RunReports
     loop: asyncio.AbstractEventLoop
-    canceled: threading.Event = field(default_factory=threading.Event)
+    canceled: threading.Event = msgspec.field(default_factory=threading.Event)
     work: asyncio.Task[Result] | None = None
 
     def progress(self, fraction: float) -> None:

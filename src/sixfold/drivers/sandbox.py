@@ -8,7 +8,6 @@ are read.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import secrets
 import shutil
@@ -19,6 +18,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold import settings
 from sixfold.clients import bubblewrap
@@ -111,7 +112,7 @@ class SandboxWorker(ProcessWorker):
         input_folder = self._cell / _INPUTS / secrets.token_hex(8)
         try:
             files = await asyncio.to_thread(_copied, task.files, input_folder)
-            outcome = await super().run(dataclasses.replace(task, files=files), reports)
+            outcome = await super().run(msgspec.structs.replace(task, files=files), reports)
             if isinstance(outcome, RunCompleted):
                 return await asyncio.to_thread(self._moved, outcome)
             return outcome
@@ -129,14 +130,14 @@ class SandboxWorker(ProcessWorker):
             for file in outcome.files:
                 target = self._cell.parent / file.path.name
                 file.path.rename(target)
-                staged_files.append(dataclasses.replace(file, path=target))
+                staged_files.append(msgspec.structs.replace(file, path=target))
                 if not stat.S_ISREG(target.lstat().st_mode):
                     raise FileNotFoundError
         except OSError:
             for file in staged_files:
                 _removed(file.path)
             return RunFailed("The model's output must be a regular file.", public=True)
-        return dataclasses.replace(outcome, files=tuple(staged_files))
+        return msgspec.structs.replace(outcome, files=tuple(staged_files))
 
 
 def _removed(path: Path) -> None:
@@ -204,4 +205,4 @@ def _inner(spec: WorkerSpec, work: Path) -> WorkerSpec:
     if not isinstance(factory, str):
         raise StartFailed("the sandbox option `factory` is required")
     options: dict[str, Any] = dict(spec.options.get("options", {}))
-    return dataclasses.replace(spec, factory=factory, options=options, scratch=work)
+    return msgspec.structs.replace(spec, factory=factory, options=options, scratch=work)

@@ -7,9 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold import errors, settings
 from sixfold.clients import bubblewrap
@@ -32,8 +33,7 @@ _SAID_CHARACTERS = 1000
 NO_CONTAINERS = "No container can be started: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceRequirements:
+class SpaceRequirements(msgspec.Struct, frozen=True):
     """The operator's settings for local spaces, and the folder in which they are stored."""
 
     folders: Path
@@ -122,7 +122,7 @@ def _why(space: SpaceId, target: SpaceTarget, output: str) -> str:
 
 def _engine(target: SpaceTarget, engine_options: dict[str, Any]) -> dict[str, Any]:
     """Return the engine's catalog entry; the status of the engine is looked up by its kind."""
-    where = {name: getattr(target, name) for name in SpaceTarget.__slots__ if getattr(target, name)}
+    where = {name: getattr(target, name) for name in SpaceTarget.__struct_fields__ if getattr(target, name)}
     shut = {"kind": "container", "unlock": f"{UNLOCK} and pull the image (`docker pull {target.image}`)"}
     sandbox = {"kind": "sandbox", "unlock": bubblewrap.UNLOCK}
     return {

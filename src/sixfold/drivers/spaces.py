@@ -15,11 +15,11 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from sixfold import settings
 from sixfold.clients import bubblewrap
@@ -48,8 +48,7 @@ _SERVING = {"GRADIO_SERVER_PORT": str(PORT), "GRADIO_ANALYTICS_ENABLED": "False"
 _FAILURES = (SpaceError, httpx.HTTPError, OSError)
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceTarget:
+class SpaceTarget(msgspec.Struct, frozen=True):
     """The location of a space: a container image, or the folder, file and packages for a sandbox."""
 
     image: str = ""
@@ -61,7 +60,7 @@ class SpaceTarget:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> SpaceTarget:
         """Return the target described by an engine's options."""
-        return cls(**{name: options[name] for name in cls.__slots__ if name in options})
+        return cls(**{name: options[name] for name in cls.__struct_fields__ if name in options})
 
 
 class _LocalSpace:
@@ -94,7 +93,9 @@ class _SpaceEngine:
     def __init__(self, started: _StartedSpace, options: Mapping[str, Any]) -> None:
         self.name, self.version = "space", str(options.get("version", "1"))
         self._started = started
-        engine_options = {name: value for name, value in options.items() if name not in SpaceTarget.__slots__}
+        engine_options = {
+            name: value for name, value in options.items() if name not in SpaceTarget.__struct_fields__
+        }
         engine_options |= {"base": started.box.address, "trusted": True}
         self._engine = GradioEngine(_LocalSpace(started.client), **engine_options)
 

@@ -11,10 +11,11 @@ import contextlib
 import importlib.util
 import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from sixfold.clients import local_servers, nvml
 from sixfold.clients.chat.servers import ServerStatus

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import blake3
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, money
@@ -314,7 +314,7 @@ class _WorkflowRun:
             publish(NodeEvent("executed", {"node": node_id, "display_node": node_id, "output": ui}))
         result = await self._result(GraphEnded(outputs, tuple(verdict.nodes), fetched.cached))
         cost = self._workshop.estimate(verdict, without=fetched.cached)
-        return dataclasses.replace(result, billed=cost.list_micros, lines=cost.list_lines)
+        return msgspec.structs.replace(result, billed=cost.list_micros, lines=cost.list_lines)
 
     async def _store_output(self, node_id: str, ui: Mapping[str, Any]) -> dict[str, Any]:
         async def store(row: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
     -32700,
@@ -38,8 +39,7 @@ class RpcError(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class RpcMessage:
+class RpcMessage(msgspec.Struct, frozen=True):
     """A message from a client. `method` is empty for the response to a request of this server.
 
     `has_id` is False for a notification, which is not answered.

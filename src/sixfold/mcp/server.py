@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold import __version__
 from sixfold.core.accounts import rights
@@ -40,8 +41,7 @@ class ClientChannel:
             self.queue.put_nowait(message)
 
 
-@dataclass(slots=True)
-class ToolInvocation:
+class ToolInvocation(msgspec.Struct):
     """A request in progress: the caller, and the channel for messages before the response.
 
     `version` is the protocol revision of the request, or empty. Without a `channel`, only the response can be
@@ -54,9 +54,7 @@ class ToolInvocation:
     idempotency_id: str | None = None
     progress_token: str | int | None = None
     channel: ClientChannel | None = None
-    pending_requests: dict[tuple[str, str], asyncio.Future[Any]] = field(
-        default_factory=dict[tuple[str, str], "asyncio.Future[Any]"]
-    )
+    pending_requests: dict[tuple[str, str], asyncio.Future[Any]] = {}
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification, if there is a channel."""
@@ -94,8 +92,7 @@ class ToolInvocation:
 Method = Callable[[JsonObject, ToolInvocation], Awaitable[Mapping[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFeature:
+class ServerFeature(msgspec.Struct, frozen=True):
     """Methods of the server, with the capabilities that announce them.
 
     `streams` returns whether a request may send messages before its response, and `takes_media` whether files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -35,8 +34,7 @@ _HINTS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(msgspec.Struct, frozen=True):
     """The result of a tool: its values, and further content (images, links, plain text).
 
     `text_values` are the values of the text part, if some of `values` are in `content` instead.
@@ -50,8 +48,7 @@ class ToolOutcome:
 Run = Callable[[ToolInvocation, JsonObject], Awaitable[ToolOutcome]]
 
 
-@dataclass(frozen=True, slots=True)
-class McpTool:
+class McpTool(msgspec.Struct, frozen=True):
     """A tool: its description, its arguments as JSON Schema, its function and the required access.
 
     `lost` is a hint for agents on how to find a valid name after a `NotFound` error.
@@ -63,7 +60,7 @@ class McpTool:
     schema: Mapping[str, Any]
     run: Run
     lost: str = ""
-    hints: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    hints: Mapping[str, bool] = {}
     access: Access | None = None
     streams: bool = False
     takes_media: bool = False

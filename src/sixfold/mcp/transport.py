@@ -11,10 +11,10 @@ import asyncio
 import base64
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 

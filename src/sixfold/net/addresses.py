@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -91,8 +92,7 @@ def embedded_ipv4(address: Address) -> ipaddress.IPv4Address | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class AllowList:
+class AllowList(msgspec.Struct, frozen=True):
     """The networks that the operator allows in addition to the public internet, on any port."""
 
     networks: tuple[Network, ...] = ()

@@ -10,19 +10,18 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property
 
 import httpcore
 import httpx
+import msgspec
 
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
 from sixfold.net.guard import GuardedBackend
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamOptions:
+class UpstreamOptions(msgspec.Struct, frozen=True):
     """The options for trusted servers; a proxy is set here and never taken from the environment."""
 
     connect_seconds: float = 10.0

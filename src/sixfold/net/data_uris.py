@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
+
+import msgspec
 
 from sixfold.errors import FetchFailed, TooLarge
 
@@ -16,8 +17,7 @@ _MAX_HEADER = 1024
 _BLANKS = bytes.maketrans(b"", b""), b" \t\r\n\f"
 
 
-@dataclass(frozen=True, slots=True)
-class InlineData:
+class InlineData(msgspec.Struct, frozen=True):
     """The content of a data: URI; the content type is not verified."""
 
     body: bytes

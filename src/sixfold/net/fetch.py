@@ -14,12 +14,12 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import certifi
 import httpcore
+import msgspec
 
 from sixfold.core import humanize
 from sixfold.core.media import ports as media_ports
@@ -48,8 +48,7 @@ _BLOCK_BYTES = 1 << 20
 _TURN_SECONDS = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
+class FetchLimits(msgspec.Struct, frozen=True):
     """The limits for requests to other servers; each call sets its own size and total time."""
 
     redirects: int = 5
@@ -69,8 +68,7 @@ class FetchLimits:
 DEFAULT_LIMITS = FetchLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResult:
+class FetchResult(msgspec.Struct, frozen=True):
     """A fetched resource: `body`, or `path` if it was saved to a file. `content_type` is not verified."""
 
     body: bytes
@@ -80,8 +78,7 @@ class FetchResult:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResponse:
+class FetchResponse(msgspec.Struct, frozen=True):
     """The response to `send`, with any status; header names are in lower case."""
 
     status: int
@@ -89,8 +86,7 @@ class FetchResponse:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class FetchStream:
+class FetchStream(msgspec.Struct, frozen=True):
     """A response whose body is still arriving."""
 
     status: int
@@ -98,8 +94,7 @@ class FetchStream:
     chunks: AsyncIterator[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class _FetchRequest:
+class _FetchRequest(msgspec.Struct, frozen=True):
     method: str
     headers: Mapping[str, str]
     content: bytes

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -105,8 +104,7 @@ _PROVIDER_NAMES = {
 _decode_head = msgspec.json.Decoder(_RequestHead).decode
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(msgspec.Struct):
     """An attempt at a model server, whose span waits for the usage; `ended` is in epoch ns."""
 
     span: Span

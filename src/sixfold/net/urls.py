@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import quote, urljoin
 
 import idna
+import msgspec
 
 from sixfold.errors import FetchRefused
 from sixfold.net.addresses import Address
@@ -26,8 +26,7 @@ _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*", re.I)
 _UNQUOTED = "%/:?@!$&'()*+,;=~-._[]"
 
 
-@dataclass(frozen=True, slots=True)
-class UrlTarget:
+class UrlTarget(msgspec.Struct, frozen=True):
     """A parsed URL: `host` is an address or an ASCII name, and `path` is sent in the request line."""
 
     scheme: str

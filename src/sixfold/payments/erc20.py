@@ -11,7 +11,6 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -58,8 +57,7 @@ class _TokenTable(msgspec.Struct, forbid_unknown_fields=True):
     chains: dict[str, _LogRow]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenChain:
+class TokenChain(msgspec.Struct, frozen=True):
     """A chain; `tokens` is (symbol, decimals) by contract in lower case."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from sixfold.core.database import Transaction
 from sixfold.store.archive import Row, TableReader, TableWriter
@@ -16,8 +17,7 @@ class InvalidDatabase(Exception):
     """The database cannot be read, or is not a Sixfold database; the message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseHealth:
+class DatabaseHealth(msgspec.Struct, frozen=True):
     """The schema version of a database, and the errors found in its pages and references."""
 
     schema: int

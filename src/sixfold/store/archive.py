@@ -19,7 +19,6 @@ import math
 import re
 import tarfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
@@ -185,8 +184,7 @@ def forget_members(tar: tarfile.TarFile) -> None:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedFile:
+class ArchivedFile(msgspec.Struct, frozen=True):
     """A file of a backup being read: its folder in the data folder, its key and its content."""
 
     folder: str

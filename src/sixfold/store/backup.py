@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
@@ -35,19 +34,17 @@ class BackupBusy(Exception):
     """Another backup is being written to this path."""
 
 
-@dataclass(slots=True)
-class BackupReport:
+class BackupReport(msgspec.Struct):
     """The contents of a backup; `missing` lists the files that the store does not contain."""
 
     schema: int = 0
-    tables: dict[str, int] = field(default_factory=dict[str, int])
+    tables: dict[str, int] = {}
     files: int = 0
     file_bytes: int = 0
-    missing: list[str] = field(default_factory=list[str])
+    missing: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class _Spool:
+class _Spool(msgspec.Struct, frozen=True):
     """The rows and blob keys of the snapshot, in unnamed temporary files."""
 
     manifest: ArchiveManifest
@@ -156,8 +153,7 @@ def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> None:
     archive.forget_members(tar)
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(msgspec.Struct, frozen=True):
     """The destination of copied files: tar file, list of files, temporary folder and totals."""
 
     tar: tarfile.TarFile

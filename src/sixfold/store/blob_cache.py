@@ -14,8 +14,9 @@ import shutil
 import threading
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sixfold.store.file_store import STALE_SECONDS
 
@@ -25,8 +26,7 @@ _LOW_WATER = 0.9
 _MAX_LENT = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class CacheLimits:
+class CacheLimits(msgspec.Struct, frozen=True):
     """The maximum size of the cache in bytes, and the seconds for which a lent file is not deleted."""
 
     bytes: int

@@ -14,11 +14,11 @@ import contextlib
 import logging
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import msgspec
 from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
@@ -49,11 +49,10 @@ class InvalidUrl(ValueError):
     """The URL does not name a usable bucket; the message states what is expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class BucketAccess:
+class BucketAccess(msgspec.Struct, frozen=True):
     """obstore's options for a bucket, and the timeout of one response in seconds."""
 
-    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, str] = {}
     seconds: float = 30
 
 

@@ -14,12 +14,12 @@ import os
 import stat
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import blake3
+import msgspec
 import obstore
 from obstore import exceptions
 
@@ -40,8 +40,7 @@ _LISTED_AT_ONCE = 1000
 _REFRESH_SECONDS = 12 * 3600  # blobs without a name are deleted after 24 hours
 
 
-@dataclass(frozen=True, slots=True)
-class RetryOptions:
+class RetryOptions(msgspec.Struct, frozen=True):
     """Whether keys are hashes of the content (`by_content`), and the lifetimes of links and content.
 
     Content older than `refresh_seconds` is written again, so that it is not deleted before the database
@@ -53,8 +52,7 @@ class RetryOptions:
     refresh_seconds: float = _REFRESH_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
+class StoreOptions(msgspec.Struct, frozen=True):
     """The URL, timeout in `seconds`, cache and retry options of a store.
 
     `tables` maps a URL scheme to the bucket options.

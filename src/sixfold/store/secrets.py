@@ -19,11 +19,11 @@ import json
 import logging
 import os
 import secrets
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -45,8 +45,7 @@ class SecretUnreadable(Exception):
     """A stored key cannot be decrypted; the message states the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSecret:
+class StoredSecret(msgspec.Struct, frozen=True):
     """Metadata of a stored key; times are ISO 8601 in UTC."""
 
     set_at: str

@@ -8,9 +8,10 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+import msgspec
 
 from sixfold.store import durable
 
@@ -24,8 +25,7 @@ class WeightsError(Exception):
     """An operation on weights failed; the message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledWeights:
+class InstalledWeights(msgspec.Struct, frozen=True):
     """A set of weights, with the record written when it was installed."""
 
     family: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -24,8 +25,7 @@ from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 PageHandler = Callable[[Request, "PageUser"], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class PageUser:
+class PageUser(msgspec.Struct, frozen=True):
     """The user of a page; requests with an API key do not have a session and do not need a CSRF token."""
 
     principal: Principal

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
 from urllib.parse import quote
 
+import msgspec
 from markupsafe import Markup
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
@@ -56,8 +56,7 @@ _SVG_HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ComfyTest:
+class ComfyTest(msgspec.Struct, frozen=True):
     """The result of testing the URL of a ComfyUI server."""
 
     url: str

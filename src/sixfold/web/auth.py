@@ -10,10 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
 

@@ -6,7 +6,6 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote_plus, unquote_to_bytes
 
@@ -44,8 +43,7 @@ class FormPart(NamedTuple):
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BodyFields:
+class BodyFields(msgspec.Struct, frozen=True):
     """The named values of a body. In a form every value is a string; `files` contains the bytes of its files.
 
     `parts` contains all parts of a form, where a name may occur twice.
@@ -53,7 +51,7 @@ class BodyFields:
 
     values: dict[str, Any]
     is_form: bool = False
-    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    files: dict[str, bytes] = {}
     parts: tuple[FormPart, ...] = ()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -18,8 +18,7 @@ REVALIDATE = "public, no-cache"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; media-src 'self'; sandbox"
 
 
-@dataclass(frozen=True, slots=True)
-class ServedFile:
+class ServedFile(msgspec.Struct, frozen=True):
     """A file to be served; `tag` changes with its bytes, and `caching` is the `Cache-Control` value."""
 
     store: BlobStore
@@ -94,8 +93,7 @@ def _headers(file: ServedFile) -> dict[str, str]:
 _RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.IGNORECASE | re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ByteSpan:
+class ByteSpan(msgspec.Struct, frozen=True):
     """A range of `length` bytes from offset `start`."""
 
     start: int

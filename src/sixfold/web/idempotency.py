@@ -8,8 +8,8 @@ import functools
 import hashlib
 import weakref
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
+import msgspec
 from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,8 +36,7 @@ _LOOP_BYTES = 2**20
 _POLL_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class IdempotentRequest:
+class IdempotentRequest(msgspec.Struct, frozen=True):
     """A request that may be repeated; `content` are bytes that differ whenever the request does.
 
     Responses with a status of `retried` are not stored, in addition to those in `idempotency.NOT_STORED`.

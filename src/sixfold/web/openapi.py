@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -71,8 +70,7 @@ _SUFFIX = "Schema"
 _NAMES = frozenset({"$ref", "title"})
 
 
-@dataclass(frozen=True, slots=True)
-class OperationSpec:
+class OperationSpec(msgspec.Struct, frozen=True):
     """The description of one method of a route; its path parameters and security come from the route.
 
     `responses` are its own responses, and `statuses` its errors beside those of every route, in the schema of
@@ -88,11 +86,10 @@ class OperationSpec:
     operation_id: str = ""
     error: Shape = None
     keyless: bool = False
-    bodies: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
+    bodies: Mapping[str, Shape] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class OpenApiDocument:
+class OpenApiDocument(msgspec.Struct, frozen=True):
     """The description of one API; `operations` are named by method and path, as `GET /api/pages/{slug}`."""
 
     title: str

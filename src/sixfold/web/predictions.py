@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
@@ -79,8 +78,7 @@ class PredictionSchema(ListPriceSchema):
     urls: PredictionUrlsSchema
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionStatus:
+class PredictionStatus(msgspec.Struct, frozen=True):
     """The live state of a prediction: its progress, queue position, and estimated seconds to its end."""
 
     progress: float = 0.0

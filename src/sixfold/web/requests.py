@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 
 from sixfold import errors
@@ -67,8 +67,7 @@ _MAX_RANGES = 64
 _ALIASES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
 
 
-@dataclass(frozen=True, slots=True)
-class _MediaRange:
+class _MediaRange(msgspec.Struct, frozen=True):
     kind: str
     quality: float
     order: int

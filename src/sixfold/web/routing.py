@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -22,8 +22,7 @@ ErrorFormat = Callable[[SixfoldError, str], Response]
 _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 
 
-@dataclass(frozen=True, slots=True)
-class RouteEntry:
+class RouteEntry(msgspec.Struct, frozen=True):
     """A path (`{name}` matches one segment, `{name:path}` the rest) with a handler for each method.
 
     `body_bytes` is the largest accepted body; with 0 none is expected, and a small one is ignored. A GET that
@@ -50,8 +49,7 @@ class RouteEntry:
         return self.handlers.get("GET") if handler is None and method == "HEAD" and self.safe else handler
 
 
-@dataclass(frozen=True, slots=True)
-class SocketRoute:
+class SocketRoute(msgspec.Struct, frozen=True):
     """A websocket path; `trusts` checks Host and Origin before the websocket is accepted.
 
     `access` is required of the caller, as with `RouteEntry`.
@@ -63,8 +61,7 @@ class SocketRoute:
     access: Access | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApiGroup:
+class ApiGroup(msgspec.Struct, frozen=True):
     """Routes that share an error format.
 
     It also applies to unknown paths below `prefixes`, and to the exact paths in `reserved`. `variants`
@@ -78,7 +75,7 @@ class ApiGroup:
     prefixes: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
     sockets: tuple[SocketRoute, ...] = ()
-    variants: Mapping[bytes, ErrorFormat] = field(default_factory=dict[bytes, ErrorFormat])
+    variants: Mapping[bytes, ErrorFormat] = {}
     missing: Callable[[Scope], SixfoldError] = lambda _scope: NotFound()
     wrong_method: Callable[[Scope], SixfoldError] = lambda _scope: MethodNotAllowed()
 
@@ -89,17 +86,15 @@ class ApiGroup:
         return next((self.variants[name] for name, _ in headers if name in self.variants), self.error_format)
 
 
-@dataclass(frozen=True, slots=True)
-class RouteMatch:
+class RouteMatch(msgspec.Struct, frozen=True):
     """The API of a path, its route (None for an unknown path), and the values of its parameters."""
 
     api: ApiGroup
     route: RouteEntry | None
-    params: Mapping[str, str] = field(default_factory=dict[str, str])
+    params: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A row of the route table: a method of a route, or a websocket (`WS`), and its required access."""
 
     api: str

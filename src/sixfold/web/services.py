@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.accounts.authentication.oidc_identities import OidcProvider
@@ -54,8 +55,7 @@ from sixfold.web.sessions import SessionCookies, TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
-@dataclass(frozen=True, slots=True)
-class WebServices:
+class WebServices(msgspec.Struct, frozen=True):
     """The services of core and of HTTP, passed to every API by `app/asgi.py`."""
 
     settings: Settings

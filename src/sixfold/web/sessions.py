@@ -10,9 +10,9 @@ import secrets
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -52,8 +52,7 @@ def _current_page(request: Request) -> str:
     return (own_path(referer.path) if referer.netloc == request.headers.get("host") else "") or _ACCOUNT
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCookie:
+class SessionCookie(msgspec.Struct, frozen=True):
     """The login session of a browser; `csrf` goes into every form of its pages.
 
     `account` is the account it acts for: the person's own, `person_id`, or an organization.

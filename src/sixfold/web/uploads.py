@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -31,8 +31,7 @@ _FIELD = b"file"
 _IN_PROGRESS = AccountLimit(16, "uploads")
 
 
-@dataclass(slots=True)
-class ReceivedUpload:
+class ReceivedUpload(msgspec.Struct):
     """An upload on disk: its path, size, first bytes, and the content type that the client claimed.
 
     `digest` is the SHA-256 of the whole request; for a form, of all its parts without the boundary.
@@ -45,7 +44,7 @@ class ReceivedUpload:
     claimed_type: str = ""
     digest: bytes = b""
     filename: str = ""
-    fields: dict[str, str] = field(default_factory=dict[str, str])
+    fields: dict[str, str] = {}
 
     @property
     def content_type(self) -> str:
@@ -53,13 +52,12 @@ class ReceivedUpload:
         return media_types.sniff(self.head, self.claimed_type)
 
 
-@dataclass(slots=True)
-class _UploadSink:
+class _UploadSink(msgspec.Struct):
     """Counts and hashes data, and writes it in blocks in a thread."""
 
     received: ReceivedUpload
     file: BinaryIO
-    block: bytearray = field(default_factory=bytearray)
+    block: bytearray = msgspec.field(default_factory=bytearray)
 
     def take(self, data: bytes | memoryview) -> None:
         self.block += data

@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -117,14 +116,12 @@ def allow_cpu(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (spent + seconds, hard))
 
 
-@dataclass(slots=True)
-class _WorkerJob:
+class _WorkerJob(msgspec.Struct):
     run: protocol.RunMessage
-    canceled: threading.Event = field(default_factory=threading.Event)
+    canceled: threading.Event = msgspec.field(default_factory=threading.Event)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReportWriter:
+class _ReportWriter(msgspec.Struct, frozen=True):
     """Sends the reports of one run to the server (`runner.ReportSink`)."""
 
     worker: _Worker

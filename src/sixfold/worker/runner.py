@@ -15,9 +15,10 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
+
+import msgspec
 
 from sixfold.core.catalog.engines import (
     Artifact,
@@ -58,8 +59,7 @@ class ReportSink(Protocol):
     def preview(self, image: bytes) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FileStaging:
+class FileStaging(msgspec.Struct, frozen=True):
     """The output files of a run: new files `scratch/<prefix>-<number>`, readable only by this user."""
 
     scratch: Path
@@ -181,8 +181,7 @@ def load(factory: str, options: Mapping[str, Any] | None = None) -> Engine:
     return engine
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """One run in a worker: its number, its task, and the receivers of its reports and files."""
 
     number: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sixfold import errors
@@ -108,7 +108,7 @@ async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Pipe
 
 
 async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineFixture) -> None:
-    ended = dataclasses.replace(await line.run("metered"), meter="children", rate=0, charge=None)
+    ended = msgspec.structs.replace(await line.run("metered"), meter="children", rate=0, charge=None)
     right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
     for lines, visible in (
         (right, right),
@@ -124,7 +124,7 @@ async def test_engine_lines_count_only_if_they_sum_to_its_amount(line: PipelineF
 
 
 async def test_free_run_is_not_charged_for_its_lines(line: PipelineFixture) -> None:
-    ended = dataclasses.replace(await line.run("metered"), rate=1, charge=None)
+    ended = msgspec.structs.replace(await line.run("metered"), rate=1, charge=None)
     charge = pricing.final_charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
     assert charge is not None
     assert (charge.micros, charge.breakdown.amount) == (0, 0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sixfold import errors
@@ -62,17 +62,17 @@ async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
     guess = times.until_end(result.model, result.engine, 0, cold=True)
     assert not times.has_sample(result.model, result.engine)
     durations = StepDurations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
-    done = dataclasses.replace(result, durations=durations)
+    done = msgspec.structs.replace(result, durations=durations)
     times.on_event(done.id, StateChanged(done))
     assert guess == 6.0
     assert times.has_sample(result.model, result.engine)
     assert times.until_end(result.model, result.engine, 0, cold=True) == 12.0
     assert times.until_end(result.model, result.engine, 2, cold=False) == 30.0
-    quick = dataclasses.replace(done, durations=dataclasses.replace(durations, run=0, cold_start=0))
+    quick = msgspec.structs.replace(done, durations=msgspec.structs.replace(durations, run=0, cold_start=0))
     times.on_event(quick.id, StateChanged(quick))
     assert times.average(result.model, result.engine).run == pytest.approx(7.0)
     assert times.average(result.model, result.engine).start == pytest.approx(2.0)
-    running = dataclasses.replace(done, state=PredictionState.RUNNING, started_at=SECOND)
+    running = msgspec.structs.replace(done, state=PredictionState.RUNNING, started_at=SECOND)
     assert times.remaining(running, 0.5) == 0.0  # nothing has passed yet
     assert times.remaining(running, 0.5) == 1.0
     assert times.remaining(running, 0.0) == pytest.approx(5.0)
@@ -115,7 +115,7 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
 async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         queued = await built.service.submit(built.order())
-    done = dataclasses.replace(
+    done = msgspec.structs.replace(
         queued, state=PredictionState.SUCCEEDED, completed_at=queued.created_at + 50_000
     )
     for late in (0, 70_000):  # this process hears of the end later than that one

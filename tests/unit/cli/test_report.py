@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sixfold import settings
@@ -48,7 +48,7 @@ async def text_server(text: bytes | None) -> AsyncIterator[int]:
 
 
 def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    monkeypatch.setattr(local_servers, "CHAT", (dataclasses.replace(local_servers.CHAT[0], port=port),))
+    monkeypatch.setattr(local_servers, "CHAT", (msgspec.structs.replace(local_servers.CHAT[0], port=port),))
 
 
 async def look(folder: Path, **inputs: object) -> CheckReport:

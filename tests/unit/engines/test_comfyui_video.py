@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -234,8 +235,8 @@ def test_every_film_graph_is_accepted_by_a_real_servers_schemas(
     content = video_graphs.read(schemas, capabilities.document()["films"])
     (choice,) = content.choices
     wish = VideoSpec("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
-    pictured = dataclasses.replace(wish, image="a.png [temp]")
-    for frame in (wish, pictured) if choice.family.pictured else (dataclasses.replace(wish, frames=40),):
+    pictured = msgspec.structs.replace(wish, image="a.png [temp]")
+    for frame in (wish, pictured) if choice.family.pictured else (msgspec.structs.replace(wish, frames=40),):
         graph = video_graphs.build(schemas, choice, frame)
         verdict = comfyui_rules.validate(graph.nodes, schemas, lambda name: name == "a.png [temp]")
         assert (verdict.error, verdict.nodes) == (None, {})

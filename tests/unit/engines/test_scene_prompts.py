@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene import layout, painter, prompt_parser, shapes, subjects

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from sixfold.core.memory.commands import WriteTerms
 from tests.harness import databases

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sixfold.core.memory.commands import FREELY
 from sixfold.core.memory.indexing.entries import FORM, IndexEntry

@@ -6,10 +6,10 @@ import asyncio
 import itertools
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.database import now as clock

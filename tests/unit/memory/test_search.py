@@ -6,11 +6,11 @@ import asyncio
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Collection
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.database import many

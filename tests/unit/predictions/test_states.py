@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
@@ -176,7 +176,7 @@ def test_every_named_query_is_used() -> None:
 
 
 async def test_shown_partial_images_are_paid_after_a_lost_worker(still: PipelineFixture) -> None:
-    order = dataclasses.replace(still.order(), extras={"partial_images": 1})
+    order = msgspec.structs.replace(still.order(), extras={"partial_images": 1})
     first = await still.service.submit(order)
     await _step(still, first, PredictionEvent.CLAIM_WARM)
     await _step(still, await _now(still, first), PredictionEvent.LOSE)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +62,7 @@ async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     messages: list[str] = []
-    async with _busy(tmp_path, replace(ONE, idle_of=messages.append)) as (built, long):
+    async with _busy(tmp_path, dataclasses.replace(ONE, idle_of=messages.append)) as (built, long):
         short = await built.service.submit(built.order("slow", extras=SHORT))
         await _until(built, short, PredictionState.RUNNING)
         assert messages == ["slow", "slow"], "by the two that have had the worker"

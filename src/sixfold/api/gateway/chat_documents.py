@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
@@ -37,8 +36,7 @@ _DEFAULT_TYPE = "application/pdf"
 _NAME = re.compile(r'[\x00-\x1f\x7f<>"]+')
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentPart:
+class DocumentPart(msgspec.Struct, frozen=True):
     """A document of a request: the part that contains it, and where its bytes or its text are."""
 
     part: dict[str, Any]

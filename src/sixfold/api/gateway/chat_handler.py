@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -111,8 +110,7 @@ class ChatCall(msgspec.Struct, frozen=True):
     started_at: float = msgspec.field(default_factory=time.perf_counter)
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseDialect:
+class ResponseDialect(msgspec.Struct, frozen=True):
     """The functions of an API that parse requests and render responses, events, errors and keep-alives."""
 
     wire: str

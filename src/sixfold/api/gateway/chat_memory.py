@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -40,16 +39,14 @@ _SLUGS_CHARS = 1_500
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOptions:
+class MemoryOptions(msgspec.Struct, frozen=True):
     """The parsed header: collections, none for all, and the budget of tokens."""
 
     collections: tuple[str, ...]
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class AddedMemory:
+class AddedMemory(msgspec.Struct, frozen=True):
     """The pages that were added to a request."""
 
     packed: PackedContext

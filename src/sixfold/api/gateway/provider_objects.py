@@ -11,7 +11,6 @@ import contextlib
 import functools
 import re
 from collections.abc import AsyncGenerator, Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -56,8 +55,7 @@ class InvalidReference(errors.UpstreamRefused):
     code = "invalid_value"
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectPolicy:
+class ObjectPolicy(msgspec.Struct, frozen=True):
     """The owner of the objects that a request may name: the tenant, or anyone with `trusted` (the operator).
 
     `servers` are the names of the model servers that may receive the request unchanged.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, cast
 
 import msgspec
@@ -97,8 +96,7 @@ _decoder = msgspec.json.Decoder(_RerankBody)
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class RerankRequest:
+class RerankRequest(msgspec.Struct, frozen=True):
     """A checked request; `body` is the request for a model server, without the model name."""
 
     query: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Literal, NotRequired, TypedDict
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
@@ -141,7 +141,7 @@ class ModelRoutes:
     def _serves(self, model: str, name: str) -> bool:
         """Return whether an engine is ready that may serve a model under this name."""
         full_only = media_jobs.is_full_only(model, name)
-        terms = dataclasses.replace(self._services.predictions.terms, full_only=full_only)
+        terms = msgspec.structs.replace(self._services.predictions.terms, full_only=full_only)
         try:
             self._services.catalog[model].choose({}, terms)
         except (EngineUnavailable, NotFound):

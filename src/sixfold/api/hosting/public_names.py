@@ -7,9 +7,10 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.errors import InvalidInput, Problem
@@ -31,8 +32,7 @@ _PRESETS: Mapping[str, tuple[int, int]] = {
 _EMPTY: Any = (None, False, "")
 
 
-@dataclass(frozen=True, slots=True)
-class PublicModel:
+class PublicModel(msgspec.Struct, frozen=True):
     """A row of `data/public_names.toml`, which explains the fields."""
 
     name: str
@@ -40,7 +40,7 @@ class PublicModel:
     inputs: Mapping[str, str]
     output: Any
     size: str = ""
-    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    values: Mapping[str, Mapping[str, Any]] = {}
     refused: Sequence[str] = ()
     single: Sequence[str] = ()
     versions: Sequence[str] = ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 
 from sixfold import errors
@@ -17,8 +17,7 @@ from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(msgspec.Struct, frozen=True):
     """The model of a run, its hardware (None if the model has a fixed price) and its variant."""
 
     model: Model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Required, TypedDict, cast
 
 import msgspec
@@ -64,8 +63,7 @@ class QuoteSchema(ListPriceSchema):
     cold: Annotated[bool, msgspec.Meta(description="Whether a worker has to start first")]
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(msgspec.Struct, frozen=True):
     """The body of a run request, validated. `mounts` maps file names to upload ids or URLs."""
 
     model: str
@@ -74,7 +72,7 @@ class RunRequest:
     hardware: str | None = None
     variant: str | None = None
     webhook: Webhook | None = None
-    mounts: Mapping[str, str] = field(default_factory=dict[str, str])
+    mounts: Mapping[str, str] = {}
 
 
 _FIELDS = ("model", "input", "wait", "hardware", "variant", "webhook")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -64,8 +63,7 @@ class StyledImageSchema(TypedDict):
     height: _Count
 
 
-@dataclass(frozen=True, slots=True)
-class _ImageKitRequest:
+class _ImageKitRequest(msgspec.Struct, frozen=True):
     """A request that has been checked."""
 
     principal: Principal

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.api.media import serializers, video_serializers
 from sixfold.api.media.errors import Ra1Failed, VideoFailed
@@ -15,8 +17,7 @@ from sixfold.errors import BadRequest, EngineFailed, InvalidInput
 Presenter = Callable[[Prediction, tuple[str, ...]], Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class MediaEndpoint:
+class MediaEndpoint(msgspec.Struct, frozen=True):
     """The paths of a model, its result (from the prediction and the URLs of its files), and its failure.
 
     `job` formats the result of a job if it differs from that of a synchronous call. `sentences` are error
@@ -30,7 +31,7 @@ class MediaEndpoint:
     failure: type[EngineFailed]
     failure_text: str
     job: Presenter | None = None
-    sentences: Mapping[str, str] = field(default_factory=dict[str, str])
+    sentences: Mapping[str, str] = {}
     queued: bool = False
 
     def result(self, prediction: Prediction, url: Callable[[OutputFile], str], *, job: bool = False) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,8 +38,7 @@ _3D = "3d"
 _parse_graph = functools.partial(bodies.parse_object, limits=json_limits.GRAPH)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedDocument:
+class ImportedDocument(msgspec.Struct, frozen=True):
     """An uploaded workflow: its document, its original bytes and its name."""
 
     document: Mapping[str, Any]

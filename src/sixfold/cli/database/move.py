@@ -12,8 +12,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from sixfold import errors
 from sixfold.app import storage
@@ -32,15 +33,14 @@ _PARALLEL = 8
 _MAX_LISTED = 20
 
 
-@dataclass(slots=True)
-class MoveReport:
+class MoveReport(msgspec.Struct):
     """The result of a move; `copied` counts the files added to the store, `missing` lists those not found."""
 
-    tables: dict[str, int] = field(default_factory=dict[str, int])
+    tables: dict[str, int] = {}
     files: int = 0
     file_bytes: int = 0
     copied: int = 0
-    missing: list[str] = field(default_factory=list[str])
+    missing: list[str] = []
     rows_were_there: bool = False
 
 
@@ -63,7 +63,7 @@ def move(arguments: argparse.Namespace) -> int:
                 _move_rows(reader, target, result)
             result.missing = asyncio.run(_missing(reader, storage.open_blobs(target)))
     if arguments.json:
-        put_json({**asdict(result), "missing": result.missing[:_MAX_LISTED]})
+        put_json({**msgspec.structs.asdict(result), "missing": result.missing[:_MAX_LISTED]})
     else:
         _print(result, source, target)
     for name in result.missing[:_MAX_LISTED]:

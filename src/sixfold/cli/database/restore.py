@@ -6,8 +6,9 @@ import asyncio
 import errno
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
@@ -27,8 +28,7 @@ _BLOB = "blobs/"
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 
 
-@dataclass(slots=True)
-class RestoreReport:
+class RestoreReport(msgspec.Struct):
     """The result of a restore. `drift` and the fields after it are set only by `--verify`.
 
     `ended` is how many credentials and shares of each kind were ended. `missing` are files that the backup
@@ -36,12 +36,12 @@ class RestoreReport:
     """
 
     schema: int = 0
-    tables: dict[str, int] = field(default_factory=dict[str, int])
+    tables: dict[str, int] = {}
     files: int = 0
     file_bytes: int = 0
-    missing: list[str] = field(default_factory=list[str])
-    damaged: list[str] = field(default_factory=list[str])
-    ended: Mapping[str, int] = field(default_factory=dict[str, int])
+    missing: list[str] = []
+    damaged: list[str] = []
+    ended: Mapping[str, int] = {}
     verified: bool = False
     drift: int = 0
     missing_blobs: int = 0

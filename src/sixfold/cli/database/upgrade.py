@@ -8,7 +8,8 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import __version__
 from sixfold.app import storage
@@ -26,8 +27,7 @@ _SPACE_FACTOR, _SPACE_BYTES = 2, 4 << 20
 _ROW_SECONDS = 10e-6
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradePlan:
+class UpgradePlan(msgspec.Struct, frozen=True):
     """The plan of an upgrade; `free_bytes` is None if the database is on another machine."""
 
     schema: int

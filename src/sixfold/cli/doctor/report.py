@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
@@ -28,8 +29,7 @@ _PATH = "/api/engines?refresh=true"
 _PROBED_NOTE = "; showing what this command found itself"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(msgspec.Struct, frozen=True):
     """Resources, engines and models, in the format of `GET /api/engines`.
 
     `source` is the origin of the report. `note` is the reason if a running server did not return one, or

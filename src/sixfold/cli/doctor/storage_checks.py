@@ -6,9 +6,10 @@ import os
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.app import storage
@@ -22,8 +23,7 @@ _FILE = "file://"
 Opener = Callable[[Settings], BlobStore]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStatus:
+class StoreStatus(msgspec.Struct, frozen=True):
     """The status of one store: its name, its location and its error, or "" if it works."""
 
     name: str

@@ -8,9 +8,10 @@ import importlib.util
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.app import catalog as app_catalog
 from sixfold.cli import database_access
@@ -33,8 +34,7 @@ _COMMERCIAL = {
 _CHECK_FILE = "check.png"
 
 
-@dataclass(frozen=True, slots=True)
-class _InstallRequest:
+class _InstallRequest(msgspec.Struct, frozen=True):
     """The weights to install, with their row of `weights.toml` or a substitute for it."""
 
     family: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
@@ -21,8 +20,7 @@ class UnreadableExport(Exception):
     """Raised if an export cannot be read; the message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedDocument:
+class ExportedDocument(msgspec.Struct, frozen=True):
     """A document of a user: the original file, or else its text in Markdown.
 
     Images, audio and videos have both if their text was extracted.
@@ -36,14 +34,13 @@ class ExportedDocument:
     text: str = ""
 
 
-@dataclass
-class ReadExport:
+class ReadExport(msgspec.Struct):
     """The content of an export; each chat has the e-mail address of its user, or ""."""
 
-    chats: list[tuple[str, ImportedChat]] = field(default_factory=list[tuple[str, ImportedChat]])
-    documents: list[ExportedDocument] = field(default_factory=list[ExportedDocument])
-    users: list[str] = field(default_factory=list[str])
-    omitted: list[Omission] = field(default_factory=list[Omission])
+    chats: list[tuple[str, ImportedChat]] = []
+    documents: list[ExportedDocument] = []
+    users: list[str] = []
+    omitted: list[Omission] = []
 
     def omit(self, name: str, reason: str) -> None:
         """Record an item that is not imported, and the reason."""

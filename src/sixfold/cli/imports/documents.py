@@ -6,8 +6,10 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.app import media as app_media
@@ -25,8 +27,7 @@ from sixfold.core.memory.models import Caller
 from sixfold.settings import Settings
 
 
-@dataclass(slots=True)
-class DocumentCounts:
+class DocumentCounts(msgspec.Struct):
     """The number of documents that an import has added, and of those that were imported before."""
 
     added: int = 0

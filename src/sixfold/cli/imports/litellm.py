@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal, DecimalException
 from typing import Any, cast
 from urllib.parse import urlsplit
+
+import msgspec
 
 from sixfold.core.gateway.policy import LOCAL_KINDS
 from sixfold.providers import CHAT_PROVIDERS
@@ -80,34 +81,31 @@ class UnreadableConfig(ValueError):
     """Raised if a document is not the configuration of a LiteLLM proxy; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Omission:
+class Omission(msgspec.Struct, frozen=True):
     """A setting that was not converted, and the reason."""
 
     setting: str
     reason: str
 
 
-@dataclass(slots=True)
-class ConvertedConfig:
+class ConvertedConfig(msgspec.Struct):
     """Tables for `sixfold.toml`, the variables that they read, and the rows that were not converted."""
 
-    settings: dict[str, int | float] = field(default_factory=dict[str, int | float])
-    servers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    aliases: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
-    prices: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    variables: list[str] = field(default_factory=list[str])
-    omitted: list[Omission] = field(default_factory=list[Omission])
+    settings: dict[str, int | float] = {}
+    servers: dict[str, dict[str, Any]] = {}
+    aliases: dict[str, list[Any]] = {}
+    prices: dict[str, dict[str, str]] = {}
+    variables: list[str] = []
+    omitted: list[Omission] = []
     # Servers of the existing file; a row is reused if it is equal.
-    present: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    present: Mapping[str, Mapping[str, Any]] = {}
 
     def omit(self, setting: str, reason: str) -> None:
         """Record a setting that was not converted."""
         self.omitted.append(Omission(setting, reason))
 
 
-@dataclass(frozen=True, slots=True)
-class _Deployment:
+class _Deployment(msgspec.Struct, frozen=True):
     target: str
     weight: float | None
 

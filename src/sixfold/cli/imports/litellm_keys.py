@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from typing import Any, cast
+
+import msgspec
 
 from sixfold.cli.imports.litellm import Omission, UnreadableConfig
 from sixfold.core import clock, money
@@ -27,8 +28,7 @@ _DAY = 86400
 _MAX_RATE = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedKey:
+class ConvertedKey(msgspec.Struct, frozen=True):
     """The limits of a key, under the name that LiteLLM shows for it."""
 
     name: str

@@ -7,9 +7,10 @@ import itertools
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import msgspec
 
 from sixfold.cli.imports.chat_files import MAX_BYTES, ExportedDocument, ReadExport, UnreadableExport
 from sixfold.core import documents
@@ -38,8 +39,7 @@ SELECT id, user_id, title, CASE WHEN json_valid(data) THEN json_extract(data, '$
 _MEMORIES = "SELECT user_id, content FROM memory ORDER BY created_at, id LIMIT ?"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """The folder of a knowledge base, and the e-mail address of its owner if that user is imported."""
 
     folder: str

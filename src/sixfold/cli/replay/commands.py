@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import blake3
+import msgspec
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
@@ -47,8 +46,7 @@ _UNIDENTIFIED_INPUTS = "The file cannot be replayed: its manifest does not ident
 _EDITED = "it was edited after it was generated"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPlan:
+class ReplayPlan(msgspec.Struct, frozen=True):
     """The run to repeat: the model, its engine, the engine's inputs and the names of its media inputs.
 
     `beside` contains the graph, if the request contained one.
@@ -58,7 +56,7 @@ class ReplayPlan:
     engine: EngineSpec
     values: dict[str, Any]
     media: tuple[str, ...]
-    beside: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    beside: Mapping[str, Any] = {}
 
 
 def replay(arguments: argparse.Namespace) -> int:
@@ -247,7 +245,7 @@ async def _recreate(
         return await graphs.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
     driver = app_drivers.local_driver(configured, Failpoints(), app_catalog.templates())
-    limits = dataclasses.replace(
+    limits = msgspec.structs.replace(
         app_drivers.policy(configured, app_catalog.templates()), scratch=scratch / "worker"
     )
     spec = worker_policy.worker_spec(plan.engine, limits)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from sixfold import errors
 from sixfold.app import bootstrap
 from sixfold.app import catalog as app_catalog
@@ -35,8 +37,7 @@ _POLL_SECONDS = 60.0
 OTHERWISE: Final = "its nodes used other engines, another version of the graph or a random seed"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GraphReplay:
+class GraphReplay(msgspec.Struct, frozen=True):
     """The model of a graph, its validated inputs, and the graph in `extras` if the file contains it."""
 
     model: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sixfold.cli.client import KEY_FILE, write_key
 from sixfold.core.accounts import accounts, keys, rights
@@ -16,8 +17,7 @@ from sixfold.core.money import MICROS_PER_USD
 _CREDIT = 10 * MICROS_PER_USD
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRunInfo:
+class FirstRunInfo(msgspec.Struct, frozen=True):
     """The account, key and sign-in token created by the first start, which are shown once."""
 
     email: str

@@ -16,9 +16,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.cli.sync.state import (
     LocalSide,
@@ -438,10 +440,7 @@ class FolderSync:
             return {}
 
     def _save(self) -> None:
-        pages = {
-            slug: {spec.name: getattr(synced, spec.name) for spec in fields(synced)}
-            for slug, synced in sorted(self._known.items())
-        }
+        pages = {slug: msgspec.structs.asdict(synced) for slug, synced in sorted(self._known.items())}
         fresh = self._state_path(f"{STATE}.new")
         fresh.write_text(json.dumps({"server": self._server, "pages": pages}, ensure_ascii=False), "utf-8")
         fresh.replace(self._state_path(STATE))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
 from typing import Protocol
+
+import msgspec
 
 # A file read this soon after its modification time may change again without a new time.
 SETTLED_NS = 2_000_000_000
@@ -18,16 +19,14 @@ class SyncRefusal(Exception):
     """Raised when the memory rejects a file; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteListing:
+class RemoteListing(msgspec.Struct, frozen=True):
     """An entry of the memory's page list: the version, and the ID that stays the same after a rename."""
 
     version: int
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
+class RemoteFile(msgspec.Struct, frozen=True):
     """A page as a file: its version, its bytes and the path it was imported from, or ""."""
 
     version: int
@@ -67,8 +66,7 @@ class RemoteSide(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class SyncedFile:
+class SyncedFile(msgspec.Struct):
     """The last common state of a page and its file: path, content hash and version."""
 
     path: str
@@ -93,28 +91,26 @@ class SyncedFile:
         return same and self.mtime_ns + SETTLED_NS < self.seen_ns
 
 
-@dataclass(slots=True)
-class SyncResult:
+class SyncResult(msgspec.Struct):
     """The result of a sync, as lists of slugs and paths."""
 
-    sent: list[str] = field(default_factory=list[str])
-    received: list[str] = field(default_factory=list[str])
-    removed_here: list[str] = field(default_factory=list[str])
-    removed_there: list[str] = field(default_factory=list[str])
-    renamed: list[str] = field(default_factory=list[str])
-    merged: list[str] = field(default_factory=list[str])
-    conflicts: list[str] = field(default_factory=list[str])
-    problems: list[str] = field(default_factory=list[str])
+    sent: list[str] = []
+    received: list[str] = []
+    removed_here: list[str] = []
+    removed_there: list[str] = []
+    renamed: list[str] = []
+    merged: list[str] = []
+    conflicts: list[str] = []
+    problems: list[str] = []
 
     def __bool__(self) -> bool:
         return any(self.plain().values())
 
     def plain(self) -> dict[str, list[str]]:
-        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        return msgspec.structs.asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSide:
+class LocalSide(msgspec.Struct, frozen=True):
     """A file of the folder; `data` is empty where time and size prove that it has not changed."""
 
     path: str

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import parse_qsl, quote, urlsplit
 
+import msgspec
+
 _ALGORITHM = "AWS4-HMAC-SHA256"
 # Characters that are not escaped, besides letters and digits.
 _UNRESERVED = "-_.~"
@@ -27,8 +29,7 @@ class AwsKeys:
     session_token: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class SigningScope:
+class SigningScope(msgspec.Struct, frozen=True):
     """The service and region that a signature is valid for."""
 
     service: str

@@ -9,9 +9,10 @@ import importlib
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.clients.chat.llama import building as llama

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from decimal import Decimal
@@ -308,7 +307,7 @@ def _provider_rates(pricing: Any, unit: int) -> TokenRates | None:
     except (ValueError, ArithmeticError):
         return None
     if unit == 1:
-        return dataclasses.replace(rates, as_billed=True)
+        return msgspec.structs.replace(rates, as_billed=True)
     return rates if rates.input or rates.output else None
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from sixfold.clients import local_servers
 from sixfold.clients.chat import listing
@@ -302,8 +303,7 @@ class EmbeddedServer(Upstream, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStatus:
+class ServerStatus(msgspec.Struct, frozen=True):
     """The result of the last probe of a model server.
 
     `slow`: it did not respond in time, as when it loads a model. `absent`: no server responds at `url`, or a

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from websockets.asyncio.client import ClientConnection
 
 from sixfold.clients.comfyui import decoding
 from sixfold.clients.comfyui import errors as comfyui_errors
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStarted:
+class NodeStarted(msgspec.Struct, frozen=True):
     """The start of a node."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeProgress:
+class NodeProgress(msgspec.Struct, frozen=True):
     """Progress of a node: it has completed `done` of `of` steps."""
 
     node: str
@@ -29,23 +27,20 @@ class NodeProgress:
     of: float
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFinished:
+class NodeFinished(msgspec.Struct, frozen=True):
     """The result of an output node, for instance `{"images": [...]}`."""
 
     node: str
     output: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class NodesCached:
+class NodesCached(msgspec.Struct, frozen=True):
     """Nodes whose results are cached from an earlier run."""
 
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewImage:
+class PreviewImage(msgspec.Struct, frozen=True):
     """A preview image: its JPEG or PNG bytes."""
 
     data: bytes
@@ -55,16 +50,15 @@ Event = NodeStarted | NodeProgress | NodeFinished | NodesCached | PreviewImage
 EventCallback = Callable[[Event], None]
 
 
-@dataclass(slots=True)
-class ComfyRun:
+class ComfyRun(msgspec.Struct):
     """The state of a prompt, updated by messages."""
 
     on_event: EventCallback
     output_nodes: frozenset[str]
     previews: bool = False
-    prompt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    client_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    outputs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    prompt_id: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))
+    client_id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
+    outputs: dict[str, Mapping[str, Any]] = {}
     over: bool = False
     # Whether ComfyUI has ended the run, although some outputs may not have arrived.
     ended: bool = False

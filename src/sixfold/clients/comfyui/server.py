@@ -13,11 +13,11 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import httpx
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -37,8 +37,7 @@ _SOCKET_TRIES = 5
 _WITHDRAWALS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ComfyLimits:
+class ComfyLimits(msgspec.Struct, frozen=True):
     """Limits for calls to a ComfyUI server, in seconds and bytes."""
 
     connect_seconds: float = 3.0
@@ -57,8 +56,7 @@ class ComfyLimits:
 DEFAULT_LIMITS = ComfyLimits()
 
 
-@dataclass(frozen=True, slots=True)
-class ComfyFile:
+class ComfyFile(msgspec.Struct, frozen=True):
     """A file on the server, as identified in outputs and uploads."""
 
     filename: str
@@ -72,8 +70,7 @@ class ComfyFile:
         return f"{name} [{self.type}]"
 
 
-@dataclass(frozen=True, slots=True)
-class ComfyStats:
+class ComfyStats(msgspec.Struct, frozen=True):
     """A server's version, first device and memory; `reserved_bytes` is the memory that its process holds."""
 
     version: str

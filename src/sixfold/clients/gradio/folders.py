@@ -6,10 +6,10 @@ import io
 import re
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import yaml
 
 from sixfold import errors
@@ -22,8 +22,7 @@ _MAX_BYTES = 2**30
 _SKIPPED = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules"})
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceFolder:
+class SpaceFolder(msgspec.Struct, frozen=True):
     """An application: its entry file, pip arguments, and whether it has a Dockerfile."""
 
     path: Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.input_limits.budget import InputBudget, Limit
@@ -44,8 +45,7 @@ _ARGUMENTS = Limit(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionArgument:
+class FunctionArgument(msgspec.Struct, frozen=True):
     """An argument of a function: the input that fills it ("" for a state), and its kind.
 
     `values` maps the choices to their values.
@@ -57,8 +57,7 @@ class FunctionArgument:
     values: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceFunction:
+class SpaceFunction(msgspec.Struct, frozen=True):
     """A function of an application, described as a model."""
 
     api_name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold.core.account_data.archive import segments
 from sixfold.core.account_data.archive.segments import SegmentLine
@@ -15,8 +16,7 @@ from sixfold.core.predictions.history import deletion
 Delete = Callable[[Sequence[str]], Transaction[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordKind:
+class RecordKind(msgspec.Struct, frozen=True):
     """A kind of record: its id prefixes, the query that lists its records, and their deletion.
 
     `contents` are the queries that return the rows to archive, by table; a kind without such queries is not
@@ -26,7 +26,7 @@ class RecordKind:
     prefixes: tuple[str, ...]
     query: str
     delete: Delete
-    contents: Mapping[str, str] = field(default_factory=dict[str, str])
+    contents: Mapping[str, str] = {}
 
     def lines(self, record_ids: Sequence[str]) -> Transaction[list[SegmentLine]]:
         lines: list[SegmentLine] = []

@@ -13,8 +13,9 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -47,15 +48,14 @@ class SweepLeaseLost(Exception):
     """Another server has taken the lease of the sweep."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(msgspec.Struct, frozen=True):
     """The number of days to keep each kind of record; 0 keeps records forever.
 
     `accounts` overrides it for single accounts, by e-mail address.
     """
 
-    days: _Days = field(default_factory=dict[str, int])
-    accounts: Mapping[str, _Days] = field(default_factory=dict[str, "_Days"])
+    days: _Days = {}
+    accounts: Mapping[str, _Days] = {}
     ledger_days: int = 0
     archive: bool = False
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, money
@@ -16,8 +17,7 @@ LOCAL_EMAIL = "local@localhost"
 _EMAIL = re.compile(r"[^@\s<>\"'\x00-\x1f]{1,64}@[^@\s<>\"'\x00-\x1f]{1,190}")
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """An account; amounts are in micro-dollars, and `posted` is the balance including the amount `held`.
 
     For an organization without a sign-in, `email` is a handle without an `@`.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sixfold.core import ids, pagination
 from sixfold.core.database import Query, Row, Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class AuditPage:
+class AuditPage(msgspec.Struct, frozen=True):
     """A page of audit log entries, newest first; `next_cursor` is None on the last page."""
 
     entries: tuple[Row, ...]

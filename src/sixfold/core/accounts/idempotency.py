@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -25,23 +24,20 @@ MAX_KEY_CHARS = 255
 NOT_STORED = frozenset({400, 401, 402, 429, 503})
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRequest:
+class ClaimedRequest(msgspec.Struct, frozen=True):
     """The caller has claimed the key, as the first caller or after a server process died.
 
     The caller must run the request.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInProgress:
+class RequestInProgress(msgspec.Struct, frozen=True):
     """The first request with this key is still running on the server process `boot`."""
 
     boot: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredReply:
+class StoredReply(msgspec.Struct, frozen=True):
     """The response to the first request."""
 
     status: int

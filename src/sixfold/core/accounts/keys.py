@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
@@ -88,8 +88,7 @@ class Budget(NamedTuple):
     month: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """The caller of a request: the account, and the rights and limits of the credential.
 
     `keyless` is set for the operator on the server's machine without a key. `signed_in_at` is the time of a
@@ -231,8 +230,7 @@ def _missing_rights(missing: Rights, authentication: Authentication) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NewKey:
+class NewKey(msgspec.Struct, frozen=True):
     """A created key with its secret, which is displayed only once."""
 
     id: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypedDict
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -17,8 +18,7 @@ from sixfold.core.database import Query, Row, Transaction, many, now, one
 _END_OF_TIME = 2**62
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerPage:
+class LedgerPage(msgspec.Struct, frozen=True):
     """A page of an account's entries, newest first; `next_cursor` is None on the last page.
 
     The last entry is the closing balance of archived charges, if charges were archived.
@@ -87,8 +87,7 @@ def _parse_cursor(cursor: str | None) -> tuple[int, str]:
 _SUFFIXES = {"chat": " by ", "session": ": minute ", "refund": ": "}
 
 
-@dataclass(frozen=True, slots=True)
-class Spending:
+class Spending(msgspec.Struct, frozen=True):
     """Spending in micro-dollars by day (start in epoch µs, UTC, oldest first) and by model, highest first."""
 
     days: Mapping[int, Mapping[str, int]]

@@ -15,7 +15,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -387,15 +386,14 @@ class _RateWaiter(NamedTuple):
             self.counted.set_exception(error)
 
 
-@dataclass(slots=True, eq=False)
-class _RateLease:
+class _RateLease(msgspec.Struct, eq=False):
     """The cost in µs that one server has counted in advance for a key."""
 
     balance: int = 0
     used: int = 0
     renewed_at: float = 0.0
     is_counting: bool = False
-    waiters: list[_RateWaiter] = field(default_factory=list[_RateWaiter])
+    waiters: list[_RateWaiter] = []
 
     def take(self, cost: int) -> bool:
         """Use `cost` of the balance; return False if it is too low or other requests are waiting for it."""
@@ -428,8 +426,7 @@ def sweep() -> Transaction[None]:
     yield Query("key_rate_sweep", {"life": HOUR_US})
 
 
-@dataclass(frozen=True, slots=True)
-class _RateShare:
+class _RateShare(msgspec.Struct, frozen=True):
     """The cost of a request, and the time by which a key may get ahead of its rate, both in µs."""
 
     per_minute: int

@@ -6,8 +6,9 @@ result does not depend on whether events are repeated, late, or earlier than the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from sixfold.core import money
 from sixfold.core.accounts import audit_log, ledger
@@ -18,8 +19,7 @@ State = Literal["unknown", "live", "paused", "over"]
 RANKS: dict[State, int] = {"unknown": 0, "live": 1, "paused": 2, "over": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Refunded:
+class Refunded(msgspec.Struct, frozen=True):
     """The total amount of a payment, in micro-dollars, refunded by `reported_at` (epoch seconds)."""
 
     payment: str
@@ -27,8 +27,7 @@ class Refunded:
     reported_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RefundFailed:
+class RefundFailed(msgspec.Struct, frozen=True):
     """A refund that failed after it was reported, so its amount was not paid out."""
 
     payment: str
@@ -37,8 +36,7 @@ class RefundFailed:
     reported_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class InvoicePaid:
+class InvoicePaid(msgspec.Struct, frozen=True):
     """A payment of an invoice, which a subscription issued."""
 
     payment: str
@@ -46,8 +44,7 @@ class InvoicePaid:
     micros: int
 
 
-@dataclass(frozen=True, slots=True)
-class Disputed:
+class Disputed(msgspec.Struct, frozen=True):
     """A step of a dispute, which withdrew or reinstated the amount of the payment."""
 
     payment: str
@@ -58,8 +55,7 @@ class Disputed:
     reported_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(msgspec.Struct, frozen=True):
     """The state of a subscription and of its latest invoice at `reported_at` (epoch seconds).
 
     `account_id`, `plan` and `invoice` may be missing.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -44,8 +45,7 @@ class Checkout(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PaymentReceived:
+class PaymentReceived(msgspec.Struct, frozen=True):
     """A completed payment. `payment` identifies it across repeated events.
 
     `intent` is the identifier that refunds and disputes use for the same payment.

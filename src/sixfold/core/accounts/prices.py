@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core import money
 from sixfold.core.accounts import charges
@@ -18,8 +20,7 @@ _PER_UNIT_CREDITS = frozenset({"image"})
 _REQUEST = "request"
 
 
-@dataclass(frozen=True, slots=True)
-class PriceRow:
+class PriceRow(msgspec.Struct, frozen=True):
     """The maximum price of a request: micro-dollars, the credits displayed for it, and a description.
 
     `meter` determines the captured amount: `fixed`, by the run's `time` or `units` (`rate` micro-dollars per
@@ -67,8 +68,7 @@ def list_price_field(micros: int | None) -> ListPriceSchema:
     return {} if micros is None else {"list_price": money.format_usd(micros)}
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """A row of the price table in micro-dollars. `by` names the input that selects one of `variants`."""
 
     per: str

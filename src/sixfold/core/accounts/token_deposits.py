@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -22,8 +23,7 @@ class TokenDeposits(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True):
     """A final transfer of tokens to an address. `position` is unique on its chain."""
 
     chain: str

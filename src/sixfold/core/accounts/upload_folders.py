@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, Value, one
@@ -12,8 +13,7 @@ from sixfold.core.database import Query, Transaction, Value, one
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True)
-class UploadFolder:
+class UploadFolder(msgspec.Struct, frozen=True):
     """An upload folder's owner: the tenant, and whether its account is the operator's."""
 
     tenant: Tenant

@@ -11,9 +11,10 @@ import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, money
@@ -31,8 +32,7 @@ MAX_DAYS = 366
 MAX_GROUPS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReport:
+class UsageReport(msgspec.Struct, frozen=True):
     """Rows with the requested dimensions in order, followed by the counts and the amount in USD."""
 
     columns: tuple[str, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.catalog.engine_selection import SelectionPolicy
@@ -27,8 +28,7 @@ class ResourceSchema(TypedDict):
     models: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """A resource that engines use, such as a GPU, weights, a local server or a provider's key.
 
     `found` describes what was detected, or is None. `unlocks` describes its use, and `how` explains how to

@@ -11,7 +11,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -40,8 +39,7 @@ _LARGE = 64 * 1024
 _MAX_KEPT = 16 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class CustomModel:
+class CustomModel(msgspec.Struct, frozen=True):
     """One version of an account's model: the stored `document` and the `model` decoded from it."""
 
     account_id: str

@@ -17,8 +17,9 @@ embedded. The configuration's table `[engines]` changes that:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 KINDS = ("weights", "comfyui", "provider", "embedded")
 _RESERVED = frozenset({"order", "models"})
@@ -28,16 +29,14 @@ class InvalidEngineConfig(ValueError):
     """The table `[engines]` is not valid; the message contains the line and the valid values."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
+class EngineStatus(msgspec.Struct, frozen=True):
     """The status of an engine: whether it can run now, and its location or the missing requirement."""
 
     ready: bool
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectionPolicy:
+class SelectionPolicy(msgspec.Struct, frozen=True):
     """Limits on the engines that may serve a request.
 
     `previews` allows engines of quality `preview`, and `paid` allows providers that charge the operator.

@@ -14,7 +14,6 @@ the options.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -28,8 +27,7 @@ Quality = Literal["full", "preview"]
 MORE_IMAGES: Final = "more_images."
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """One run, in the form that an engine receives.
 
     `inputs` are validated and complete, with defaults, and an integer `seed` if the model has this input.
@@ -40,7 +38,7 @@ class Task:
     id: str
     model: str
     inputs: Mapping[str, Any]
-    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    files: Mapping[str, Path] = {}
 
 
 class TaskRecord(msgspec.Struct, frozen=True):
@@ -50,8 +48,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
     files: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(msgspec.Struct, frozen=True):
     """One encoded file that an engine produced: the bytes `data`, or the file `path`, which is moved.
 
     Write large files under `Context.scratch`. `info` contains `width`, `height` (pixels), `duration` (s),
@@ -60,12 +57,11 @@ class Artifact:
 
     content_type: str
     data: bytes = b""
-    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    info: Mapping[str, Any] = {}
     path: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """The result of a run: files, JSON data, or both, and the quality.
 
     A single artifact is the output itself. Several artifacts are a list, or an object if their `info`
@@ -75,12 +71,12 @@ class Result:
     """
 
     artifacts: tuple[Artifact, ...] = ()
-    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data: Mapping[str, Any] = {}
     quality: Quality | None = None
     upstream_cost_micros: int | None = None
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
-    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    others: Mapping[str, Any] = {}
     words: PromptWords = NO_WORDS
 
 
@@ -133,8 +129,7 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class BatchJob:
+class BatchJob(msgspec.Struct, frozen=True):
     """One task of a batch and its context."""
 
     task: Task

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from sixfold import errors
 
@@ -21,8 +22,7 @@ _ID = re.compile(rf"({_PART})/({_PART})")
 _MAX_URL = 2_048  # characters; `urlsplit` takes quadratic time for the host
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceId:
+class SpaceId(msgspec.Struct, frozen=True):
     """The owner and name of a space."""
 
     owner: str
@@ -37,8 +37,7 @@ class SpaceId:
         return re.sub(r"[^a-z0-9]+", "-", f"{self.owner}-{self.name}".lower())
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedSpace:
+class ImportedSpace(msgspec.Struct, frozen=True):
     """An imported space: a document in the catalog's format with one model, `id.model`."""
 
     id: SpaceId

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -12,8 +13,7 @@ from sixfold.core import money
 DEFAULT = "gpu-24gb-b"
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(msgspec.Struct, frozen=True):
     """A kind of hardware.
 
     `cc` is its CUDA compute capability, and `hour_micros` its price per hour in micro-dollars.

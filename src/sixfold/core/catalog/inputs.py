@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import msgspec
@@ -53,8 +52,7 @@ _MAX_SHOWN = 40
 _ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(msgspec.Struct, frozen=True):
     """One input: its type and its limits. `min` and `max` are inclusive; `snap` rounds integers.
 
     `choices` are strings; an integer with choices accepts both the number and its string form. An `artifact`
@@ -88,8 +86,8 @@ class Descriptor:
     aliases: Sequence[str] = ()
     pattern: str = ""
     like: str = ""
-    needs: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    required_for: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    needs: Mapping[str, Sequence[str]] = {}
+    required_for: Mapping[str, Sequence[str]] = {}
     unless: Sequence[str] = ()
     extra: bool = False
 

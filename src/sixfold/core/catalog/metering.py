@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import money
@@ -27,8 +29,7 @@ def run_time(us: int, hour_micros: int) -> LineItem:
     return LineItem("run_ms", us, hour_micros, HOUR_US)
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareRate:
+class HardwareRate(msgspec.Struct, frozen=True):
     """The hardware that a run is charged for: its id, and its price in micro-dollars per hour."""
 
     hardware: str
@@ -65,8 +66,7 @@ class FlatRates:
         return self._own.get(model, self._hire)
 
 
-@dataclass(frozen=True, slots=True)
-class RunCharge:
+class RunCharge(msgspec.Struct, frozen=True):
     """The captured amount in micro-dollars, the credits displayed for it, and its line items.
 
     `list_micros` is the list price if less is charged.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import money
@@ -26,11 +28,10 @@ _IN_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Subordinate:
+class Subordinate(msgspec.Struct, frozen=True):
     """A condition under which an engine runs another model: the values in `only`, and `without` an input."""
 
-    only: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    only: Mapping[str, Sequence[Any]] = {}
     without: str = ""
 
     def applies(self, values: Mapping[str, Any]) -> bool:
@@ -40,8 +41,7 @@ class Subordinate:
         return all(values.get(name) in able for name, able in self.only.items())
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
+class EngineSpec(msgspec.Struct, frozen=True):
     """An engine's entry in the catalog; its code is not loaded.
 
     `concurrency` is the number of workers that may run the engine at the same time (0: the number of slots).
@@ -67,9 +67,9 @@ class EngineSpec:
     concurrency: int
     idle_seconds: float
     unlock: str
-    full_for: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
-    runs: Mapping[str, Subordinate] = field(default_factory=dict[str, "Subordinate"])
+    full_for: Mapping[str, frozenset[str]] = {}
+    only: Mapping[str, tuple[Any, ...]] = {}
+    runs: Mapping[str, Subordinate] = {}
     max_tasks: int = 1
     max_sessions: int = 1
     start_seconds: float = 0.0
@@ -77,7 +77,7 @@ class EngineSpec:
     memory_bytes: int | None = None
     vram_gb: float = 0.0
     ram_gb: float = 0.0
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = {}
     packages: tuple[str, ...] = ()
     setting: str = ""
     family: str = ""
@@ -114,8 +114,7 @@ class EngineSpec:
         return self.quality
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """A model with its inputs, its price and its engines in order of preference.
 
     `sizes` maps each choice of the input `size`, or of the inputs in `sized_by` joined by a space, to pixels.
@@ -140,13 +139,13 @@ class Model:
     engines: tuple[EngineSpec, ...]
     sized_by: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
-    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    words: Mapping[str, str] = {}
     metered: bool = False
     max_quantity: float = 1
     hardware: str | None = None
     served_by: str = ""
     parts: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str] = {}
     internal: bool = False
     task: str = ""
 

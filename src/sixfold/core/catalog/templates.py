@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -13,8 +14,7 @@ from sixfold.core.catalog.hardware import HardwareCatalog
 from sixfold.core.catalog.metering import HardwareRate
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """The metadata of a template; its inputs are those of the model with the same name.
 
     Fields are None if the template file does not set them. `hour_micros` is the price per hour on its default

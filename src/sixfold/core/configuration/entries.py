@@ -8,7 +8,6 @@ empty.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -31,8 +30,7 @@ SEALED = "sealed_key"
 _NAME = re.compile(r"[\w.:@/+-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(msgspec.Struct, frozen=True):
     """An entry of a section; `value` is JSON."""
 
     section: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from sixfold.core.accounts.keys import Principal
 
@@ -15,8 +16,7 @@ InstallState = Literal["absent", "running", "installed", "failed"]
 CheckState = Literal["accepted", "refused", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerView:
+class ServerView(msgspec.Struct, frozen=True):
     """A model server with its last list of models; `problem` is the reason why its entry is not applied."""
 
     name: str
@@ -30,8 +30,7 @@ class ServerView:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AliasView:
+class AliasView(msgspec.Struct, frozen=True):
     """An alias with its targets in order, and whether a server has each now; `weights` may be empty."""
 
     name: str
@@ -41,8 +40,7 @@ class AliasView:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPriceView:
+class TokenPriceView(msgspec.Struct, frozen=True):
     """The price of a model of the gateway: the fields of `[gateway.prices]`, or a note such as "free"."""
 
     name: str
@@ -51,8 +49,7 @@ class TokenPriceView:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PriceView:
+class PriceView(msgspec.Struct, frozen=True):
     """A row of `[prices]`: USD by variant (`""` for the only one), and the bundled values."""
 
     name: str
@@ -64,8 +61,7 @@ class PriceView:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ComfyView:
+class ComfyView(msgspec.Struct, frozen=True):
     """A ComfyUI server that runs workflows; `problem` is the reason why it is not used."""
 
     name: str
@@ -74,8 +70,7 @@ class ComfyView:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurationView:
+class ConfigurationView(msgspec.Struct, frozen=True):
     """The part of the configuration that operators may change, from all sources."""
 
     servers: tuple[ServerView, ...]
@@ -85,8 +80,7 @@ class ConfigurationView:
     comfyui: tuple[ComfyView, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerProbe:
+class ServerProbe(msgspec.Struct, frozen=True):
     """The result of a test of a model server: its models, or the problem in one sentence."""
 
     models: tuple[str, ...] = ()
@@ -115,8 +109,7 @@ class ConfigurationService(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderView:
+class ProviderView(msgspec.Struct, frozen=True):
     """A provider; `hint` is the end of its key.
 
     `models` can use the provider, and `chats` are the chat models that it lists.
@@ -134,11 +127,10 @@ class ProviderView:
     problem: str = ""
     missing: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
-    chats: tuple[str, ...] = field(default=())
+    chats: tuple[str, ...] = msgspec.field(default=())
 
 
-@dataclass(frozen=True, slots=True)
-class KeyCheck:
+class KeyCheck(msgspec.Struct, frozen=True):
     """The result of a key check; `unknown` means that the provider could not be reached."""
 
     state: CheckState
@@ -166,8 +158,7 @@ class ProviderKeyService(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class InstallView:
+class InstallView(msgspec.Struct, frozen=True):
     """Weights that are installed or can be; `percent` is None while the size is unknown.
 
     `is_suggested` marks the default weights of a family.

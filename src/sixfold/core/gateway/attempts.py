@@ -10,7 +10,6 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 import msgspec
@@ -121,8 +120,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     usage: UsageAndLength = (None, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailure:
+class CallFailure(msgspec.Struct, frozen=True):
     """A failed attempt.
 
     `error` is raised if this attempt was the last; `terminal` prevents attempts at other servers.

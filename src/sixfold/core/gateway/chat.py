@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -36,15 +35,13 @@ REASONING_FIELDS = ("reasoning_content", "reasoning")
 GEMINI_SIGNATURE = "gemini#"
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(msgspec.Struct, frozen=True):
     """A fragment of text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImagePart:
+class ImagePart(msgspec.Struct, frozen=True):
     """An image, as base64 with its media type or as a URL that the server fetches."""
 
     url: str = ""
@@ -52,8 +49,7 @@ class ImagePart:
     data: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """A tool call requested by the model; `arguments` is a JSON string."""
 
     id: str
@@ -61,8 +57,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True):
     """The result of a tool call."""
 
     call_id: str
@@ -70,8 +65,7 @@ class ToolResult:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningPart:
+class ReasoningPart(msgspec.Struct, frozen=True):
     """A fragment of reasoning, whose `signature` lets its server verify or recognize it."""
 
     text: str
@@ -91,16 +85,14 @@ class ReasoningPart:
 Part = TextPart | ImagePart | ToolCall | ToolResult | ReasoningPart
 
 
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
+class ChatMessage(msgspec.Struct, frozen=True):
     """A message with one role."""
 
     role: Literal["user", "assistant"]
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(msgspec.Struct, frozen=True):
     """A function that the model may call; `schema` is the JSON Schema of its arguments."""
 
     name: str
@@ -108,8 +100,7 @@ class ToolSpec:
     schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseFormat:
+class ResponseFormat(msgspec.Struct, frozen=True):
     """Requires a JSON response: any object, or one that matches `schema`."""
 
     name: str = "answer"
@@ -117,8 +108,7 @@ class ResponseFormat:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True):
     """A chat request; `choice` is auto, none, required, or `=name` for one tool."""
 
     messages: tuple[ChatMessage, ...]
@@ -138,8 +128,7 @@ class ChatRequest:
     frequency_penalty: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChatResponse:
+class ChatResponse(msgspec.Struct, frozen=True):
     """A complete response."""
 
     id: str
@@ -158,23 +147,20 @@ class ChatResponse:
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True):
     """The next fragment of text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(msgspec.Struct, frozen=True):
     """The next fragment of reasoning; the last one contains the `signature`."""
 
     text: str
     signature: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallStart:
+class ToolCallStart(msgspec.Struct, frozen=True):
     """The start of a tool call."""
 
     number: int
@@ -182,16 +168,14 @@ class ToolCallStart:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDelta:
+class ToolCallDelta(msgspec.Struct, frozen=True):
     """The next fragment of a tool call's arguments."""
 
     number: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class MessageEnd:
+class MessageEnd(msgspec.Struct, frozen=True):
     """The end of the response."""
 
     stop: Stop

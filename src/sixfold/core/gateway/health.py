@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 # Consecutive failures that open the circuit.
 _FAILURES = 5
@@ -15,8 +16,7 @@ _WEIGHT = 0.2
 _RETRY_COST, _RETRY_STORE = 5, 100
 
 
-@dataclass(slots=True)
-class TargetHealth:
+class TargetHealth(msgspec.Struct):
     """The state of one target.
 
     `open_until` is in seconds of the clock; `busy` is True if the last error was a 429.

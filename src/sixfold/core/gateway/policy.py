@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import msgspec
+
 from sixfold import errors
 from sixfold.core.gateway.guardrails import models as guardrails
 from sixfold.core.gateway.guardrails.models import Guardrail
@@ -60,8 +62,7 @@ class UpstreamRow:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAlias:
+class ModelAlias(msgspec.Struct, frozen=True):
     """A target of an alias.
 
     If targets have weights, the first is drawn at random and the others follow.
@@ -71,8 +72,7 @@ class ModelAlias:
     weight: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayPolicy:
+class GatewayPolicy(msgspec.Struct, frozen=True):
     """The settings of the gateway; `max_tokens` is held for requests without a limit."""
 
     retries: int = 2
@@ -95,7 +95,7 @@ class GatewayPolicy:
     conversation_items: int = 10_000
     conversations_bytes: int = 2**30
     servers: tuple[UpstreamRow, ...] = ()
-    aliases: Mapping[str, tuple[ModelAlias, ...]] = field(default_factory=dict[str, tuple[ModelAlias, ...]])
+    aliases: Mapping[str, tuple[ModelAlias, ...]] = {}
     # The guardrail of all keys and accounts without a separate guardrail.
     guardrail: Guardrail | None = None
 

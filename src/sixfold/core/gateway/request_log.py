@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import msgspec
 
@@ -72,8 +71,7 @@ class CallOutcome(msgspec.Struct, frozen=True):
     charge: str = charges.NOTHING
 
 
-@dataclass(slots=True)
-class CallTotals:
+class CallTotals(msgspec.Struct):
     """The number of calls, their tokens, and their charges in micro-dollars."""
 
     calls: int = 0
@@ -195,8 +193,7 @@ async def delete_all_before(database: Database, before: int) -> None:
         deleted = await database.write(delete_before(before), durable=False)
 
 
-@dataclass(frozen=True, slots=True)
-class CallFilter:
+class CallFilter(msgspec.Struct, frozen=True):
     """A filter for `page`; an empty value matches all calls. `text` is searched in all text columns."""
 
     model: str = ""

@@ -11,9 +11,9 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.gateway import chat as chats

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
 from decimal import Decimal, DecimalException
 from typing import Any, Protocol, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold.core import money
 from sixfold.core.accounts import charges
@@ -119,8 +119,7 @@ def _merge_units(reported: Units | None, expected: Units | None) -> Units | None
     return Units(*(count or fallback for count, fallback in pairs))
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRates:
+class TokenRates(msgspec.Struct, frozen=True):
     """Rates in micro-dollars.
 
     Rates are per million tokens or characters, per image, per minute of audio, per search, or per use of a
@@ -249,7 +248,7 @@ _TOOL_PRICES = {
     "per_code_execution_usd": "per_code_execution",
 }
 _UNIT_PRICES = _MODEL_PRICES | _TOOL_PRICES
-_NAMES = frozenset(field.name for field in fields(TokenRates)) - {
+_NAMES = frozenset(TokenRates.__struct_fields__) - {
     "long_tokens",
     "list_rates",
     "as_billed",

@@ -9,8 +9,9 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.gpu import run_clock
@@ -30,8 +31,7 @@ async def _unknown() -> int | None:
     return None
 
 
-@dataclass(slots=True, eq=False)
-class _Use:
+class _Use(msgspec.Struct, eq=False):
     """One ticket of this process, shared by concurrent calls of the same model."""
 
     ticket: Ticket
@@ -43,8 +43,7 @@ class _Use:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass(slots=True)
-class GpuFigures:
+class GpuFigures(msgspec.Struct):
     """Counters for Prometheus."""
 
     waited_seconds: float = 0.0
@@ -87,8 +86,7 @@ class GpuLease:
             self._arbiter.leave(use)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuAccess:
+class GpuAccess(msgspec.Struct, frozen=True):
     """A holder's access to its GPU, for clients of the holder."""
 
     arbiter: GpuArbiter
@@ -103,8 +101,7 @@ class GpuAccess:
         return self.arbiter.switch_seconds(self.holder)
 
 
-@dataclass(slots=True)
-class GpuArbiter:
+class GpuArbiter(msgspec.Struct):
     """The arbiter of one GPU in this process.
 
     Uses may pass the first waiting use for `turn_seconds`.
@@ -116,13 +113,13 @@ class GpuArbiter:
     wait_seconds: float = 1800.0
     # Returns the free bytes of the GPU, or None if they are unknown.
     free_bytes: Callable[[], Awaitable[int | None]] = _unknown
-    figures: GpuFigures = field(default_factory=GpuFigures)
-    _active: dict[tuple[ModelKey, bool], _Use] = field(default_factory=dict[tuple[ModelKey, bool], "_Use"])
-    _waiting: dict[tuple[ModelKey, bool], _Use] = field(default_factory=dict[tuple[ModelKey, bool], "_Use"])
-    _holders: dict[tuple[str, str], GpuHolder] = field(default_factory=dict[tuple[str, str], GpuHolder])
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
-    _numbers: itertools.count[int] = field(default_factory=itertools.count)
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    figures: GpuFigures = msgspec.field(default_factory=GpuFigures)
+    _active: dict[tuple[ModelKey, bool], _Use] = {}
+    _waiting: dict[tuple[ModelKey, bool], _Use] = {}
+    _holders: dict[tuple[str, str], GpuHolder] = {}
+    _tasks: set[asyncio.Task[None]] = set()
+    _numbers: itertools.count[int] = msgspec.field(default_factory=itertools.count)
+    _changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     _looked_at: float = 0.0
     _turn_over: bool = False
 
@@ -407,8 +404,7 @@ class GpuArbiter:
         task.add_done_callback(self._tasks.discard)
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
+class _Report(msgspec.Struct, frozen=True):
     """The models of a holder; `free` is the GPU's free memory if the holder does not state all sizes."""
 
     residents: Mapping[str, int | None]

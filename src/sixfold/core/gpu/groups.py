@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 OFF = "off"
 # The members that run in this server: local weights, and GGUF files.
@@ -20,8 +21,7 @@ _THIS_MACHINE = "127.0.0.1"
 _SELF = frozenset({"localhost", "host.docker.internal", "host.containers.internal"})
 
 
-@dataclass(frozen=True, slots=True)
-class GpuGroup:
+class GpuGroup(msgspec.Struct, frozen=True):
     """Programs that share a GPU with `memory_bytes` of memory (0: as reported).
 
     A member is `host`, `host:port`, or one of `OWN`.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -50,8 +50,7 @@ Probe = Callable[[Path], tuple[str, int, int]]
 Measure = Callable[[Path, str], float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class MediaSource:
+class MediaSource(msgspec.Struct, frozen=True):
     """A stored media input: its blob, and its duration in seconds if the header contains it."""
 
     blob: str
@@ -60,8 +59,7 @@ class MediaSource:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFile:
+class NamedFile(msgspec.Struct, frozen=True):
     """A named file."""
 
     name: str
@@ -75,8 +73,7 @@ class NamedFile:
         return cls(row["name"], row["blob"], row["content_type"], row["size"], row["created_at"])
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(msgspec.Struct, frozen=True):
     """An upload in the form that its owner sees."""
 
     id: str
@@ -86,8 +83,7 @@ class Upload:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMedia:
+class StoredMedia(msgspec.Struct, frozen=True):
     """The stored files of a run, to be named in the transaction that ends the run."""
 
     files: tuple[OutputFile, ...]
@@ -277,7 +273,7 @@ class MediaService:
                 f"The file must be at most {self._limits.video_seconds / 60:g} minutes long "
                 f"(got {seconds / 60:.1f})"
             )
-        return dataclasses.replace(source, seconds=seconds)
+        return msgspec.structs.replace(source, seconds=seconds)
 
     async def check_image(self, source: MediaSource) -> None:
         """Check the header of an image; raises `BadRequest` or `TooLarge`."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(msgspec.Struct, frozen=True):
     """A stored object, with its key, size in bytes and time of the last write (epoch µs).
 
     `tag` identifies the version of its bytes, if the store has version tags.
@@ -24,8 +22,7 @@ class ObjectInfo:
     tag: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MediaLimits:
+class MediaLimits(msgspec.Struct, frozen=True):
     """Limits on media inputs: bytes and pixels of a file, seconds of a fetch, bytes of all uploads.
 
     Video and audio have separate limits: `video_bytes` of one file and of all files of a request together,
@@ -93,8 +90,7 @@ class BlobStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedFile:
+class FetchedFile(msgspec.Struct, frozen=True):
     """A fetched file: its bytes, the declared content type, and the final URL."""
 
     data: bytes
@@ -114,13 +110,12 @@ class FetcherPort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedFile(msgspec.Struct, frozen=True):
     """An output file in a worker's scratch folder, which its reader removes."""
 
     path: Path
     content_type: str
-    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    info: Mapping[str, Any] = {}
 
 
 class OutputFile(msgspec.Struct, frozen=True):

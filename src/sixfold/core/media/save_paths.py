@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
@@ -22,8 +23,7 @@ _PREFIX_CHARS = 128
 _FORMATS = {"": "webp", "webp": "webp", "png": "png", "jpg": "jpeg", "jpeg": "jpeg"}
 
 
-@dataclass(frozen=True, slots=True)
-class SaveTarget:
+class SaveTarget(msgspec.Struct, frozen=True):
     """The target of a result: its path in the store, and the format that its extension selects."""
 
     path: str

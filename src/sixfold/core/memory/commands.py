@@ -7,8 +7,10 @@ create a version.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import NoReturn
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.database import Transaction, now, one
@@ -20,8 +22,7 @@ from sixfold.core.memory.pages import FoundPage, PageDraft, PageWritePlan
 from sixfold.core.memory.sharing import membership
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTerms:
+class WriteTerms(msgspec.Struct, frozen=True):
     """The conditions of a change: the version that the caller has seen, and whether the page may exist."""
 
     if_version: int | None = None
@@ -33,8 +34,7 @@ class WriteTerms:
 FREELY = WriteTerms(overwrite=True)
 
 
-@dataclass(frozen=True, slots=True)
-class SavedPage:
+class SavedPage(msgspec.Struct, frozen=True):
     """A page after a change; `created` is True also if the page was deleted before."""
 
     page: MemoryPage
@@ -42,8 +42,7 @@ class SavedPage:
     changed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PageWriter:
+class PageWriter(msgspec.Struct, frozen=True):
     """The caller of a change, and the applicable limits."""
 
     caller: Caller
@@ -156,8 +155,7 @@ def set_task(
     return (yield from change(writer, "task", existing.page, draft))
 
 
-@dataclass(frozen=True, slots=True)
-class TagChange:
+class TagChange(msgspec.Struct, frozen=True):
     """Tags to add to a page, and tags to remove."""
 
     add: Sequence[str] = ()

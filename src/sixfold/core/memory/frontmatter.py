@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import yaml
 
 MAX_CHARS = 65_536
@@ -42,8 +42,7 @@ _LOADER.add_constructor(_NULL, _nothing)
 Value = str | tuple[str, ...] | list[Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class FrontMatter:
+class FrontMatter(msgspec.Struct, frozen=True):
     """The fields that a front matter sets; missing fields are None."""
 
     title: str | None = None

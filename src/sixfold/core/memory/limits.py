@@ -6,7 +6,8 @@ import datetime
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.input_limits.normalization import MAX_DECOMPOSED, normalized
@@ -40,8 +41,7 @@ _MOMENT = re.compile(
 _TO_THE_MILLISECOND = re.compile(r"\.\d{3}(?!\d)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
+class MemoryLimits(msgspec.Struct, frozen=True):
     """Limits that the operator sets; sizes are bytes of UTF-8."""
 
     page_bytes: int = 2**20

@@ -7,7 +7,6 @@ is unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import msgspec
@@ -22,8 +21,7 @@ FOREVER = 2**62
 _RANK: Mapping[str, int] = {"explicit": 0, "confirmed": 1, "inferred": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class LinkTarget:
+class LinkTarget(msgspec.Struct, frozen=True):
     """The page to which a written slug resolves."""
 
     id: str
@@ -355,8 +353,7 @@ def _link(caller: Caller, source: str, row: Row) -> Link:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Backlink:
+class Backlink(msgspec.Struct, frozen=True):
     """A link to a page, and the page that contains it."""
 
     source: str
@@ -416,8 +413,7 @@ def validate(to: str, kind: str, context: str) -> tuple[str, str, str]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GraphWalk:
+class GraphWalk(msgspec.Struct, frozen=True):
     """Pages around a page with their distances, and the links between them; `cut` if pages were omitted."""
 
     nodes: tuple[tuple[str, str, int], ...]
@@ -425,8 +421,7 @@ class GraphWalk:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LinkPath:
+class LinkPath(msgspec.Struct, frozen=True):
     """The depth, link type ("" for any) and direction of a walk, and the maximum number of its pages."""
 
     depth: int = 1

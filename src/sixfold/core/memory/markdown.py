@@ -11,8 +11,9 @@ import itertools
 import posixpath
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from urllib.parse import unquote
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.memory import frontmatter, limits, slugs
@@ -68,8 +69,7 @@ _DASH = re.compile(r" [—–] ")
 _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenLink:
+class WrittenLink(msgspec.Struct, frozen=True):
     """A link in a body: its slug, its type, and its line."""
 
     target: str
@@ -77,8 +77,7 @@ class WrittenLink:
     context: str
 
 
-@dataclass(frozen=True, slots=True)
-class MarkdownText:
+class MarkdownText(msgspec.Struct, frozen=True):
     """A Markdown text, divided into front matter and body; `head + body` is the text."""
 
     head: str
@@ -157,8 +156,7 @@ def _kind(key: str) -> str:
     return LINK_TYPE if not key or key in frontmatter.OWN else key
 
 
-@dataclass(frozen=True, slots=True)
-class NamedReference:
+class NamedReference(msgspec.Struct, frozen=True):
     """The content of `[[…]]`: the name, the slug to which it refers, its type (or ""), and its label."""
 
     name: str
@@ -244,8 +242,7 @@ def timeline(body: str) -> tuple[TimelineEntry, ...]:
     return tuple(entries)
 
 
-@dataclass(frozen=True, slots=True)
-class HeadingBlock:
+class HeadingBlock(msgspec.Struct, frozen=True):
     """A heading: its level (1 to 6), its text as written, and its position in the body."""
 
     level: int

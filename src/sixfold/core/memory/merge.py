@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.memory import diff
 from sixfold.core.memory.diff import DiffBlock
@@ -17,8 +18,7 @@ MINE, BETWEEN, THEIRS = "<<<<<<< yours", "=======", ">>>>>>> theirs"
 _MARKED = re.compile(rf"^(?:{re.escape(MINE)}|{re.escape(THEIRS)})\r?$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class MergePart:
+class MergePart(msgspec.Struct, frozen=True):
     """A part of the result; `mine` and `theirs` are set if the part is a conflict."""
 
     lines: tuple[str, ...] = ()
@@ -36,8 +36,7 @@ class MergePart:
         return "".join(_with_line_end(self.mine or ())), "".join(_with_line_end(self.theirs or ()))
 
 
-@dataclass(frozen=True, slots=True)
-class MergeResult:
+class MergeResult(msgspec.Struct, frozen=True):
     """The result of a merge."""
 
     parts: tuple[MergePart, ...]
@@ -103,8 +102,7 @@ def texts(base: str, mine: str, theirs: str) -> MergeResult:
     return MergeResult(tuple(parts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(msgspec.Struct, frozen=True):
     """A span of lines that all three texts share: its start in each text, and its length."""
 
     start: tuple[int, int, int]

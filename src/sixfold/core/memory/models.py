@@ -11,8 +11,9 @@ database.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
@@ -24,8 +25,7 @@ LINK_TYPE = "links_to"
 PAGE_TYPE = "note"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPage:
+class MemoryPage(msgspec.Struct, frozen=True):
     """A current page; times are in epoch µs.
 
     `body` is Markdown without its front matter, which `head` contains verbatim with its fences ("" if it is
@@ -48,8 +48,7 @@ class MemoryPage:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """A typed link between slugs; `context` is the line or sentence that contains it.
 
     `target` is the slug of the page to which the link resolves, or the written target if it is unresolved.
@@ -63,8 +62,7 @@ class Link:
     resolved: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineEntry:
+class TimelineEntry(msgspec.Struct, frozen=True):
     """An entry of a page's timeline; `date` is a year, month, day or time in ISO 8601."""
 
     date: str
@@ -74,8 +72,7 @@ class TimelineEntry:
     created_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """The account that reads or writes, the name for its changes, and the limits of its key.
 
     If `collections` is set, the caller sees pages in any of them, and changes pages only in these; empty

@@ -7,8 +7,9 @@ parts with an offset, and a list with a cursor. `Operation.description` is the d
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.memory.models import Caller
@@ -18,8 +19,7 @@ Arguments = Mapping[str, Any]
 Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class OperationField:
+class OperationField(msgspec.Struct, frozen=True):
     """One argument. `strings` is a list of strings, or a single string with commas; limits are inclusive.
 
     `max_chars` applies to strings.
@@ -121,8 +121,7 @@ _READERS: Mapping[Kind, Callable[[Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """An operation, with its name, description for agents, arguments, and whether it writes."""
 
     name: str

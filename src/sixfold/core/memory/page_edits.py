@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.memory import frontmatter, limits, markdown, slugs, timeline
@@ -20,8 +22,7 @@ _MAX_LISTED = 20
 _MAX_ALOUD = 200
 
 
-@dataclass(frozen=True, slots=True)
-class PageWrite:
+class PageWrite(msgspec.Struct, frozen=True):
     """The content of a page as sent; omitted fields are None.
 
     An omitted field of a request stays unchanged. A file is `whole`, so its omitted fields are cleared.
@@ -148,8 +149,7 @@ def differs(draft: PageDraft, page: MemoryPage) -> bool:
     return replace(draft, links=None, entries=(), old_slugs=()) != of(page)
 
 
-@dataclass(frozen=True, slots=True)
-class PageEdit:
+class PageEdit(msgspec.Struct, frozen=True):
     """A change of a page by an operation; each operation uses different fields."""
 
     operation: Literal["append", "prepend", "replace_text", "replace_section", "set_fields"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
@@ -30,8 +30,7 @@ _SLICE_PAGES = 4_000
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class PageDraft:
+class PageDraft(msgspec.Struct, frozen=True):
     """The validated new content of a page.
 
     `links` (target, type, context) are all links that calls added, `entries` are the timeline entries in
@@ -52,8 +51,7 @@ class PageDraft:
     old_slugs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PageWritePlan:
+class PageWritePlan(msgspec.Struct, frozen=True):
     """One page of a batch: the current or deleted page at its slug, and its draft.
 
     `reads_links` is False if the resolved links of the body must not change, as in a rename.
@@ -65,8 +63,7 @@ class PageWritePlan:
     reads_links: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPage:
+class FoundPage(msgspec.Struct, frozen=True):
     """A page, whether it is deleted, and whether it was found by an old slug."""
 
     page: MemoryPage
@@ -131,8 +128,7 @@ def not_found(slug: str) -> errors.NotFound:
     return errors.NotFound(f"Page {slug} not found")
 
 
-@dataclass(frozen=True, slots=True)
-class PageFilter:
+class PageFilter(msgspec.Struct, frozen=True):
     """The filter of a list; an empty string matches all pages."""
 
     tag: str = ""

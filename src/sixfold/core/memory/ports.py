@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from sixfold.core.memory.models import Caller
 
@@ -12,8 +13,7 @@ Mode = Literal["auto", "lexical", "semantic", "hybrid"]
 MODES: tuple[Mode, ...] = ("auto", "lexical", "semantic", "hybrid")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
+class SearchRequest(msgspec.Struct, frozen=True):
     """A query and its filters: a page must have one of the `types`, `tags` and `collections`.
 
     `since` and `until` limit the time of the last change, in epoch µs.
@@ -36,8 +36,7 @@ class SearchRequest:
     partial: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """A search result: a page with its best passage; `explain` contains every part of the score.
 
     `citation` contains the file and page of a passage of an imported document, or is empty.
@@ -56,8 +55,7 @@ class Hit:
     explain: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(msgspec.Struct, frozen=True):
     """The hits, best first, and the search mode."""
 
     hits: tuple[Hit, ...]

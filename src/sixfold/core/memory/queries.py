@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import pagination
@@ -17,8 +18,7 @@ MAX_FOLDERS = 500
 _LAST = "\U0010ffff"
 
 
-@dataclass(frozen=True, slots=True)
-class PageGraphView:
+class PageGraphView(msgspec.Struct, frozen=True):
     """A page with its relations; `moved` if an old slug was used, and `at` for a view of the past."""
 
     page: MemoryPage
@@ -175,8 +175,7 @@ def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transact
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryOverview:
+class MemoryOverview(msgspec.Struct, frozen=True):
     """Counts of a memory's pages and names, and its latest changes."""
 
     pages: int
@@ -203,8 +202,7 @@ def recent(caller: Caller, limit: int) -> Transaction[tuple[Row, ...]]:
     return tuple((yield Query("pages_recent", {"account_id": caller.account_id, **params})))
 
 
-@dataclass(frozen=True, slots=True)
-class FolderContents:
+class FolderContents(msgspec.Struct, frozen=True):
     """The content of a folder: its subfolders with page counts, and some of its pages."""
 
     folders: tuple[Row, ...]

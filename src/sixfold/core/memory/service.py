@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import pagination
@@ -30,16 +31,14 @@ from sixfold.core.memory.usage import MemoryUsage
 MAX_DIFF_LINES = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
+class MemoryPart(msgspec.Struct, frozen=True):
     """A part of a list, and the cursor of the next part."""
 
     rows: tuple[Row, ...]
     next_cursor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """The difference of two versions of a page: a unified diff, and the fields before and after."""
 
     slug: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -108,8 +107,7 @@ def _entry(row: Row) -> TimelineEntry:
     return TimelineEntry(row["date"], row["summary"], row["detail"], row["source"])
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineEvent:
+class TimelineEvent(msgspec.Struct, frozen=True):
     """Entries, newest date first, and the cursor of the next entries."""
 
     entries: tuple[TimelineEntry, ...]

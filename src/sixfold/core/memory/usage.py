@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Transaction, one
@@ -20,8 +21,7 @@ USED_UP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True):
     """The growth of an account's memory by a change: pages, and bytes of versions or entries."""
 
     pages: int = 0
@@ -36,8 +36,7 @@ class Growth:
         return Growth(self.pages + other.pages, self.bytes + other.bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUsage:
+class MemoryUsage(msgspec.Struct, frozen=True):
     """The number of pages created or edited so far, and the plan of the account."""
 
     used: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core import ids
 from sixfold.core.clock import DAY_US, SECOND_US
@@ -16,8 +17,7 @@ SLOTS = DAY_US // STEP_US
 _CACHE_SECONDS = 60.0
 
 
-@dataclass(slots=True)
-class FigureSlot:
+class FigureSlot(msgspec.Struct):
     """Half an hour, by the time of acceptance.
 
     Amounts are in micro-dollars, and run times in µs, or None without a run.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import itemgetter
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -21,32 +22,28 @@ _FAILURES, _TOP_ACCOUNTS = 20, 10
 _SEPARATOR = "."
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(msgspec.Struct, frozen=True):
     """A filter of the request list; empty fields match all requests. `text` matches any displayed field."""
 
     text: str = ""
     state: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
+class QueueStatus(msgspec.Struct, frozen=True):
     """Running and waiting predictions, oldest first."""
 
     running: Sequence[Row]
     waiting: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class DayTotals:
+class DayTotals(msgspec.Struct, frozen=True):
     """The last 24 hours: predictions by state, and failures by frequency."""
 
     endings: Sequence[Row]
     failures: Sequence[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class StorageTotals:
+class StorageTotals(msgspec.Struct, frozen=True):
     """Stored files by kind, and the accounts with the most bytes."""
 
     kinds: Sequence[Row]

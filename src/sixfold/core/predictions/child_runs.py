@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
@@ -24,8 +25,7 @@ from sixfold.core.predictions.states import PredictionState
 _WAIT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ChildRun:
+class ChildRun(msgspec.Struct, frozen=True):
     """A request for a child; `key` identifies the part of the parent, so a repetition has no effect.
 
     `files` are media inputs that are already stored; `max_price` is the maximum price in micro-dollars.
@@ -34,7 +34,7 @@ class ChildRun:
     key: str
     model: str
     inputs: Mapping[str, Any]
-    files: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
+    files: Mapping[str, MediaSource] = {}
     max_price: int | None = None
 
 

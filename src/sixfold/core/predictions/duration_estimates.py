@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sixfold.core.clock import SECOND_US, Clock, steady_clock
 from sixfold.core.predictions.events import Event, StateChanged
@@ -13,8 +13,7 @@ from sixfold.core.predictions.states import PredictionState
 _WEIGHT = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class DurationSample:
+class DurationSample(msgspec.Struct, frozen=True):
     """Moving averages of the duration of runs and of worker starts, in seconds."""
 
     run: float = 5.0

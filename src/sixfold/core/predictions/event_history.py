@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sixfold.core.clock import Clock, steady_clock
 from sixfold.core.predictions.events import Event, EventBus, LogEvent, StateChanged
@@ -63,14 +64,13 @@ def _end_of(prediction: Prediction) -> int:
     return prediction.completed_at or prediction.created_at
 
 
-@dataclass(slots=True)
-class EventHistory:
+class EventHistory(msgspec.Struct):
     """The recent events of one prediction; `complete` if none is missing; `size` is in bytes."""
 
     created_at: int
     complete: bool
     size: int = 0
-    events: deque[tuple[int, Event]] = field(default_factory=deque[tuple[int, Event]])
+    events: deque[tuple[int, Event]] = msgspec.field(default_factory=deque[tuple[int, Event]])
 
     @property
     def last(self) -> int:

@@ -10,8 +10,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from sixfold.core.predictions.models import Prediction
@@ -21,29 +22,25 @@ PreviewCallback = Callable[[bytes], None]
 NodeState = Literal["started", "progress", "finished", "cached", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressEvent:
+class ProgressEvent(msgspec.Struct, frozen=True):
     """The progress of a run, from 0 to 1."""
 
     fraction: float
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(msgspec.Struct, frozen=True):
     """A log line of a run."""
 
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class StateChanged:
+class StateChanged(msgspec.Struct, frozen=True):
     """A prediction changed its state; the last such event is terminal."""
 
     prediction: Prediction
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStateChanged:
+class NodeStateChanged(msgspec.Struct, frozen=True):
     """A node changed its state.
 
     `progress` is from 0 to 1, and `details` are set for a finished node.
@@ -53,7 +50,7 @@ class NodeStateChanged:
     class_type: str
     state: NodeState
     progress: float = 0.0
-    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    details: Mapping[str, Any] = {}
 
     @property
     def record(self) -> dict[str, Any]:

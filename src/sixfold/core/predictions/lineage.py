@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media.blob_keys import digest_of
@@ -17,8 +18,7 @@ _LIMIT = 24
 _DRAWN = ("seed", "variant")
 
 
-@dataclass(frozen=True, slots=True)
-class LineageSource:
+class LineageSource(msgspec.Struct, frozen=True):
     """A media input, with its file name if it still exists, and the prediction that produced it, if any."""
 
     input: str
@@ -28,8 +28,7 @@ class LineageSource:
     model: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(msgspec.Struct, frozen=True):
     """The related predictions of the same account; each tuple is in the order of acceptance.
 
     `same` contains those with the same fingerprint, and whether each produced the same bytes.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
@@ -59,8 +59,7 @@ class Webhook(msgspec.Struct, frozen=True):
     events: tuple[str, ...] = ("started", "completed")
 
 
-@dataclass(frozen=True, slots=True)
-class StepDurations:
+class StepDurations(msgspec.Struct, frozen=True):
     """The duration of each step of a prediction in µs; amounts are in the prediction itself."""
 
     priced: int
@@ -71,8 +70,7 @@ class StepDurations:
     stored_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """A prediction with its current state. Times are in epoch µs, amounts in micro-dollars.
 
     `output` is set after a success, `error` and `error_kind` after a failure. `charge` itemizes the price;

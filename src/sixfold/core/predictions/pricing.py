@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -41,7 +42,7 @@ def quote_project(
         return quote
     values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
     price = charged_price(catalog.price(model, values), quote.engine, catalog.prices)
-    return dataclasses.replace(quote, values=values, price=price)
+    return msgspec.structs.replace(quote, values=values, price=price)
 
 
 def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[str, str | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, pagination
@@ -16,8 +17,7 @@ _CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credent
 _CURSOR = re.compile(r"pred_[0-9a-z]{36}")
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionFilter:
+class PredictionFilter(msgspec.Struct, frozen=True):
     """The filter of a list of predictions; empty fields match all predictions."""
 
     model: str = ""
@@ -58,8 +58,7 @@ def position(prediction: Prediction) -> Transaction[int]:
     return int(row["ahead"]) if row is not None else 0
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCost:
+class EngineCost(msgspec.Struct, frozen=True):
     """Successful runs of one engine, or calls of one model of a server; amounts in micro-dollars.
 
     `spent` is the sum of the costs that providers reported for `runs_with_cost` of the runs; the cost of the

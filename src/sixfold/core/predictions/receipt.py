@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NotRequired, TypedDict
+
+import msgspec
 
 from sixfold.core import money
 from sixfold.core.accounts import charges
@@ -26,8 +27,7 @@ class ReceiptStepSchema(TypedDict):
     charge: NotRequired[ChargeSchema | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptStep:
+class ReceiptStep(msgspec.Struct, frozen=True):
     """A step of a receipt; `at` (epoch µs) and `took` (µs) are None if not reached or not measured.
 
     `micros` is the amount of this step, or None; `charge` itemizes it.

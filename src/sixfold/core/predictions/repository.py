@@ -7,10 +7,10 @@ a worker that has lost its lease cannot write results (`StaleAttempt`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
@@ -45,8 +45,7 @@ def _json(value: Any) -> str:
 # -- accepting -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionDraft:
+class PredictionDraft(msgspec.Struct, frozen=True):
     """A validated and priced prediction that has not been accepted yet."""
 
     id: str
@@ -219,8 +218,7 @@ def by_job(job_id: str) -> Transaction[Prediction]:
 # -- running -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RunLease:
+class RunLease(msgspec.Struct, frozen=True):
     """The server that holds a claim, and the time in µs after which a claim without a heartbeat ends."""
 
     holder: str
@@ -241,8 +239,7 @@ def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
     return prediction
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """The log of a run, and the durations of its start, run and storage in µs."""
 
     logs: str = ""
@@ -252,15 +249,14 @@ class Trace:
     stored_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SuccessRecord:
+class SuccessRecord(msgspec.Struct, frozen=True):
     """The result of a stored run; `charge` is None if the price or the children's costs apply."""
 
     output: Output
     quality: str
     engine_version: str
     trace: Trace
-    media: tuple[Mapping[str, Any], ...] = field(default=())
+    media: tuple[Mapping[str, Any], ...] = msgspec.field(default=())
     upstream_cost_micros: int | None = None
     charge: RunCharge | None = None
 
@@ -319,8 +315,7 @@ def succeed_with_children(
     return (yield from succeed(prediction_id, attempt, replace(success, charge=RunCharge.of_children(rows))))
 
 
-@dataclass(frozen=True, slots=True)
-class FailureRecord:
+class FailureRecord(msgspec.Struct, frozen=True):
     """The failure of a run: a message for the account, and a kind for clients."""
 
     message: str

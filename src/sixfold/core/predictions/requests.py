@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
@@ -30,8 +30,7 @@ from sixfold.core.provenance import redaction as manifest_inputs
 _MAX_SEED = 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionRequest:
+class PredictionRequest(msgspec.Struct, frozen=True):
     """A request to run a model on behalf of `principal`.
 
     - `charged`: False only for requests without a key.
@@ -54,11 +53,11 @@ class PredictionRequest:
     idempotency_id: str | None = None
     charged: bool = True
     job: bool = False
-    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extras: Mapping[str, Any] = {}
     hardware: str | None = None
     hold: PriceRow | None = None
     webhook: Webhook | None = None
-    sources: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
+    sources: Mapping[str, MediaSource] = {}
     parent: ParentRun | None = None
     full_only: bool = False
     max_price: int | None = None
@@ -70,8 +69,7 @@ class PredictionRequest:
         return self.principal.account_id
 
 
-@dataclass(frozen=True, slots=True)
-class ParentRun:
+class ParentRun(msgspec.Struct, frozen=True):
     """The prediction that requests a child; `key` identifies the child among its children."""
 
     id: str
@@ -79,8 +77,7 @@ class ParentRun:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class PriceQuote:
+class PriceQuote(msgspec.Struct, frozen=True):
     """The price of a request, and the engine that would serve it."""
 
     price: PriceRow
@@ -94,8 +91,7 @@ async def accept_glyphs(_project: Mapping[str, Any]) -> None:
     """Accept the texts of a project without a check, if the available fonts are unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionPolicy:
+class AdmissionPolicy(msgspec.Struct, frozen=True):
     """Limits on the queue and on a run, and the policy by which engines are selected.
 
     `free_queue_limit` counts unfinished free requests of one account, and `free_bytes` the bytes that its

@@ -5,11 +5,12 @@ Requests of all APIs for predictions go through `PredictionService.submit`.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
@@ -117,7 +118,7 @@ class PredictionService:
         values = self.check(model, inputs)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         rate = self._catalog.rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
-        terms = dataclasses.replace(self._policy.terms, paid=charged, full_only=full_only)
+        terms = msgspec.structs.replace(self._policy.terms, paid=charged, full_only=full_only)
         engine, quality = model.choose(values, terms, stored)
         if engine.runs:
             self._catalog.check_runs(model, engine, values, terms)
@@ -175,13 +176,13 @@ class PredictionService:
         if model.price in self.admit:
             await self.admit[model.price](request.principal, quote.values)
         named = await self.named_files(request, model, quote.values)
-        request = dataclasses.replace(request, sources={**named, **request.sources})
+        request = msgspec.structs.replace(request, sources={**named, **request.sources})
         sources = await requests.resolve_sources(request, model, quote.values, self._media, self._policy)
         quote = pricing.quote_project(self._catalog, model, quote, sources)
         pricing.check_max_price(request, quote)
         request = await video_backends.assign(request, model, quote, self._catalog, self._database)
         draft = requests.draft(request, model, quote, sources)
-        return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - started_ns) // 1000)
+        return msgspec.structs.replace(draft, priced_us=(time.perf_counter_ns() - started_ns) // 1000)
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.models import Catalog, Model
 from sixfold.core.database import Database
@@ -31,7 +32,7 @@ async def assign(
     backend = catalog[name]
     inputs = {key: value for key, value in quote.values.items() if backend.takes(key)}
     extras = backend.for_engine(backend.check({**inputs, **overrides}))
-    return dataclasses.replace(request, extras={**extras, "backend": name, **request.extras})
+    return msgspec.structs.replace(request, extras={**extras, "backend": name, **request.extras})
 
 
 def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:

@@ -12,7 +12,6 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -46,8 +45,7 @@ Renderer = Callable[[Prediction, str, int], Any]
 """Renders the webhook body of a prediction, an event's name and its time (epoch µs)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetrySchedule:
+class RetrySchedule(msgspec.Struct, frozen=True):
     """The delays before undelivered messages are sent again: `first_seconds`, then three times as long."""
 
     first_seconds: float = 5.0

@@ -10,9 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -22,8 +22,7 @@ from sixfold.core.provenance import manifest as provenance_manifest
 _KEY = "ed25519:"
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
+class Signed(msgspec.Struct, frozen=True):
     """A parsed manifest and the result of its verification.
 
     `intact` means that the manifest is unchanged since the holder of `signed_by` signed it, and `trusted`

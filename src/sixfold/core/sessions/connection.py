@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.sessions.engine import Frame
@@ -22,8 +23,7 @@ MAX_QUEUED: Final = 4000
 NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4008, 4010, 4401, 1011
 
 
-@dataclass(frozen=True, slots=True)
-class StateMessage:
+class StateMessage(msgspec.Struct, frozen=True):
     """The state of the session, its reason, and the words of the prompt that the engine understood."""
 
     state: SessionState
@@ -31,16 +31,14 @@ class StateMessage:
     words: PromptWords = NO_WORDS
 
 
-@dataclass(frozen=True, slots=True)
-class AckMessage:
+class AckMessage(msgspec.Struct, frozen=True):
     """The acknowledgement of an input, which takes effect from frame or pose `seq` on."""
 
     input_seq: int
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class FrameMessage:
+class FrameMessage(msgspec.Struct, frozen=True):
     """One frame, the last input that it reflects, and its time on the session's clock in milliseconds."""
 
     seq: int
@@ -49,8 +47,7 @@ class FrameMessage:
     frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class PoseMessage:
+class PoseMessage(msgspec.Struct, frozen=True):
     """One pose as JSON from the worker, and its time on the session's clock in milliseconds."""
 
     seq: int
@@ -58,8 +55,7 @@ class PoseMessage:
     pose: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StatsMessage:
+class StatsMessage(msgspec.Struct, frozen=True):
     """Counts since the session became ready: sent, dropped (for lack of credit), and late ticks.
 
     `running_us` is the time without pauses, and `cost` the charge in micro-dollars if the session ended now.
@@ -74,22 +70,19 @@ class StatsMessage:
     cost: int
 
 
-@dataclass(frozen=True, slots=True)
-class PongMessage:
+class PongMessage(msgspec.Struct, frozen=True):
     """The reply to a ping."""
 
     t: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorMessage:
+class ErrorMessage(msgspec.Struct, frozen=True):
     """The reply to an invalid message."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndMessage:
+class EndMessage(msgspec.Struct, frozen=True):
     """The last message, whose code closes the socket."""
 
     code: int

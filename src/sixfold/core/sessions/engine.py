@@ -12,8 +12,9 @@ state is msgpack and whose poses are JSON objects encoded in the worker. Engines
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from sixfold.core.catalog.engines import Engine
 from sixfold.core.catalog.prompt_words import PromptWords
@@ -35,8 +36,7 @@ KEYS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Controls:
+class Controls(msgspec.Struct, frozen=True):
     """The user's input for a step: the pressed keys of `KEYS`, and a new prompt or new waypoints, if any.
 
     A waypoint is a pair of x and z on the ground, in meters. None means unchanged.
@@ -47,8 +47,7 @@ class Controls:
     waypoints: tuple[tuple[float, float], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStep:
+class EngineStep(msgspec.Struct, frozen=True):
     """One step of a session: `ticks` of its clock at `fps`, from `state` (None: the initial state).
 
     If `draw` is False, a frame is not rendered, because it would not be shown.
@@ -68,8 +67,7 @@ class EngineStep:
         return self.ticks == 0 or self.state is None or self.controls.prompt is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """One encoded image."""
 
     data: bytes
@@ -78,8 +76,7 @@ class Frame:
     height: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """The state after a step, with a pose for each tick or one frame.
 
     Models whose `output_kind` is `json` return poses, 20 ticks a second; those with `image` return a frame,
@@ -88,13 +85,12 @@ class StepResult:
     """
 
     state: State
-    poses: tuple[Mapping[str, Any], ...] = field(default=())
+    poses: tuple[Mapping[str, Any], ...] = msgspec.field(default=())
     frame: Frame | None = None
     words: PromptWords | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepRequest:
+class StepRequest(msgspec.Struct, frozen=True):
     """An `EngineStep` in the form that the server sends; `state` is encoded as in the previous result."""
 
     model: str
@@ -106,8 +102,7 @@ class StepRequest:
     draw: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PackedStepResult:
+class PackedStepResult(msgspec.Struct, frozen=True):
     """The result of a step in the form that the worker returns: state and poses are encoded."""
 
     state: bytes

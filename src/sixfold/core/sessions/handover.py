@@ -9,7 +9,7 @@ writes a checkpoint or a state transition (`repository.LeaseLost`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sixfold.core.accounts import accounts, keys, limits
 from sixfold.core.accounts.limits import Payer
@@ -19,16 +19,14 @@ from sixfold.core.sessions.repository import SessionLease, SessionRecord
 from sixfold.core.sessions.states import SessionEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """The state of a session after tick `seq`, encoded by its worker."""
 
     seq: int
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
+class Handover(msgspec.Struct, frozen=True):
     """A session that this server has taken over, with its last checkpoint."""
 
     session: SessionRecord

@@ -9,7 +9,6 @@ paused, its slice does not advance: the pause is added to the start of the slice
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -43,8 +42,7 @@ _DRAFT_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRecord:
+class SessionRecord(msgspec.Struct, frozen=True):
     """A stored session; times are in epoch µs, and amounts in micro-dollars."""
 
     id: str
@@ -76,7 +74,7 @@ class SessionRecord:
 
     @classmethod
     def of(cls, row: Row) -> SessionRecord:
-        values = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
+        values = {name: row[name] for name in cls.__struct_fields__ if name not in {"inputs", "state"}}
         return cls(
             **values, inputs=json_decoding.decode_whole(row["inputs"]), state=SessionState(row["state"])
         )
@@ -121,8 +119,7 @@ class SessionRecord:
         return keys.hash_of(token) == self.resume_hash
 
 
-@dataclass(frozen=True, slots=True)
-class SessionDraft:
+class SessionDraft(msgspec.Struct, frozen=True):
     """A session to create.
 
     `rate` is in micro-dollars per hour, and `list_rate` is the list price if less is charged. `limit` is the
@@ -147,8 +144,7 @@ class SessionDraft:
     credential_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLease:
+class SessionLease(msgspec.Struct, frozen=True):
     """The server that holds a session, and the µs after which its lease expires without a heartbeat."""
 
     holder: str
@@ -159,8 +155,7 @@ class LeaseLost(Exception):
     """Another server has taken over the session."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSession:
+class OpenedSession(msgspec.Struct, frozen=True):
     """A new session and its two secrets, which are not returned anywhere else."""
 
     session: SessionRecord

@@ -9,8 +9,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.catalog.prompt_words import NO_WORDS
@@ -58,8 +59,7 @@ _MAX_TICKS: Final = 100
 _MAX_RESTARTS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnding:
+class SessionEnding(msgspec.Struct, frozen=True):
     """The event that ends a session, the reason, and the code with which its socket is closed.
 
     If `event` is None, the session ends only on this server: another server continues it.
@@ -70,8 +70,7 @@ class SessionEnding:
     code: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInput:
+class SessionInput(msgspec.Struct, frozen=True):
     """An input message from the viewer; None fields do not change."""
 
     seq: int
@@ -80,8 +79,7 @@ class SessionInput:
     waypoints: tuple[tuple[float, float], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionHooks:
+class SessionHooks(msgspec.Struct, frozen=True):
     """Callbacks of a `SessionRunner`: acquire a worker slot, write a transition, charge the next slice.
 
     `acquire_slot` receives the number of workers that the session has lost. `renew_slice` charges the

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.accounts import limits, rights
@@ -46,8 +48,7 @@ _CLOSE_SECONDS = 10.0
 _CLOSE_PENDING = "The session has stopped, but its end could not be stored: repeat the request"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest:
+class SessionRequest(msgspec.Struct, frozen=True):
     """A request for a session; `fps` is ignored for models that output poses.
 
     `hardware` is an id of the hardware catalog; the default is the hardware of the template.
@@ -61,8 +62,7 @@ class SessionRequest:
     hardware: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCatalog:
+class SessionCatalog(msgspec.Struct, frozen=True):
     """The models that support sessions, and the maximum number of open sessions of an account.
 
     A session without input for `pause_seconds` is paused.

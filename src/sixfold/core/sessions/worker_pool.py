@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from sixfold.core.sessions.engine import LiveWorker, StepAnswer, StepRequest
 from sixfold.core.workers.ports import Driver, WorkerLost, WorkerSpec, WorkerStartFailed
@@ -19,8 +20,7 @@ _ANSWER_SECONDS: Final = 20.0
 _SHARING_DIVISOR: Final = 8  # divisor of the sharing limit for each lost worker
 
 
-@dataclass(frozen=True, slots=True)
-class SessionKind:
+class SessionKind(msgspec.Struct, frozen=True):
     """The sessions that may share a worker: those with the same engine, hardware and sharing limit."""
 
     engine: str

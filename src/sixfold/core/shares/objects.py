@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts import rights
@@ -24,8 +25,7 @@ ShareKind = Literal["run", "workflow", "chat", "page"]
 KINDS: Final[tuple[ShareKind, ...]] = ("run", "workflow", "chat", "page")
 
 
-@dataclass(frozen=True, slots=True)
-class ShareTarget:
+class ShareTarget(msgspec.Struct, frozen=True):
     """An object to share: its id, its title, and the place of the last item of a chat."""
 
     id: str

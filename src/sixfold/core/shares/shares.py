@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, pagination
@@ -29,8 +30,7 @@ _UNKNOWN = "This link does not exist, or its owner has revoked it"
 _FIELDS = grantees.FIELDS | {"kind", "id", "include_inputs", "public", "expires_in"}
 
 
-@dataclass(frozen=True, slots=True)
-class ShareDraft:
+class ShareDraft(msgspec.Struct, frozen=True):
     """A share to create; `seconds` is its lifetime, or None if it does not expire."""
 
     kind: objects.ShareKind
@@ -72,8 +72,7 @@ class ShareDraft:
         return cls(kind, object_id, flags["include_inputs"], flags["public"], seconds, grantee)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """A share; times are in epoch µs, and `expires_at` is None if the share does not expire."""
 
     id: str
@@ -93,7 +92,7 @@ class Share:
 
     @classmethod
     def of(cls, row: Row) -> Share:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
         for name in ("has_inputs", "is_indexed"):
             values[name] = bool(row[name])
         return cls(**values)
@@ -126,8 +125,7 @@ class Share:
         return Tenant(self.account_id, credential_id=self.credential_id)
 
 
-@dataclass(frozen=True, slots=True)
-class SharePage:
+class SharePage(msgspec.Struct, frozen=True):
     """A page of shares, newest first; `next_cursor` is None on the last page."""
 
     shares: tuple[Share, ...]

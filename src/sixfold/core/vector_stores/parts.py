@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentReader
@@ -14,8 +15,7 @@ from sixfold.core.vector_stores.search import VectorStoreSearch
 from sixfold.core.vector_stores.stores import VectorStoreLimits, VectorStores
 
 
-@dataclass(frozen=True, slots=True)
-class VectorStoreParts:
+class VectorStoreParts(msgspec.Struct, frozen=True):
     """The stores, the ingestion of their files, and their search."""
 
     stores: VectorStores

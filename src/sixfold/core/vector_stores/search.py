@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -42,8 +41,7 @@ class ChunkHit(msgspec.Struct, frozen=True):
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkQuery:
+class ChunkQuery(msgspec.Struct, frozen=True):
     """A query with its limit, the minimum score, and a filter of the files."""
 
     text: str
@@ -52,11 +50,10 @@ class ChunkQuery:
     keep: Filter | None = None
 
 
-@dataclass(slots=True)
-class _StoreIndex:
+class _StoreIndex(msgspec.Struct):
     version: int = -1
     index: Index | None = None
-    building: asyncio.Lock = field(default_factory=asyncio.Lock)
+    building: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class VectorStoreSearch:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.memory_budget import MemoryBudget
@@ -15,8 +16,7 @@ from sixfold.core.workers.ports import WorkerSpec
 RESIDENT = ("embedded", "own")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPolicy:
+class WorkerPolicy(msgspec.Struct, frozen=True):
     """Limits for runs and workers.
 
     An idle worker is stopped after `idle_seconds` if set, or else after the time that `idle_of` returns for
@@ -35,7 +35,7 @@ class WorkerPolicy:
     scratch: Path
     idle_of: Callable[[str], float | None] = lambda _model: None
     placed: bool = False
-    memory: MemoryBudget = field(default_factory=MemoryBudget)
+    memory: MemoryBudget = msgspec.field(default_factory=MemoryBudget)
 
 
 def _cpu_seconds(engine: EngineSpec, policy: WorkerPolicy) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.ports import Worker
@@ -17,8 +18,7 @@ _BRISK_SECONDS = 0.05
 _TURN_SECONDS = _MAX_AHEAD * _BRISK_SECONDS
 
 
-@dataclass(slots=True, eq=False)
-class WorkerSlot:
+class WorkerSlot(msgspec.Struct, eq=False):
     """One worker, from before its start to after its end, and the number of runs assigned to it.
 
     `idle_seconds` is the idle limit set by the last run; None means the engine's limit. `hardware` is the
@@ -48,24 +48,22 @@ class WorkerSlot:
         return self.worker is not None and self.worker.alive
 
 
-@dataclass(slots=True, eq=False)
-class SlotWaiter:
+class SlotWaiter(msgspec.Struct, eq=False):
     """A run that waits for the first free worker on its hardware."""
 
     hardware: str
     slot: asyncio.Future[WorkerSlot]
 
 
-@dataclass(slots=True)
-class WorkerPool:
+class WorkerPool(msgspec.Struct):
     """The workers of one engine, and the backoff after failed starts.
 
     `brisk` is True while its runs finish faster than the commits that claim them.
     """
 
     engine: EngineSpec
-    slots: list[WorkerSlot] = field(default_factory=list[WorkerSlot])
-    waiters: list[SlotWaiter] = field(default_factory=list[SlotWaiter])
+    slots: list[WorkerSlot] = []
+    waiters: list[SlotWaiter] = []
     failures: int = 0
     resume_at: float = 0.0
     brisk: bool = False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.catalog.engines import Quality, Task
@@ -13,8 +14,7 @@ from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.media.ports import StagedFile
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
+class WorkerSpec(msgspec.Struct, frozen=True):
     """The engine that a worker loads (`module:attribute` with options), and the worker's limits.
 
     `max_tasks` is the number of tasks that the worker runs at the same time. `remote` workers are coroutines
@@ -26,7 +26,7 @@ class WorkerSpec:
     memory_bytes: int  # 0: unlimited
     scratch: Path
     cpu_seconds: int = 0  # per run; 0: unlimited
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = {}
     max_tasks: int = 1
     remote: bool = False
     # Seconds that the engine may take to load, if longer than the driver's default.
@@ -44,8 +44,7 @@ class WorkerSpec:
     watched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunCompleted:
+class RunCompleted(msgspec.Struct, frozen=True):
     """The result of an engine that has returned."""
 
     files: tuple[StagedFile, ...]
@@ -56,12 +55,11 @@ class RunCompleted:
     upstream_cost_micros: int | None = None
     billed: float | None = None
     lines: tuple[LineItem, ...] = ()
-    others: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    others: Mapping[str, Any] = {}
     words: PromptWords = NO_WORDS
 
 
-@dataclass(frozen=True, slots=True)
-class RunFailed:
+class RunFailed(msgspec.Struct, frozen=True):
     """The error that an engine raised.
 
     `public` marks a message that the user may read, `unusable` an error caused by the input.
@@ -73,13 +71,11 @@ class RunFailed:
     unusable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RunStopped:
+class RunStopped(msgspec.Struct, frozen=True):
     """The outcome of a run that was canceled before it ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLost:
+class WorkerLost(msgspec.Struct, frozen=True):
     """The outcome of a run whose worker crashed, was killed or ran out of memory."""
 
     reason: str
@@ -91,8 +87,7 @@ Outcome = RunCompleted | RunFailed | RunStopped | WorkerLost
 def _show_nothing(_image: bytes) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RunReports:
+class RunReports(msgspec.Struct, frozen=True):
     """Callbacks for a run's progress (0 to 1), log lines and partial images, called on the event loop."""
 
     progress: Callable[[float], None]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
@@ -49,8 +49,7 @@ class WorkerCrashed(Exception):
     """A worker was lost during a run; the prediction has already been requeued or failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFinisher:
+class RunFinisher(msgspec.Struct, frozen=True):
     """Services that every run needs to store and sign its result."""
 
     database: Database
@@ -237,7 +236,7 @@ class WorkerRun:
             )
             return
         self._hit("store.after")
-        trace = dataclasses.replace(
+        trace = msgspec.structs.replace(
             self._trace(done.run_us),
             stored_us=(time.perf_counter_ns() - started_at) // 1000,
             stored_bytes=stored.total_bytes,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import mapping
@@ -13,8 +14,7 @@ from sixfold.core.workflows.nodes import Graph, is_link
 from sixfold.core.workflows.slices import Steps
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDifference:
+class GraphDifference(msgspec.Struct, frozen=True):
     """Added and removed nodes, changed inputs, and `pairs`, which maps node ids of `a` to those of `b`."""
 
     added: tuple[str, ...]

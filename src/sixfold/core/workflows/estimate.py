@@ -5,10 +5,11 @@ Inline nodes are executed, and all other values are unknown.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -135,8 +136,7 @@ def _has_unknown(value: Any) -> bool:
     return value is UNKNOWN or (isinstance(value, ListValue) and any(each is UNKNOWN for each in value))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """The child runs of a graph, and its maximum price.
 
     `micros` is the total, and `list_micros` the total at list prices, including runs that are free on this
@@ -161,7 +161,7 @@ class Estimate:
         """The price to hold."""
         text, micros, list_micros = "the sum of its nodes", self.micros, self.list_micros
         price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
-        return price if list_micros == micros else dataclasses.replace(price, list_micros=list_micros)
+        return price if list_micros == micros else msgspec.structs.replace(price, list_micros=list_micros)
 
     @property
     def lines(self) -> tuple[LineItem, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import as_list, mapping, plain_name
@@ -39,8 +40,7 @@ _TYPES = {"INT": "integer", "FLOAT": "number"}
 _FILES = {"image": "image", "video": "video", "audio": "string", "file": "string"}
 
 
-@dataclass(frozen=True, slots=True)
-class ApiInput:
+class ApiInput(msgspec.Struct, frozen=True):
     """One input of a graph: its node and field, its type and its default."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.concurrency import fair_threads
@@ -53,8 +54,7 @@ class DocumentMemory:
                 await lease.resize(min(size * _DECODED_BYTES, _MAX_DECODED))
 
 
-@dataclass(frozen=True, slots=True)
-class GraphLimits:
+class GraphLimits(msgspec.Struct, frozen=True):
     """The largest graph that is accepted.
 
     `nodes` are counted after subgraphs and group nodes are expanded. `values` counts all inputs, including

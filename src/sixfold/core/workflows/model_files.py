@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.nodes import Graph, Registry
@@ -24,8 +25,7 @@ KINDS = {
 _FILE = (".safetensors", ".ckpt", ".pt", ".pth", ".gguf", ".bin", ".onnx", ".sft")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFileRef:
+class ModelFileRef(msgspec.Struct, frozen=True):
     """A model file that a graph names; `folder` is ComfyUI's name for its folder."""
 
     file: str

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, TypeGuard
 
+import msgspec
+
 from sixfold.core.workflows.documents import as_list
 from sixfold.core.workflows.ports import ChildRequest, Run
 
@@ -22,8 +24,7 @@ _PLAIN_TYPES = frozenset({*WIDGET_TYPES, "*"})
 UPLOADS = {"image_upload": "image", "video_upload": "video", "audio_upload": "audio", "file_upload": "file"}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInput:
+class NodeInput(msgspec.Struct, frozen=True):
     """An input of a class. `type` is a type of ComfyUI, a list of types separated by commas, or `*`.
 
     `choices` are the choices of a COMBO. `options` are the fields of `/object_info` other than the type
@@ -34,7 +35,7 @@ class NodeInput:
     type: str
     section: Section = "required"
     choices: tuple[Any, ...] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = {}
 
     @property
     def is_widget(self) -> bool:
@@ -58,8 +59,7 @@ class NodeInput:
         return next((kind for option, kind in UPLOADS.items() if self.options.get(option)), "")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOutput:
+class NodeOutput(msgspec.Struct, frozen=True):
     type: str
     name: str = ""
     is_list: bool = False

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFile:
+class NodeFile(msgspec.Struct, frozen=True):
     """A file identified by content: `digest` is its BLAKE3 hash in hex, `path` a readable local copy."""
 
     digest: str
     content_type: str
     path: Path
     name: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    info: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeArtifact:
+class NodeArtifact(msgspec.Struct, frozen=True):
     """A file that a node created: the bytes `data`, or the file at `path`, which is moved.
 
     `kind` is the ComfyUI list that shows it (`images`, `audio`, `video`, `3d`, `text`), `prefix` the start of
@@ -35,20 +34,18 @@ class NodeArtifact:
     kind: str = "images"
     prefix: str = "output"
     temporary: bool = False
-    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    info: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeResult:
+class NodeResult(msgspec.Struct, frozen=True):
     """The result of a node: a value for each output, files, and UI data for clients (`text`, `animated`)."""
 
     outputs: tuple[Any, ...] = ()
     artifacts: tuple[NodeArtifact, ...] = ()
-    ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ui: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ChildRequest:
+class ChildRequest(msgspec.Struct, frozen=True):
     """A run of another model; an input may be a `NodeFile`.
 
     `open` means that the run may add inputs that are not known yet.
@@ -59,15 +56,14 @@ class ChildRequest:
     open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChild:
+class NodeChild(msgspec.Struct, frozen=True):
     """The result of the child prediction `id`; `preview` is True if a preview engine produced it.
 
     `words` are the words of its prompt that the engine understood and ignored.
     """
 
     files: tuple[NodeFile, ...] = ()
-    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data: Mapping[str, Any] = {}
     preview: bool = False
     words: PromptWords = NO_WORDS
     id: str = ""
@@ -143,8 +139,7 @@ class OutputStore(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOutput:
+class StoredOutput(msgspec.Struct, frozen=True):
     """A cached node output: packed values (None: only the UI data is stored).
 
     `preview` is True if a preview engine contributed to it; `words` are the words of the prompts that led to
@@ -191,13 +186,12 @@ class ValuePacker(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
+class NodeEvent(msgspec.Struct, frozen=True):
     """An event of a run: ComfyUI's name for it, and its data without `prompt_id`.
 
     `binary` contains the image of a `preview` or an `image` event (a finished image that is not stored).
     """
 
     type: str
-    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data: Mapping[str, Any] = {}
     binary: bytes = b""

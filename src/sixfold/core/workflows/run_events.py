@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Context
@@ -28,8 +29,7 @@ _FACE = "comfyui"
 _LAST = 0.99
 
 
-@dataclass(frozen=True, slots=True)
-class EventSinks:
+class EventSinks(msgspec.Struct, frozen=True):
     """The receivers of events: the sockets of ComfyUI clients, and the bus for followers of predictions."""
 
     hub: WebSocketHub

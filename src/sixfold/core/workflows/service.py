@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.prices import FREE, PriceRow
@@ -47,8 +48,7 @@ _MAX_ACCOUNTS = 1000
 _SMALL_NODES = 50
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GraphRuntime:
+class GraphRuntime(msgspec.Struct, frozen=True):
     """The node classes, value packer and image codecs of this installation.
 
     `registry` returns all classes and reads them on its first call. `unlock` explains how to run classes that
@@ -62,8 +62,7 @@ class GraphRuntime:
     limits: GraphLimits = DEFAULT_LIMITS
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _RemoteClasses:
+class _RemoteClasses(msgspec.Struct, frozen=True):
     """The classes of the connected ComfyUI server.
 
     They are as reported, merged with local classes of the same name, and merged with all local classes.
@@ -74,8 +73,7 @@ class _RemoteClasses:
     joined: Registry
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(msgspec.Struct, frozen=True):
     """The validated inputs and price of a large workflow, as functions that return or raise them."""
 
     graph: Any
@@ -219,7 +217,7 @@ class GraphService:
         if not all(name in remote.joined for name in class_types):
             return (yield from validation(graph, remote.joined, targets=targets, all_nodes=all_nodes))
         verdict = yield from validation(graph, remote.own, targets=targets, all_nodes=all_nodes)
-        return dataclasses.replace(verdict, needs_remote=True)
+        return msgspec.structs.replace(verdict, needs_remote=True)
 
     @property
     def classes(self) -> Registry:

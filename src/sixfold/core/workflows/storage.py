@@ -6,7 +6,6 @@ import asyncio
 import base64
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -57,8 +56,7 @@ _FREE = ""
 _MAX_CONCURRENT_WRITES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class StoredName:
+class StoredName(msgspec.Struct, frozen=True):
     """A file name in ComfyUI's notation: `subfolder/name [kind]`."""
 
     name: str
@@ -83,16 +81,14 @@ class StoredName:
         return {**_folder(tenant, self.kind, self.subfolder), "name": self.name}
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """The owner of files and outputs; `paid_by` is the prediction whose success pays for them."""
 
     tenant: Tenant
     paid_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(msgspec.Struct, frozen=True):
     """The location of a named file."""
 
     blob: str
@@ -340,8 +336,7 @@ class NodeOutputCache:
             self._bytes -= len(dropped.packed or b"")
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcomes:
+class RunOutcomes(msgspec.Struct, frozen=True):
     """The node output cache in the form that one run reads and writes (`ports.NodeCachePort`)."""
 
     outcomes: NodeOutputCache

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+import msgspec
 
 from sixfold.core.workflows import slices, validation_errors
 from sixfold.core.workflows.nodes import NodeInput, NodeSpec, Registry
@@ -27,18 +28,16 @@ _DYNAMIC = "COMFY_"
 _COERCE: Mapping[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
 
 
-@dataclass(slots=True)
-class GraphNode:
+class GraphNode(msgspec.Struct):
     """A validated node: its class, its typed values, and its links by input."""
 
     id: str
     spec: NodeSpec
-    values: dict[str, Any] = field(default_factory=dict[str, Any])
-    links: dict[str, Link] = field(default_factory=dict[str, Link])
+    values: dict[str, Any] = {}
+    links: dict[str, Link] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationResult:
+class ValidationResult(msgspec.Struct, frozen=True):
     """The result of validating a graph.
 
     `nodes` are the nodes that the valid `outputs` need, each after its dependencies. `error` is ComfyUI's

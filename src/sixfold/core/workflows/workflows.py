@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from sixfold.core.workflows.documents import mapping, plain_name
 from sixfold.core.workflows.input_inference import ApiInput, apply
@@ -24,8 +25,7 @@ OWN: Final = "Sixfold"
 _MAX_CHARS = 16_000
 
 
-@dataclass(frozen=True, slots=True)
-class Workflow:
+class Workflow(msgspec.Struct, frozen=True):
     """A named workflow: its graph, stored bytes, inputs (None if it has none) and metadata.
 
     `parts` are the models that the workflow runs. `version` is 0 for a built-in workflow.
@@ -43,8 +43,8 @@ class Workflow:
     min_vram_gb: int = 0
     models: tuple[Mapping[str, Any], ...] = ()
     origins: tuple[Mapping[str, Any], ...] = ()
-    source: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    verification: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    source: Mapping[str, Any] = {}
+    verification: Mapping[str, Any] = {}
     custom_nodes: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     version: int = 0

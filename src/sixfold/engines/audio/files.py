@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import av
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ _CHUNK = 4096
 _NO_AUDIO = "The file has no audio track."
 
 
-@dataclass(frozen=True, slots=True)
-class AudioKind:
+class AudioKind(msgspec.Struct, frozen=True):
     """The container and codec of a format; `bits` per second is 0 for lossless codecs."""
 
     content_type: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
@@ -24,8 +24,7 @@ _STILL_QUALITY = 88
 _DONE = 0.98
 
 
-@dataclass(frozen=True, slots=True)
-class _EncodeJob:
+class _EncodeJob(msgspec.Struct, frozen=True):
     """A conversion: its file and inputs, the folder for the result, and the callbacks."""
 
     path: Path

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines.encode import probe, transcode
@@ -28,15 +29,14 @@ AV1 = {
 }
 
 
-@dataclass(slots=True)
-class _Results:
+class _Results(msgspec.Struct):
     """The files produced so far, and a row of properties for each."""
 
     scratch: Path
     original: int
     log: Callable[[str], None]
-    artifacts: list[Artifact] = field(default_factory=list[Artifact])
-    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    artifacts: list[Artifact] = []
+    rows: list[dict[str, Any]] = []
 
     def add(self, name: str, path: Path, content_type: str, properties: Mapping[str, Any]) -> None:
         size = path.stat().st_size

@@ -11,7 +11,8 @@ import ctypes
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sixfold.engines.video.encode import KINDS, VideoKind
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines import demux
@@ -14,8 +15,7 @@ from sixfold.engines import demux
 MAX_SECONDS = 30 * 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class MediaStream:
+class MediaStream(msgspec.Struct, frozen=True):
     """A part of a media file, from `begin` for `seconds`, and the kinds of its streams.
 
     `source_bytes` is its share of the file's size by length.

@@ -8,9 +8,9 @@ lowest quality that reaches it.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -29,8 +29,7 @@ _UP, _DOWN = 2, 4
 _SMALL_PIXELS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedImage:
+class EncodedImage(msgspec.Struct, frozen=True):
     """An encoded image, the quality that the encoder got, and the similarity to the original (at most 1)."""
 
     data: bytes
@@ -78,8 +77,7 @@ class SimilarEncoder:
         return EncodedImage(data, quality, self._original.similarity(flat))
 
 
-@dataclass(frozen=True, slots=True)
-class _Statistics:
+class _Statistics(msgspec.Struct, frozen=True):
     """An image in YCbCr with its local means and variances."""
 
     pixels: NDArray[np.float32]

@@ -7,9 +7,9 @@ on the sum of squared errors. A seasonal model is additive: its lags include the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,7 @@ _MAX_ROOT = 0.995
 _RIDGE = 1e-8
 
 
-@dataclass(frozen=True)
-class ArimaModel:
+class ArimaModel(msgspec.Struct, frozen=True):
     """The orders of a model: differences at lags, lags of the series and of the errors, and a constant."""
 
     season: int
@@ -55,8 +54,7 @@ class ArimaModel:
         return fitted.ahead(values, horizon)
 
 
-@dataclass(frozen=True)
-class _Coefficients:
+class _Coefficients(msgspec.Struct, frozen=True):
     model: ArimaModel
     weights: Array
     errors: Values

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,8 +18,7 @@ ROUNDS = 16
 _SEED = 5
 
 
-@dataclass(frozen=True)
-class FittedModel:
+class FittedModel(msgspec.Struct, frozen=True):
     """A fitted model with its state after the last value; `score` is AICc, where lower is better."""
 
     model: ForecastModel

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.engines.forecast import arima, fitting, seasonality
 from sixfold.engines.forecast.arima import ArimaModel
@@ -36,21 +37,19 @@ _ROUNDS = 9  # of the search in a backtest, which only compares
 _LATER_ROUNDS = 4  # of a search that starts from earlier parameters
 
 
-@dataclass(frozen=True)
-class SelectedForecast:
+class SelectedForecast(msgspec.Struct, frozen=True):
     """A forecast: the mean and the standard deviation at each step, on the scale of the models."""
 
     mean: Values
     spread: Values
 
 
-@dataclass
-class BacktestTrial:
+class BacktestTrial(msgspec.Struct):
     """The errors of one model in the backtest."""
 
-    errors: list[float] = field(default_factory=list)
-    relative: list[float] = field(default_factory=list)
-    standard: list[float] = field(default_factory=list)
+    errors: list[float] = []
+    relative: list[float] = []
+    standard: list[float] = []
 
     def add(
         self, forecasts: SelectedForecast, truth: Values, back: Callable[[Values], Values], forward: Values
@@ -66,8 +65,7 @@ class BacktestTrial:
         return float(np.mean(self.errors))
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """The result: the mean, the bounds of each level, the model's name, the season and the backtest."""
 
     mean: Values

@@ -7,9 +7,9 @@ search over parameters takes one pass over the series.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,8 +66,7 @@ class ForecastModel(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ExponentialSmoothing:
+class ExponentialSmoothing(msgspec.Struct, frozen=True):
     """Exponential smoothing with additive errors: a level, and optionally a trend, damping and a season."""
 
     trend: str  # N, A or Ad
@@ -114,8 +113,7 @@ class ExponentialSmoothing:
             state["phases"][at % self.season] += sets[3] * (1 - sets[0]) * error
 
 
-@dataclass(frozen=True)
-class ComplexSmoothing:
+class ComplexSmoothing(msgspec.Struct, frozen=True):
     """Complex exponential smoothing (Svetunkov et al. 2022), optionally with a season."""
 
     season: int
@@ -162,8 +160,7 @@ def _turned(real: Array, hidden: Array, first: Array, second: Array, error: Arra
     )
 
 
-@dataclass(frozen=True)
-class ThetaModel:
+class ThetaModel(msgspec.Struct, frozen=True):
     """The optimized Theta model (Fiorucci et al. 2016) on the seasonally adjusted series."""
 
     season: int
@@ -197,8 +194,7 @@ class ThetaModel:
         state["level"] = sets[0] * value + (1 - sets[0]) * state["level"]
 
 
-@dataclass(frozen=True)
-class SeasonalNaive:
+class SeasonalNaive(msgspec.Struct, frozen=True):
     """Repeats the last season, or the last value without a season."""
 
     season: int

@@ -12,10 +12,10 @@ import struct
 import threading
 import warnings
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
@@ -50,8 +50,7 @@ _CODEC_ERRORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedImage:
+class DecodedImage(msgspec.Struct, frozen=True):
     """A decoded image, upright and in sRGB.
 
     `rgb` is HxWx3; `alpha` is HxW, or None if the image is opaque. `format` is the format of the file (PNG,

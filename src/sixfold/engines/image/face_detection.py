@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ _OVERLAP = 0.3
 _SKIN = 0.22
 
 
-@dataclass(frozen=True, slots=True)
-class DetectedFace:
+class DetectedFace(msgspec.Struct, frozen=True):
     """A box around a face, in pixels of the searched image."""
 
     left: float

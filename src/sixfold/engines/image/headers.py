@@ -8,9 +8,10 @@ codecs.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.provenance.formats import media_types, parts
@@ -41,8 +42,7 @@ def damaged() -> UnreadableImage:
     return UnreadableImage(_DAMAGED)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageHeader:
+class ImageHeader(msgspec.Struct, frozen=True):
     """The format (as Pillow spells it) and the size in pixels as stored, before any rotation.
 
     `buffer_pixels` is the largest image that a decoder would have to hold in memory: more than width x height

@@ -7,10 +7,10 @@ color from nearby background is salient; a linear system then makes similar neig
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ _ALIKE = 10.0
 _KEEP = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class SalientRegions:
+class SalientRegions(msgspec.Struct, frozen=True):
     """An even partition: `labels` HxW, mean Lab colors Nx3, centers Nx2 (0 to 1), sizes and borders N."""
 
     labels: NDArray[np.int32]

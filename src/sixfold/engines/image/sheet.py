@@ -5,10 +5,10 @@ Models with one source image can use a sheet and a prompt that refers to all ima
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from PIL import Image
 
@@ -38,7 +38,7 @@ def merge(task: Task, context: Context) -> Task:
     else:
         write(str(target), "\n".join(map(str, paths)))
     files = {name: path for name, path in task.files.items() if name not in more}
-    return dataclasses.replace(task, files={**files, SOURCE: target})
+    return msgspec.structs.replace(task, files={**files, SOURCE: target})
 
 
 def write(target: str, paths: str) -> None:

@@ -8,11 +8,11 @@ import contextlib
 import mimetypes
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from sixfold import errors
 from sixfold.clients import cog
@@ -29,8 +29,7 @@ _SLOT_SECONDS = 5.0  # how long a canceled run may keep its slot
 _SLOT_POLL_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class CogContainer:
+class CogContainer(msgspec.Struct, frozen=True):
     """A running container: its server, the host folder of its mounted artifacts, and a way to remove it.
 
     `joined` joins an output that is a list of texts into one text.

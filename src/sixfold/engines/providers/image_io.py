@@ -9,9 +9,9 @@ that size keeps its pixel data, checked to the last row, and loses its metadata.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from PIL import Image
 
@@ -25,8 +25,7 @@ _MEMORY_BYTES = 2**30  # of an image of 40 megapixels, decoded and scaled
 _PROFILE_WITHIN = 4096  # bytes; a color profile precedes the pixels
 
 
-@dataclass(frozen=True, slots=True)
-class UploadImage:
+class UploadImage(msgspec.Struct, frozen=True):
     """A source image ready for upload; sizes are (width, height), before and after scaling."""
 
     data: bytes

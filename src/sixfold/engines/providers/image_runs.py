@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.catalog.engines import (
@@ -39,8 +40,7 @@ _MAX_PARALLEL_CALLS = 4
 _DOWNLOAD_ATTEMPTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(msgspec.Struct, frozen=True):
     """Result of one call.
 
     An image is its bytes, its `data:` URI or its URL, which is downloaded through the guard, without the key.

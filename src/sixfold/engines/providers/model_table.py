@@ -6,10 +6,11 @@ import functools
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.core.money import MICROS_PER_USD
 from sixfold.engines.providers.requests import ProviderTask
@@ -27,8 +28,7 @@ _API_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRules:
+class SizeRules(msgspec.Struct, frozen=True):
     """The form in which a provider's model takes a size, and the sizes that it supports.
 
     `format` is `object`, `text` or `ratio`; `step`, `min_side` and `max_side` are pixels of a side,
@@ -77,8 +77,7 @@ def _nearest(ratios: Sequence[str], shape: float) -> str:
     return min(ratios, key=distance)
 
 
-@dataclass(frozen=True, slots=True)
-class UsedInputs:
+class UsedInputs(msgspec.Struct, frozen=True):
     """The usage of one call, where its provider reports it; `text_in`, `image_in` and `out` are tokens."""
 
     images: int = 0
@@ -91,8 +90,7 @@ class UsedInputs:
     out: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderCost:
+class ProviderCost(msgspec.Struct, frozen=True):
     """A provider's price in USD per unit or per million tokens, with its source and the month it was seen."""
 
     per: str
@@ -127,8 +125,7 @@ class ProviderCost:
         return int((usd * MICROS_PER_USD).to_integral_value(ROUND_CEILING))
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
+class ModelCall(msgspec.Struct, frozen=True):
     """One call: the provider's inputs and the number of images to return."""
 
     inputs: Mapping[str, Any]
@@ -136,8 +133,7 @@ class ModelCall:
     seed: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRoute:
+class ModelRoute(msgspec.Struct, frozen=True):
     """One capability at one provider: a row of `providers.toml`.
 
     Video: `image_model` is the model for a source image, if it differs; `durations` are those it supports,
@@ -152,14 +148,14 @@ class ModelRoute:
     max_per_call: int
     fields: Mapping[str, str]
     cost: ProviderCost
-    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    fixed: Mapping[str, Any] = {}
     sizes: SizeRules | None = None
     image_model: str = ""
     durations: tuple[int, ...] = ()
     retime: bool = False
-    cost_factors: Mapping[str, float] = field(default_factory=dict[str, float])
-    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    voices: Mapping[str, str] = field(default_factory=dict[str, str])
+    cost_factors: Mapping[str, float] = {}
+    values: Mapping[str, Mapping[str, Any]] = {}
+    voices: Mapping[str, str] = {}
     speeds: tuple[float, ...] = ()
 
     @property
@@ -216,13 +212,12 @@ def _table() -> dict[str, Any]:
     return tomllib.loads(_TABLE.read_text("utf-8"))
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(msgspec.Struct, frozen=True):
     """An operator's changes to a row: the model, inputs (an empty value removes one), and prices."""
 
     model: str = ""
-    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    price: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Mapping[str, Any] = {}
+    price: Mapping[str, Any] = {}
 
 
 def engine_rows() -> dict[str, dict[str, Any]]:

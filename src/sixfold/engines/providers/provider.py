@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import msgspec
 
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import J, ProviderClient, ProviderEndpoint, ProviderLimits, ProviderQueue
@@ -20,8 +21,7 @@ _MAX_LOG_LINES = 100
 _MAX_LINE_CHARS = 500
 
 
-@dataclass(slots=True)
-class ProviderRun:
+class ProviderRun(msgspec.Struct):
     """State of one run at a provider: its limits, progress and log, and the image and mask to upload.
 
     `more` are images after the first, for a model that takes several. `title` is the provider's name in
@@ -35,7 +35,7 @@ class ProviderRun:
     upload: UploadImage | None = None
     mask: UploadImage | None = None
     more: Sequence[UploadImage] = ()
-    _fractions: dict[int, float] = field(default_factory=dict[int, float])
+    _fractions: dict[int, float] = {}
     _lines: int = 0
 
     def progress(self, call: int, fraction: float, calls: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image import encode
@@ -15,8 +16,7 @@ _SOURCES = ("source_image_url", "image", "image_url")
 _MAX_IMAGES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderTask:
+class ProviderTask(msgspec.Struct, frozen=True):
     """A request for one or more images. `size` is the exact output size; None keeps the provider's.
 
     `seed`, `strength`, `scale` and `faces` are None where the task has no such input.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +27,7 @@ _PAUSE_SECONDS = 0.26  # between the audio of two calls
 _SEGMENT_PAUSE_SECONDS, _MAX_SEGMENT_SECONDS = 0.6, 25.0
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(msgspec.Struct, frozen=True):
     """A recording ready for upload: encoded again, without the metadata of its file."""
 
     data: bytes
@@ -85,7 +83,7 @@ async def transcribe(task: Task, route: ModelRoute, call: Transcribe, run: Provi
     segments = _segments(response, wave.size / transcription.RATE)
     result = transcription.result(segments, wave, task, "full", _language_code(response.language or hint))
     cost = route.cost.micros(used)
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         result, data={**result.data, **_provider_info(route)}, upstream_cost_micros=cost
     )
 
@@ -209,7 +207,9 @@ def _segment(row: Any, words: Sequence[TimedWord]) -> TimedSegment:
     start, end = _times(row)
     confidence = math.exp(min(0.0, _number(row.get("avg_logprob")))) if "avg_logprob" in row else 0.0
     text = str(row.get("text") or "").strip()
-    inside = [dataclasses.replace(word, confidence=confidence) for word in words if start <= word.start < end]
+    inside = [
+        msgspec.structs.replace(word, confidence=confidence) for word in words if start <= word.start < end
+    ]
     return TimedSegment(text, start, end, inside or [TimedWord(text, start, end, confidence)])
 
 

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task, UnusableInput
@@ -38,8 +38,7 @@ _ENOUGH = 0.8
 _FROM, _TO = 0.93, 0.99  # of the progress
 
 
-@dataclass(frozen=True, slots=True)
-class VideoRequest:
+class VideoRequest(msgspec.Struct, frozen=True):
     """One call: the model, its inputs, the billed seconds, and how its video is fitted.
 
     `target` is set for models that make whole lengths, `task` for those whose video is retimed here.
@@ -53,8 +52,7 @@ class VideoRequest:
     task: VideoTask | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VideoResult:
+class VideoResult(msgspec.Struct, frozen=True):
     """Result of one call: the URL of the video, and the seed where the model reports it."""
 
     address: str

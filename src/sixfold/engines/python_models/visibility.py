@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from sixfold.clients import bubblewrap
 
 ADD = "on a public address a file must be added with `sixfold model add`"
 
 
-@dataclass(frozen=True, slots=True)
-class VisibilityDecision:
+class VisibilityDecision(msgspec.Struct, frozen=True):
     """Whether a file runs in a sandbox, the `fault` why it is not live, or a `note` for its author."""
 
     sandboxed: bool = False
@@ -21,8 +21,7 @@ class VisibilityDecision:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VisibilityRules:
+class VisibilityRules(msgspec.Struct, frozen=True):
     """Rules for files of the models folder.
 
     With `open_to_all`, a file is live as soon as it is in the folder. `sandbox` is the setting of that name.

@@ -9,7 +9,6 @@ version still find their program. Errors in `greet.py` are in the log, in `sixfo
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import json
 import logging
@@ -18,9 +17,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.clients import bubblewrap
@@ -41,8 +41,7 @@ _DESCRIBE_SECONDS = 60
 _FACTORY = "sixfold.engines.python_models.engine:FunctionEngine"
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedModel:
+class DescribedModel(msgspec.Struct, frozen=True):
     """A model file: its hash, and its description in `facts` or the error in `fault`.
 
     `note` is a message for its author.
@@ -50,7 +49,7 @@ class DescribedModel:
 
     path: Path
     sha256: str
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    facts: Mapping[str, Any] = {}
     fault: str = ""
     sandboxed: bool = False
     note: str = ""
@@ -78,7 +77,7 @@ def inspect(
     decision = rules.judge(path, trusted=added_row.get("sha256") == sha256)
     if decision.fault:
         return DescribedModel(path, sha256, fault=decision.fault)
-    return dataclasses.replace(describe(path, environ, sandboxed=decision.sandboxed), note=decision.note)
+    return msgspec.structs.replace(describe(path, environ, sandboxed=decision.sandboxed), note=decision.note)
 
 
 def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False) -> DescribedModel:

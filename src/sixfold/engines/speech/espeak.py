@@ -11,9 +11,9 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ _LOCK = threading.Lock()
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 
 
-@dataclass(frozen=True, slots=True)
-class EspeakStyle:
+class EspeakStyle(msgspec.Struct, frozen=True):
     """A voice by the library's name (`en-us+f3`), pitch and range in 0..99, and speed."""
 
     name: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av
+import msgspec
 import numpy as np
 from av.audio.frame import AudioFrame
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ _NO_AUDIO = "The file has no audio track."
 _PIECE = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class AudioFormat:
+class AudioFormat(msgspec.Struct, frozen=True):
     """The container and codec of an output format; `bits` per second is 0 for lossless codecs."""
 
     muxer: str

@@ -7,10 +7,10 @@ decoder returns the text token by token, without times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,8 +56,7 @@ class MoonshineEngine:
         return transcription.result(segments, wave, task, "full", "en")
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
+class _Word(msgspec.Struct, frozen=True):
     text: str
     confidence: float
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ Wave = NDArray[np.float32]
 _PAD, _START, _END = "_", "^", "$"
 
 
-@dataclass(frozen=True, slots=True)
-class PiperSpeaker:
+class PiperSpeaker(msgspec.Struct, frozen=True):
     """A speaker of a voice file."""
 
     file: Path

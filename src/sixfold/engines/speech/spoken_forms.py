@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
+
+import msgspec
 
 _NUMBER = r"\d+(?:[.,]\d+)*"
 _ADDRESS = re.compile(r"\b(?:https?://)?(?:www\.)?((?:[\w-]+\.)+[a-z]{2,}(?:/[\w/.-]*\w)?)/?(?!\w)")
@@ -22,8 +23,7 @@ _HALF_DAY = r"(?:\s*([ap])(?:\.m\.|m\b))?"
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 
 
-@dataclass(frozen=True)
-class SpokenForms:
+class SpokenForms(msgspec.Struct, frozen=True):
     """The words of one language, and the rules made of them."""
 
     words: Mapping[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ _FORMATS = ("format", "response_format", "audio_format")
 _PAUSE_SECONDS, _EDGE_SECONDS = 0.26, 0.12
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechRequest:
+class SpeechRequest(msgspec.Struct, frozen=True):
     """The sentences to speak, with voice, language hint, speed and file format."""
 
     sentences: tuple[str, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ _WINDOW, _TONE_BINS = 1024, 3
 _TONE_POWER, _TONE_WINDOWS = 0.97, 0.7
 
 
-@dataclass(frozen=True, slots=True)
-class TimedWord:
+class TimedWord(msgspec.Struct, frozen=True):
     """A word with its start and end in seconds and its confidence from 0 to 1."""
 
     word: str
@@ -49,8 +48,7 @@ class TimedWord:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class TimedSegment:
+class TimedSegment(msgspec.Struct, frozen=True):
     """A range of speech without a pause."""
 
     text: str

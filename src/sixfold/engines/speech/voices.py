@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.engines import UnusableInput
 
@@ -28,8 +29,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SpeakingVoice:
+class SpeakingVoice(msgspec.Struct, frozen=True):
     """A voice, with the fields of its row in `data/voices.toml`."""
 
     id: str

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ _VERTICES, _INDICES = 34962, 34963
 _LINEAR, _MIPMAPPED, _CLAMP = 9729, 9987, 33071
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(msgspec.Struct, frozen=True):
     """The surface of a part. `color` is sRGB 0 to 1 with alpha; textures are encoded images.
 
     `bumps` is a normal map in tangent space; `gloss` has roughness in green and metalness in blue.
@@ -45,8 +44,7 @@ class Material:
         return self.color[3] < 1
 
 
-@dataclass(frozen=True, slots=True)
-class MeshPart:
+class MeshPart(msgspec.Struct, frozen=True):
     """A mesh: positions and normals Nx3 float32, faces Mx3, and colors Nx3 (linear) or coordinates Nx2.
 
     `tangents` (Nx4) point to the right of the texture and are needed for normal maps.
@@ -55,17 +53,16 @@ class MeshPart:
     positions: Array
     normals: Array
     faces: Array
-    material: Material = field(default_factory=Material)
+    material: Material = msgspec.field(default_factory=Material)
     colors: Array | None = None
     coordinates: Array | None = None
     tangents: Array | None = None
 
 
-@dataclass(slots=True)
-class _Buffer:
-    data: bytearray = field(default_factory=bytearray)
-    views: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    accessors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+class _Buffer(msgspec.Struct):
+    data: bytearray = msgspec.field(default_factory=bytearray)
+    views: list[dict[str, Any]] = []
+    accessors: list[dict[str, Any]] = []
 
     def view(self, raw: bytes, target: int = 0) -> int:
         self.data += b"\0" * (-len(self.data) % 4)

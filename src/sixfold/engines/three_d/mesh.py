@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +17,7 @@ _RIM = 0.004
 _ITERATIONS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SheetMesh:
+class SheetMesh(msgspec.Struct, frozen=True):
     """A grid of nodes (Nx2, 0 to 1 across and down), with a mask of those on the outline.
 
     `cells` are Mx4 node indices: upper left, lower left, lower right, upper right. `edges` are the Kx2 node
@@ -36,8 +35,7 @@ class SheetMesh:
         return 4 * len(self.cells) + 2 * len(self.edges)
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedMesh:
+class ClosedMesh(msgspec.Struct, frozen=True):
     """A mesh of front nodes, back nodes, and copies of the outline's nodes for each side of the seam.
 
     `node` is the node index of each vertex; `back` (bool) marks vertices of the back sheet.

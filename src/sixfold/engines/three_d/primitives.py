@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ _SHARP = math.cos(math.radians(38))
 _ROUND = (0.0, 0.3, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class PrimitiveBody:
+class PrimitiveBody(msgspec.Struct, frozen=True):
     """A body: positions and normals Nx3, faces Mx3."""
 
     positions: Array

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +32,7 @@ _SIMILAR = frozenset({"dog", "fox", "puppy", "wolf", "knight", "soldier", "light
 _MIRRORS = {"x": ((-1, 1),), "z": ((1, -1),), "xz": ((-1, 1), (1, -1), (-1, -1))}
 
 
-@dataclass(frozen=True, slots=True)
-class NamedThing:
+class NamedThing(msgspec.Struct, frozen=True):
     """An object of a prompt: its name (empty for an abstract one), its main paint or None, and its scale."""
 
     name: str
@@ -41,8 +40,7 @@ class NamedThing:
     stretch: tuple[float, float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedPrompt:
+class ParsedPrompt(msgspec.Struct, frozen=True):
     """The objects that a prompt names, and the words that name them."""
 
     things: tuple[NamedThing, ...]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ _COARSEST, _LEVELS, _ITERATIONS = 16, 5, 80
 _DETAIL = 0.16
 
 
-@dataclass(frozen=True, slots=True)
-class MeshSubject:
+class MeshSubject(msgspec.Struct, frozen=True):
     """A subject centered in a square of `side` pixels.
 
     `rgb` is side x side x 3, extended beyond the outline; `inside` is the mask, float32 0 to 1; `near` is the

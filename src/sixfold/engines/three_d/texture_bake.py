@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +22,7 @@ _ROUGH = (0.5, 0.9)  # lowest and highest roughness
 _BACK_BLUR = 0.05  # of the square
 
 
-@dataclass(frozen=True, slots=True)
-class Atlas:
+class Atlas(msgspec.Struct, frozen=True):
     """The layout of the textures: the bounding box of the subject in the square."""
 
     left: float

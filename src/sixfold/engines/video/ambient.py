@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,8 +52,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ParticleFall:
+class ParticleFall(msgspec.Struct, frozen=True):
     """One kind of particle; `size` is a range in shares of the frame's height.
 
     `fall` and `drift` are the speeds of the nearest particles in heights and widths per second; `sway` is a
@@ -97,8 +96,7 @@ PARTICLES = {
 }
 
 
-@dataclass(slots=True)
-class _Particle:
+class _Particle(msgspec.Struct):
     x: float
     y: float
     near: float
@@ -173,8 +171,7 @@ def _toward(values: Array, target: int, mask: Array) -> Array:
     return cv2.add(keep, cv2.multiply(mask, np.full_like(mask, target), scale=1 / 255))
 
 
-@dataclass(frozen=True, slots=True)
-class AmbientMotion:
+class AmbientMotion(msgspec.Struct, frozen=True):
     """The motion within the scene of a video; `names` lists its kinds."""
 
     names: tuple[str, ...]

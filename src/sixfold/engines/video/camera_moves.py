@@ -10,9 +10,10 @@ import math
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+
+import msgspec
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines import prompt_words
@@ -28,8 +29,7 @@ _EASE = 0.16
 _TURNING = ("pan", "tilt", "x", "y", "z", "zoom", "roll")
 
 
-@dataclass(frozen=True, slots=True)
-class CameraPose:
+class CameraPose(msgspec.Struct, frozen=True):
     """The camera's position and direction at one time.
 
     A point at (x, y) from the center with nearness q (0 far, 1 near) is projected to
@@ -46,8 +46,7 @@ class CameraPose:
     roll: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class CameraMove:
+class CameraMove(msgspec.Struct, frozen=True):
     """A move: name, direction, speed, and its extent in five seconds at normal speed."""
 
     name: str
@@ -61,15 +60,13 @@ class CameraMove:
         return f"{self.name} {self.sign * self.speed:+g}"
 
 
-@dataclass(frozen=True, slots=True)
-class MovePhrase:
+class MovePhrase(msgspec.Struct, frozen=True):
     """Simultaneous moves."""
 
     moves: tuple[CameraMove, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CameraPath:
+class CameraPath(msgspec.Struct, frozen=True):
     """The camera moves of a prompt; `specified` is False if the prompt does not mention the camera.
 
     `rest` is the prompt without the names of moves, so that a crane is not painted as a bird.
@@ -86,8 +83,7 @@ class CameraPath:
         return [[move.description for move in phrase.moves] for phrase in self.phrases]
 
 
-@dataclass(frozen=True, slots=True)
-class _MoveRow:
+class _MoveRow(msgspec.Struct, frozen=True):
     name: str
     words: re.Pattern[str]
     axis: str
@@ -96,8 +92,7 @@ class _MoveRow:
     do: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class _MoveTable:
+class _MoveTable(msgspec.Struct, frozen=True):
     then: re.Pattern[str]
     camera: re.Pattern[str]
     still: re.Pattern[str]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sixfold.core.catalog.engines import Canceled, Context, UnusableInput
 from sixfold.engines.video import dimensions, encode
@@ -26,8 +27,7 @@ class VideoUnfit(Exception):
     """Raised if a video is damaged, is too short or lacks the requested audio."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConformTarget:
+class ConformTarget(msgspec.Struct, frozen=True):
     """The requested properties of a video.
 
     `size` is (width, height), or None for the shape of the video at `resolution`. Audio is required if
@@ -62,8 +62,7 @@ async def conform(path: Path, video: ProbedVideo, target: ConformTarget, context
         raise VideoUnfit(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
+class _Progress(msgspec.Struct, frozen=True):
     context: Context
     stop: threading.Event
 

@@ -7,10 +7,10 @@ estimate is suitable for parallax, but is not metric.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ _MIN_SOLIDITY = 0.8
 _MIN_EDGE_SHARE = 0.93
 
 
-@dataclass(frozen=True, slots=True)
-class DepthGuess:
+class DepthGuess(msgspec.Struct, frozen=True):
     """Maps of nearness, sky and subject (or None), float32 in 0..1 at a reduced size."""
 
     near: Array

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import av
+import msgspec
 import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
@@ -45,8 +45,7 @@ _BITEXACT = {"fflags": "+bitexact"}
 _VP9 = {"deadline": "realtime", "cpu-used": "6", "crf": "30", "b": "0", "row-mt": "0"}
 
 
-@dataclass(frozen=True, slots=True)
-class VideoKind:
+class VideoKind(msgspec.Struct, frozen=True):
     """A kind of video file: container, codecs and options; `audio_samples` is the size of an audio frame.
 
     Keyframes are at most `keyframe_seconds` apart; `audio_bit_rate` is in bits per second. `matrix` is the
@@ -61,7 +60,7 @@ class VideoKind:
     audio_codec: str
     audio_samples: int
     audio_format: str = "fltp"
-    mux_options: Mapping[str, str] = field(default_factory=dict[str, str])
+    mux_options: Mapping[str, str] = {}
     keyframe_seconds: float = 2
     audio_bit_rate: int = 160_000
     matrix: int = _BT709
@@ -97,8 +96,7 @@ KINDS: Mapping[str, VideoKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AudioSource:
+class AudioSource(msgspec.Struct, frozen=True):
     """An audio track: `read(first, last)` returns float32 (2, last - first) at 48 kHz.
 
     Calls must be in order of time.

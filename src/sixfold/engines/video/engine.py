@@ -6,9 +6,10 @@ prompt. Water, clouds and particles move as well, and models with sound get a sy
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.core.catalog.prompt_words import PromptWords
@@ -101,16 +102,14 @@ def _words(
     return prompt_words.of_parts(request.prompt, parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _CameraRequest:
+class _CameraRequest(msgspec.Struct, frozen=True):
     scene: ParsedScene
     request: VideoTask
     size: tuple[int, int]
     base_zoom: float
 
 
-@dataclass(frozen=True, slots=True)
-class _CameraShot:
+class _CameraShot(msgspec.Struct, frozen=True):
     stage: parallax.ParallaxStage
     path: MovePath
     motion: ambient.AmbientMotion

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import av
 import av.error
 import av.filter
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,8 +56,7 @@ def write_gif(target: Path, size: tuple[int, int], rate: Fraction, frames: Frame
         file.finish()
 
 
-@dataclass(frozen=True, slots=True)
-class _HeldFrame:
+class _HeldFrame(msgspec.Struct, frozen=True):
     """A frame without noise, the mask of the changed pixels, and the share of pixels with large changes."""
 
     pixels: Array
@@ -139,8 +138,7 @@ def _cut(colors: Array, weights: Array) -> Array:
     return np.array([group.mean for group in groups])
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True):
     """Colors that share a palette entry, the squared error, and the channel with the largest share of it."""
 
     members: Array

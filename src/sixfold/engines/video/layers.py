@@ -6,10 +6,10 @@ continues behind the next one, camera moves do not open holes or smear edges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ _ABOVE_GROUND = 0.06
 _SOFT = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundLayer:
+class BackgroundLayer(msgspec.Struct, frozen=True):
     """A layer: its planes, its nearness (reduced, float32, 0 far to 1 near) and its `matte` in bytes."""
 
     planes: YuvPlanes
@@ -37,8 +36,7 @@ class BackgroundLayer:
     half_matte: Array | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStill:
+class SourceStill(msgspec.Struct, frozen=True):
     """A still image with even sides; `near`, `sky` and `water` are float32 in 0..1 of any size.
 
     `fronts` are the foreground masks from far to near (float32 in 0..1, any size).

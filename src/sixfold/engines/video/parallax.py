@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +33,7 @@ _MAX_REUSE_SHIFT = 0.008
 _MEAN_NEARNESS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Ripple:
+class Ripple(msgspec.Struct, frozen=True):
     """A displacement of a layer's pixels on the coarse grid, in shares of the frame's height."""
 
     x: Array

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +9,7 @@ from typing import Any, Self
 import av
 import av.error
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ _MAX_SIDE = 3840
 _FALLBACK_RATE = Fraction(25)
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(msgspec.Struct, frozen=True):
     """The software encoder for an `output_codec` of the API; `label` is its name in logs."""
 
     name: str

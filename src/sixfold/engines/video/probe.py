@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av
 import av.error
+import msgspec
 
 from sixfold.engines import demux
 
@@ -19,8 +19,7 @@ class NotAVideo(Exception):
     """Raised if a file is not an MP4 or WebM file with a video stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbedVideo:
+class ProbedVideo(msgspec.Struct, frozen=True):
     """The properties of a video; `rate` is in frames per second."""
 
     content_type: str

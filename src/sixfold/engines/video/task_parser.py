@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+import msgspec
 
 from sixfold.engines.image.scene.finishing import AS_IT_IS, RenderQuality
 
@@ -14,8 +15,7 @@ _SECONDS = 5.0
 _INTERPOLATORS = ("film", "rife")
 
 
-@dataclass(frozen=True, slots=True)
-class VideoTask:
+class VideoTask(msgspec.Struct, frozen=True):
     """The parsed inputs of a video task.
 
     `size` (width, height) is exact, or None to derive it from `resolution` and `aspect`. `between` frames are

@@ -7,10 +7,10 @@ are even.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ _TO_YUVA = np.vstack([_TO_YUV / [1, 1, 1, 255], [0, 0, 0, 1]]).astype(np.float32
 _TO_RGB = np.linalg.inv(np.vstack([_TO_YUV, [0, 0, 0, 1]]))[:3].astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class YuvPlanes:
+class YuvPlanes(msgspec.Struct, frozen=True):
     """The Y and UV planes of a frame."""
 
     y: Array

@@ -10,8 +10,9 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.input_limits import json_decoding
@@ -49,8 +50,7 @@ Convert = Callable[[NodeContext, NodeChild, Mapping[str, Any]], NodeResult]
 _VIDEO_TYPES = ("video/mp4", "video/webm", "video/quicktime")
 
 
-@dataclass(frozen=True, slots=True)
-class HostedNodes:
+class HostedNodes(msgspec.Struct, frozen=True):
     """A node class: its child request, and the conversion of the child's output."""
 
     request: Request

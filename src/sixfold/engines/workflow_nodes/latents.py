@@ -7,8 +7,9 @@ platform's models, so that graphs made for ComfyUI run unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold.core.workflows.estimate import MAX_BATCH
 from sixfold.core.workflows.nodes import NodeSpec
@@ -22,8 +23,7 @@ _CARRIED = """
 SYMBOLIC = frozenset(_CARRIED.split())
 
 
-@dataclass(frozen=True, slots=True)
-class LatentTerm:
+class LatentTerm(msgspec.Struct, frozen=True):
     """An output of a node that is recorded instead of computed."""
 
     class_type: str
@@ -71,16 +71,14 @@ _IMAGES = ("start_image", "image", "reference_image", "ref_image", "pixels")
 _ALIGNED = ("positive", "negative")  # conditionings that a class gives in this order
 
 
-@dataclass(frozen=True, slots=True)
-class LatentControl:
+class LatentControl(msgspec.Struct, frozen=True):
     """An image or video frames whose lines guide another image, and the strength of the guidance."""
 
     image: Any
     strength: float
 
 
-@dataclass(slots=True)
-class LatentRequest:
+class LatentRequest(msgspec.Struct):
     """The inputs of the platform's models that correspond to a latent."""
 
     prompt: str = ""
@@ -95,7 +93,7 @@ class LatentRequest:
     length: int = 0
     fps: float = 24.0
     checkpoint: str = ""
-    loras: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
+    loras: list[tuple[str, float]] = []
     source: Any = None
     mask: Any = None
     control: LatentControl | None = None

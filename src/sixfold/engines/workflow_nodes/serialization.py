@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import blake3
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.core.workflows.ports import ListValue, NodeFile
 from sixfold.engines.workflow_nodes.values import AudioValue, FramesValue, VideoValue

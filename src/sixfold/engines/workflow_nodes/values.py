@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -22,23 +22,20 @@ Mask = NDArray[Any]  # float32: images, rows, columns, from 0 to 1
 Pixels = NDArray[Any]  # uint8
 
 
-@dataclass(frozen=True, slots=True)
-class AudioValue:
+class AudioValue(msgspec.Struct, frozen=True):
     """Audio: `wave` is float32 of shape (channels, samples) from -1 to 1, `rate` in Hz."""
 
     wave: NDArray[Any]
     rate: int
 
 
-@dataclass(frozen=True, slots=True)
-class VideoValue:
+class VideoValue(msgspec.Struct, frozen=True):
     """A video file that is not decoded; nodes that take images accept it too."""
 
     file: NodeFile
 
 
-@dataclass(frozen=True, slots=True)
-class FramesValue:
+class FramesValue(msgspec.Struct, frozen=True):
     """A video as frames and audio, not yet encoded."""
 
     frames: Frames

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.database import Query, Value
 from sixfold.store.postgres.connection import BEGUN
@@ -25,8 +27,7 @@ INSERT = re.compile(r"(INSERT INTO \w+ \([^()]*\))\s+VALUES \((.*)\)", re.DOTALL
 _TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "bytea"))
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStatement:
+class PreparedStatement(msgspec.Struct, frozen=True):
     """A statement for PostgreSQL with the names of its arguments.
 
     It also contains the indexes of the string, JSON and boolean arguments.
@@ -56,8 +57,7 @@ class PreparedStatement:
         return _PLACE.sub(lambda match: f"${numbers[match[0]]}", self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """A statement without RETURNING, with the values of each argument: one for each set of arguments.
 
     `expected` is the number of rows that all sets together must change, or None for any number. `sums` are

@@ -7,8 +7,9 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
 
 from sixfold.core.clock import Clock
 from sixfold.core.database import Row, Transaction
@@ -26,8 +27,7 @@ _KEPT_CONNECTIONS = 2
 _IDLE_SECONDS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRunner:
+class ReadRunner(msgspec.Struct, frozen=True):
     """A runner of read transactions; a given function fetches the rows of one statement."""
 
     queries: Mapping[str, SqlStatement]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.store.postgres.binding import Changes
 
 
-@dataclass(frozen=True, slots=True)
-class StepResultRow:
+class StepResultRow(msgspec.Struct, frozen=True):
     """A statement that a transaction has executed, with its rows."""
 
     text: str
@@ -26,8 +26,7 @@ class StepResultRow:
         return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangesResult:
+class ChangesResult(msgspec.Struct, frozen=True):
     """Changes executed in one round trip; each row contains the number of rows of one change."""
 
     changes: Sequence[Changes]
@@ -39,8 +38,7 @@ class ChangesResult:
         return True
 
 
-@dataclass(slots=True, eq=False)
-class TransactionJob:
+class TransactionJob(msgspec.Struct, eq=False):
     """A running transaction; `query` is the next one, or None after the end.
 
     `moment` is its `now` in epoch µs, set at first use.
@@ -51,7 +49,7 @@ class TransactionJob:
     future: asyncio.Future[Any]
     query: Query | None = None
     moment: int | None = None
-    seen: list[StepResultRow | ChangesResult] = field(default_factory=list["StepResultRow | ChangesResult"])
+    seen: list[StepResultRow | ChangesResult] = []
     value: Any = None
     error: BaseException | None = None
 

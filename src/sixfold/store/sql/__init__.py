@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from sixfold.core.database import Query, Value
 
@@ -27,8 +28,7 @@ class SchemaMismatch(Exception):
     """The database has a newer schema than this version of Sixfold supports."""
 
 
-@dataclass(frozen=True, slots=True)
-class SqlStatement:
+class SqlStatement(msgspec.Struct, frozen=True):
     """A named query: SQL with `:name` parameters, and its description."""
 
     sql: str
@@ -36,8 +36,7 @@ class SqlStatement:
     needs_now: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """A numbered step of the schema, with the script that reverts it."""
 
     number: int

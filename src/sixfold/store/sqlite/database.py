@@ -13,9 +13,10 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
@@ -52,8 +53,7 @@ def _is_nobody_alive(_server: str) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class WriteJob:
+class WriteJob(msgspec.Struct):
     """A transaction in the queue of the writer thread, with its result."""
 
     transaction: Transaction[Any]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.accounts.tenants import Tenant
@@ -17,8 +18,7 @@ _RUN = "pred_"
 _LIST_PRICE = " (list price "
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerLine:
+class LedgerLine(msgspec.Struct, frozen=True):
     """A ledger entry with its title: the title of its run, or else the model and description.
 
     `about` is the model and description if `title` is that of a run. `path` is the page of the run, or "".

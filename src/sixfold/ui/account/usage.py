@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -27,8 +27,7 @@ _MAX_TEXT = 20
 _COLUMNS = ("requests", "input_tokens", "output_tokens", "micros")
 
 
-@dataclass(frozen=True, slots=True)
-class UsageLine:
+class UsageLine(msgspec.Struct, frozen=True):
     """The usage of a model, key, day or kind; `key` is its name in the report."""
 
     key: str
@@ -39,8 +38,7 @@ class UsageLine:
     micros: int
 
 
-@dataclass(frozen=True, slots=True)
-class AccountUsage:
+class AccountUsage(msgspec.Struct, frozen=True):
     """The lines, most expensive first or newest day first, and the spending for the chart."""
 
     lines: tuple[UsageLine, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.accounts.ledger_queries import Spending
 
@@ -14,8 +15,7 @@ _OTHERS = "others"
 _HEIGHT = 110
 
 
-@dataclass(frozen=True, slots=True)
-class SpendingSegment:
+class SpendingSegment(msgspec.Struct, frozen=True):
     """The segment of one model, key or kind in a column, in chart units."""
 
     hue: str
@@ -23,8 +23,7 @@ class SpendingSegment:
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class SpendingColumn:
+class SpendingColumn(msgspec.Struct, frozen=True):
     """The column of one day, in chart units; `day` is its start in µs, `micros` its total."""
 
     day: int
@@ -35,8 +34,7 @@ class SpendingColumn:
     segments: tuple[SpendingSegment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SpendingChart:
+class SpendingChart(msgspec.Struct, frozen=True):
     """The columns, the legend as (color, label, µUSD), the total and the highest day."""
 
     columns: tuple[SpendingColumn, ...]

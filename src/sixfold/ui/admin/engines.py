@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -37,8 +37,7 @@ _WAYS: Mapping[str, tuple[str, str]] = {
 Change = Callable[[Principal, str, str], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskModel:
+class TaskModel(msgspec.Struct, frozen=True):
     """A model with the engine that serves it now; `quality` is empty if the model is not served."""
 
     name: str
@@ -47,8 +46,7 @@ class TaskModel:
     quality: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskGroup:
+class TaskGroup(msgspec.Struct, frozen=True):
     """A task with its models, their engines, and how to unlock more."""
 
     title: str

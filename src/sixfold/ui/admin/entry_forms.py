@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -30,13 +31,12 @@ class Parsed(NamedTuple):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class FormState:
+class FormState(msgspec.Struct, frozen=True):
     """A submitted form: its kind, the entry that it changes (`""` for a new one), fields and the problem."""
 
     form: str = ""
     entry: str = ""
-    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    values: Mapping[str, str] = {}
     problem: str = ""
     at: str = ""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -31,8 +31,7 @@ _QUEUE, _PAGE, _MAX_TEXT = 50, 50, 200
 _STATES = ("queued", "running", "succeeded", "failed", "canceled", "expired", "left")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineState:
+class EngineState(msgspec.Struct, frozen=True):
     """An engine with its status, numbers of workers and queued runs, and the models it serves."""
 
     spec: EngineSpec

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core import money
 from sixfold.core.clock import rfc3339
@@ -14,8 +15,7 @@ WIDTH, HEIGHT = 240.0, 56.0
 _TOP = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class SparkLine:
+class SparkLine(msgspec.Struct, frozen=True):
     """One line of a chart: its name, its value in words, its color, and its paths in chart units."""
 
     name: str
@@ -25,8 +25,7 @@ class SparkLine:
     area: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sparkline:
+class Sparkline(msgspec.Struct, frozen=True):
     """A chart with up to three lines; `summary` describes it in words."""
 
     title: str

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.models import Model
 
@@ -18,8 +19,7 @@ _WORD = re.compile(r"[^\W_]+")
 _MAX_WORDS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Ability:
+class Ability(msgspec.Struct, frozen=True):
     """One card of the catalog: its title, its models, and the words that find them."""
 
     title: str

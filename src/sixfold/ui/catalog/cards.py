@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.catalog.models import Model
 from sixfold.ui.catalog import abilities
@@ -37,8 +39,7 @@ _WORKFLOW = "space:"
 _QUALITIES = ("full", "preview", "")
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogCard:
+class CatalogCard(msgspec.Struct, frozen=True):
     """A model in the catalog; `quality` is full, preview, or "" if no engine can run it here."""
 
     model: Model
@@ -67,8 +68,7 @@ class CatalogCard:
         return " ".join(sorted(abilities.words_for(self.model)))
 
 
-@dataclass(frozen=True, slots=True)
-class AbilityCard:
+class AbilityCard(msgspec.Struct, frozen=True):
     """A card with the models of one ability, at least one; `title` is empty for a single model."""
 
     title: str

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pprint import pformat
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 _RUN = "/api/containers/run"
 _WIDTH = 84
 _NO_OPTIONS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """A code sample; `name` is the label of its tab."""
 
     name: str

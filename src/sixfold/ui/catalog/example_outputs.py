@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from sixfold.ui.templating import STATIC
 
@@ -18,8 +19,7 @@ LARGE = "-large"
 _WIDTH, _HEIGHT = 400, 225
 
 
-@dataclass(frozen=True, slots=True)
-class ExampleOutput:
+class ExampleOutput(msgspec.Struct, frozen=True):
     """An example output. `kind` selects how it is shown; `line` is an SVG path in 400 by 225 units.
 
     `strip` contains numbers from -1 to 1, which are drawn as colors.
@@ -35,7 +35,7 @@ class ExampleOutput:
     line: str = ""
     text: str = ""
     strip: tuple[float, ...] = ()
-    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Mapping[str, Any] = {}
 
 
 def read() -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 
 from sixfold import errors
@@ -31,17 +31,16 @@ _OPTIONS = ("hardware", "variant")
 _PARAMETERS = ("from", "as", "share", "run")
 
 
-@dataclass(frozen=True, slots=True)
-class InitialValues:
+class InitialValues(msgspec.Struct, frozen=True):
     """Inputs and options (hardware, variant) of a form, and the id of the run that it shows, or "".
 
     `labels` maps file inputs to labels: the prompts of the runs that generated the files.
     """
 
-    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: Mapping[str, Any] = {}
+    options: Mapping[str, Any] = {}
     run: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    labels: Mapping[str, str] = {}
 
 
 def query_of(request: Request) -> str:

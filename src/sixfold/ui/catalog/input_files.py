@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339
@@ -17,8 +18,7 @@ _LIMIT = 12
 _KIND_CHARS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
+class InputFile(msgspec.Struct, frozen=True):
     """A file that a field offers; `url` is the value of the input."""
 
     file: RecentFile

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.catalog.inputs import Descriptor
@@ -18,8 +19,7 @@ _WORKFLOW = "space:"
 _FILE_KINDS = ("image", "video", "audio", "model3d")
 
 
-@dataclass(frozen=True, slots=True)
-class NextModel:
+class NextModel(msgspec.Struct, frozen=True):
     """A model and its input that accepts the output; `ready` states whether an engine can run it now."""
 
     name: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -55,8 +55,7 @@ _EXAMPLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
+class FormField(msgspec.Struct, frozen=True):
     """An input of a form; `control` is text, long, choice, switch, slider, number or file.
 
     `label` names the file in `value`, or is ""; `recent` are files of the user that fit.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+import msgspec
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -37,8 +37,7 @@ _WAIT_SECONDS = 60.0
 _LAST = "last"
 
 
-@dataclass(frozen=True, slots=True)
-class AskForm:
+class AskForm(msgspec.Struct, frozen=True):
     """A message with its model and files; `edited` is the ID of the message that it replaces.
 
     With `web`, the web is searched; `tools` names the servers whose tools are offered."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -43,8 +41,7 @@ _FAILED = "The answer failed on this server. Nothing was charged; the server log
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerOrder:
+class AnswerOrder(msgspec.Struct, frozen=True):
     """A request for an answer: the payer, the ID of the call, the model's name and the login session."""
 
     principal: Principal
@@ -250,11 +247,11 @@ class AnswerWriter:
     async def _complete_with_tools(self, answer: Answer, chat: ChatRequest, toolset: Toolset) -> None:
         """Run the model's tool calls until it answers, is stopped or reaches the limit of calls."""
         system = f"{chat.system}\n\n{INSTRUCTION}".strip()
-        chat = dataclasses.replace(chat, system=system, tools=toolset.specs)
+        chat = msgspec.structs.replace(chat, system=system, tools=toolset.specs)
         parts: list[str] = []
         for number in range(MAX_ROUNDS):
             if number == MAX_ROUNDS - 1 or len(parts) >= tools.MAX_CALLS:
-                chat = dataclasses.replace(chat, choice="none")
+                chat = msgspec.structs.replace(chat, choice="none")
             response = await self._complete(answer, chat, first=not number)
             if answer.stopping or answer.detail.end != "tool" or not response.calls:
                 return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal, covers
@@ -21,8 +22,7 @@ _THOUSAND, _MILLION = 1000, 1_000_000
 _UNPRICED = "no price"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoice(msgspec.Struct, frozen=True):
     """A model by its name in requests; `price` and `context` in words, empty if unknown."""
 
     name: str
@@ -37,12 +37,11 @@ class ModelChoice:
         return " · ".join(part for part in (self.title, self.context, self.price) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelGroup:
+class ModelGroup(msgspec.Struct, frozen=True):
     """The models of one server."""
 
     title: str
-    models: list[ModelChoice] = field(default_factory=list[ModelChoice])
+    models: list[ModelChoice] = []
 
 
 def groups(gateway: Gateway, principal: Principal) -> tuple[ModelGroup, ...]:

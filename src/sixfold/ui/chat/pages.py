@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -31,8 +32,7 @@ def path_of(chat_id: str, anchor: str = "") -> str:
     return f"/chat/{quote(chat_id)}{f'#{anchor}' if anchor else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Composer:
+class Composer(msgspec.Struct, frozen=True):
     """The form of a message: its content, whether to search the web, and the error if it was rejected."""
 
     model: str = ""

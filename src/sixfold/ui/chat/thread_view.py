@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core import money
 from sixfold.core.accounts import charges
@@ -25,8 +26,7 @@ _ENDS = {
 _NO_VERSIONS: Mapping[int, MessageVersions] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class MessageView:
+class MessageView(msgspec.Struct, frozen=True):
     """A message with its HTML, which is empty for a question."""
 
     message: StoredMessage
@@ -50,8 +50,7 @@ class MessageView:
         return charges.in_words(charge) or "" if charge is not None and charge.lines else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadView:
+class ThreadView(msgspec.Struct, frozen=True):
     """A part of a chat; `earlier` is the position before which there are more messages, or 0."""
 
     chat: ChatRecord

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.gateway.chat import (
@@ -46,12 +48,11 @@ def _mark(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\S)@{re.escape(name)}(?![\w-])[,:]?\s*", re.IGNORECASE)
 
 
-@dataclass(slots=True)
-class Round:
+class Round(msgspec.Struct):
     """One response of the model: its text and its tool calls."""
 
     text: str = ""
-    calls: dict[int, ToolCall] = field(default_factory=dict)
+    calls: dict[int, ToolCall] = {}
 
     def read(self, event: Event) -> None:
         """Add an event; raises `TooLarge` for arguments that are too long."""

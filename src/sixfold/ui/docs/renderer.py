@@ -9,10 +9,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
@@ -67,8 +67,7 @@ class LinkResolver(Protocol):
     def matching(self, pattern: str) -> Sequence[GuidePage]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedGuide:
+class RenderedGuide(msgspec.Struct, frozen=True):
     """The HTML of a page without its title, and its headings in order."""
 
     html: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.gateway.conversations.chats import ChatStore
@@ -28,8 +29,7 @@ _MAX_CHATS = 200
 _MAX_TEXT = 90
 
 
-@dataclass(frozen=True, slots=True)
-class FindEntry:
+class FindEntry(msgspec.Struct, frozen=True):
     """An entry in the results."""
 
     title: str
@@ -42,8 +42,7 @@ class FindEntry:
         return {"title": self.title, "note": self.note, "href": self.href}
 
 
-@dataclass(frozen=True, slots=True)
-class FindGroup:
+class FindGroup(msgspec.Struct, frozen=True):
     """The results of one kind, best first."""
 
     title: str

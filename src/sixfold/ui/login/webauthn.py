@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import webauthn
 from webauthn.helpers import base64url_to_bytes, bytes_to_base64url, options_to_json_dict
 from webauthn.helpers.exceptions import WebAuthnException
@@ -32,8 +32,7 @@ class WebAuthnError(Exception):
     """Raised for an invalid response; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewPasskey:
+class NewPasskey(msgspec.Struct, frozen=True):
     """A verified new passkey with its signature counter."""
 
     credential: bytes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,8 +30,7 @@ _MAX_RESULTS = 10_000
 _QUERY_CHARS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class ListQuery:
+class ListQuery(msgspec.Struct, frozen=True):
     """The filters in the query string; "" means no filter."""
 
     q: str = ""

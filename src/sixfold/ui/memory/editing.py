@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -38,8 +39,7 @@ _MAX_CONFLICTS = 10_000
 _DELETED = "The page was deleted while you were editing. Saving restores it with this text."
 
 
-@dataclass(frozen=True, slots=True)
-class EditorState:
+class EditorState(msgspec.Struct, frozen=True):
     """The state of the editor page."""
 
     content: EditorContent

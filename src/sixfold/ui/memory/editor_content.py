@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.memory import diff, merge, page_edits
 from sixfold.core.memory.diff import DiffPiece, Hunk
@@ -12,8 +14,7 @@ from sixfold.core.memory.models import PAGE_TYPE, MemoryPage
 from sixfold.core.memory.page_edits import PageWrite
 
 
-@dataclass(frozen=True, slots=True)
-class EditorContent:
+class EditorContent(msgspec.Struct, frozen=True):
     """The texts in the editor; `version` is the page version they are based on, or 0 for a new page."""
 
     slug: str = ""
@@ -33,8 +34,7 @@ class EditConflict(NamedTuple):
     pieces: tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class MergedEdit:
+class MergedEdit(msgspec.Struct, frozen=True):
     """The result of a merge: the new content of the editor, and the conflicts to resolve.
 
     `fields` are (name, mine, theirs), with mine in the editor; `changes` are the other side's changes.

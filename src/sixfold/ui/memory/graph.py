@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from sixfold.core.memory.links import GraphWalk, LinkPath
 from sixfold.core.memory.models import LINK_TYPE
@@ -51,8 +52,7 @@ class GraphCurve(NamedTuple):
     is_cross: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDrawing:
+class GraphDrawing(msgspec.Struct, frozen=True):
     """A drawing of `width` by `height` SVG units."""
 
     kind: str
@@ -62,16 +62,14 @@ class GraphDrawing:
     curves: tuple[GraphCurve, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PageGraph:
+class PageGraph(msgspec.Struct, frozen=True):
     """The drawings of a graph for wide and narrow screens; `is_cut` states whether pages are omitted."""
 
     drawings: tuple[GraphDrawing, ...]
     is_cut: bool
 
 
-@dataclass(slots=True)
-class _Edge:
+class _Edge(msgspec.Struct):
     """The links between two pages: their types, and whether there is one in each direction."""
 
     types: list[str]
@@ -79,8 +77,7 @@ class _Edge:
     back: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Pages:
+class _Pages(msgspec.Struct, frozen=True):
     """The pages of a walk: titles and distances by slug, the links between pairs, and each page's parent."""
 
     titles: Mapping[str, str]

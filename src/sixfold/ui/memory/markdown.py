@@ -9,10 +9,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -33,8 +33,7 @@ _EXTERNAL = 'rel="noopener noreferrer nofollow ugc"'
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\]{1,2000}[^\s<>\"'`\\.,;:!?)\]}*_]")
 
 
-@dataclass(frozen=True, slots=True)
-class RenderContext:
+class RenderContext(msgspec.Struct, frozen=True):
     """The context of a text: its page, the pages that its names refer to, its account, and write access.
 
     With `has_tasks`, the boxes of tasks are buttons of the form `tasks`. Links to pages begin with `base`.
@@ -58,8 +57,7 @@ class PageHeading(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedPage:
+class RenderedPage(msgspec.Struct, frozen=True):
     """A text as HTML, and its headings in order."""
 
     html: str

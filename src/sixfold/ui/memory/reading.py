@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -39,8 +40,7 @@ _RENDERER = SingleThread("markdown")
 _VERSIONS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class PageData:
+class PageData(msgspec.Struct, frozen=True):
     """A page with its links, the pages that its names refer to, the current time, and neighboring pages."""
 
     view: PageGraphView

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -50,8 +50,7 @@ _STATES = {
 _NAMES = ("q", "kind", "model", "status", "from", "to", "view")
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryDay:
+class HistoryDay(msgspec.Struct, frozen=True):
     """The entries of one day."""
 
     label: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from sixfold.core import humanize
 from sixfold.core.accounts import accounts
@@ -30,8 +31,7 @@ _SURE = 0.85
 _KINDS = (("image/", "image"), ("video/", "video"), ("audio/", "audio"), ("model/gltf-binary", "model3d"))
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFileView:
+class OutputFileView(msgspec.Struct, frozen=True):
     """An output file; `kind` selects how it is shown: image, video, audio, model3d or file."""
 
     url: str

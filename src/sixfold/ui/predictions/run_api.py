@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -39,8 +39,7 @@ _OPTIONS = ("hardware", "variant")
 _WAIT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunForm:
+class RunForm(msgspec.Struct, frozen=True):
     """A parsed run form. `hardware` is None for a fixed price; `wait` requests the result in the response."""
 
     model: Model

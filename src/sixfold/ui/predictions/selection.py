@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -32,8 +32,7 @@ _COMPARED = 2
 _MAX_VALUE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedInput:
+class ComparedInput(msgspec.Struct, frozen=True):
     """An input of both runs; its value is "–" for a run without it."""
 
     name: str

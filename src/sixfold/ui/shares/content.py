@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from markupsafe import Markup
 
 from sixfold import errors
@@ -37,8 +37,7 @@ _MAX_VALUE = 4000
 GRAPH, DOWNLOAD = "graph.svg", "workflow"
 
 
-@dataclass(slots=True)
-class SharedContent:
+class SharedContent(msgspec.Struct):
     """The title, the description and the files of a share, and the variables of its template.
 
     `image` is the name of the file that represents it in a preview, or "".
@@ -46,9 +45,9 @@ class SharedContent:
 
     title: str
     description: str
-    files: SharedFiles = field(default_factory=SharedFiles)
+    files: SharedFiles = msgspec.field(default_factory=SharedFiles)
     image: str = ""
-    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    values: dict[str, Any] = {}
     workflow: Workflow | None = None
 
 

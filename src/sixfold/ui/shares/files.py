@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,12 +30,11 @@ _TAG_CHARS = 32
 _PRIVATE = "private, no-cache"
 
 
-@dataclass(slots=True)
-class SharedFiles:
+class SharedFiles(msgspec.Struct):
     """The files of a share by name; `aliases` maps names at `/media/` to names in the share."""
 
-    sources: dict[str, str | MediaSource] = field(default_factory=dict[str, "str | MediaSource"])
-    aliases: dict[str, str] = field(default_factory=dict[str, str])
+    sources: dict[str, str | MediaSource] = {}
+    aliases: dict[str, str] = {}
 
     def add_names(self, names: Iterable[str]) -> None:
         """Add files by their names at `/media/`, up to the limit of a share."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -111,7 +111,7 @@ def test_a_cliff_stops_a_walker_and_can_be_jumped_down() -> None:
     height = np.full((terrain.SIZE, terrain.SIZE), 10.0, np.float32)
     height[:, 500:510] += np.arange(10, dtype=np.float32)  # 45 degrees up along x
     height[:, 510:] += 10
-    cliff = dataclasses.replace(level, height=height, water=0.0, trees=np.zeros((0, 5), np.float32))
+    cliff = msgspec.structs.replace(level, height=height, water=0.0, trees=np.zeros((0, 5), np.float32))
     state = {**navigation.begin(level, "meadow"), "x": 495.0, "z": 5.0, "yaw": math.pi / 2}
     navigation.advance(state, cliff, ("w",), 6.0)
     assert 498.0 < state["x"] < 503.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import blake3
+from msgspec.structs import replace
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sixfold.core.workflows import image_metadata
@@ -103,7 +103,7 @@ async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
     messages: list[str] = []
-    place = dataclasses.replace(fixture.place, cache=cache)
+    place = msgspec.structs.replace(fixture.place, cache=cache)
     ended = await execute(validate(graph, CLASSES), place, lambda event: messages.append(event.type))
     assert ended.outputs["2"] == {"text": ("X",)}
     assert "execution_success" in messages

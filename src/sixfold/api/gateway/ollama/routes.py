@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -41,8 +41,7 @@ class _ModelName(msgspec.Struct):
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaParts:
+class OllamaParts(msgspec.Struct, frozen=True):
     """Parts shared with OpenAI's API; `visible` returns the names and owners of a key's models."""
 
     auth: CachedKeyAuth

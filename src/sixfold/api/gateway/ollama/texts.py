@@ -5,7 +5,6 @@ They are forwarded to servers that have OpenAI's text completions; responses are
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -50,7 +49,7 @@ class OllamaTexts:
     """Forwards text completions, and converts the response."""
 
     def __init__(self, services: WebServices) -> None:
-        dialect = dataclasses.replace(text_completions.DIALECT, dialect=ollama_responses.error)
+        dialect = msgspec.structs.replace(text_completions.DIALECT, dialect=ollama_responses.error)
         self._database = services.database
         self._handler = ChatHandler(services, services.gateway, dialect)
 

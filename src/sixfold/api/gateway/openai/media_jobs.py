@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -60,8 +61,7 @@ OPENAI_NAMES: Mapping[str, tuple[str, ...]] = {
 FULL_ONLY = frozenset({"embeddings"})
 
 
-@dataclass(frozen=True, slots=True)
-class MediaJobRequest:
+class MediaJobRequest(msgspec.Struct, frozen=True):
     """A request for `count` predictions; `sources` are files that came with it.
 
     `show` is called with the partial images of the first prediction.
@@ -72,11 +72,11 @@ class MediaJobRequest:
     model: str
     inputs: Mapping[str, Any]
     count: int = 1
-    sources: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
-    extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sources: Mapping[str, MediaSource] = {}
+    extras: Mapping[str, Any] = {}
     idempotency_id: str | None = None
     # The client's names of this server's inputs.
-    input_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    input_names: Mapping[str, str] = {}
     full_only: bool = False
     show: PreviewCallback | None = None
 
@@ -101,8 +101,7 @@ class RunUnfinished(errors.EngineFailed):
     """The run of a request did not end in time and was canceled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Successes:
+class Successes(msgspec.Struct, frozen=True):
     """The predictions of a request that succeeded, at least one, and the reason if others failed."""
 
     predictions: Sequence[Prediction]

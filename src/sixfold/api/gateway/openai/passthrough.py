@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -33,8 +32,7 @@ LOCAL_NAMES = frozenset({*media_jobs.MODEL_ALIASES, "default", "style-transfer",
 EVENTS = "text/event-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardedCall:
+class ForwardedCall(msgspec.Struct, frozen=True):
     """A request to forward: its protocol, the matching service of this server, its body, its expected usage.
 
     `kind` is the content type of the response; with `stream`, it is forwarded as it arrives.

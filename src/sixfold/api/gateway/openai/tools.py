@@ -10,8 +10,9 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.api.gateway.openai import parsing
@@ -33,8 +34,7 @@ _COMPLETE_TEXT = re.compile(r'(?:[^"\\]++|\\u[dD][89abAB]..\\u....|\\u(?![dD][89
 _MAX_START_CHARS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class ToolKind:
+class ToolKind(msgspec.Struct, frozen=True):
     """A tool as its caller defines it; `text` if its input is plain text."""
 
     name: str

@@ -6,10 +6,10 @@ A model is `sixfold/NAME`, or a public name of Replicate that is mapped to one.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -27,8 +27,7 @@ _MAX_QUERY_CHARS = 200
 _MAX_FOUND = 50
 
 
-@dataclass(frozen=True, slots=True)
-class NamedModel:
+class NamedModel(msgspec.Struct, frozen=True):
     """A model, and the public name by which it was requested."""
 
     model: Model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypedDict, cast
 from urllib.parse import quote
 
@@ -90,8 +89,7 @@ class SessionSchema(TypedDict):
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionBody:
+class SessionBody(msgspec.Struct, frozen=True):
     """The validated body of a request for a session."""
 
     inputs: dict[str, Any]

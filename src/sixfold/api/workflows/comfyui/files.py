@@ -8,9 +8,10 @@ import functools
 import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+import msgspec
+from msgspec.structs import replace
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
@@ -34,8 +35,7 @@ _TAG_CHARS = 32
 _NO_IMAGE = "The form must contain a part named image"
 
 
-@dataclass(frozen=True, slots=True)
-class _ComfyUploadForm:
+class _ComfyUploadForm(msgspec.Struct, frozen=True):
     """An uploaded file: its name, the path of its bytes, its type, and the other form fields."""
 
     name: StoredName

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 MAGIC = b"GGUF"
 _PART = re.compile(r"-(\d{5})-of-\d{5}$")
@@ -14,8 +15,7 @@ _PART = re.compile(r"-(\d{5})-of-\d{5}$")
 _PROJECTOR = "mmproj"
 
 
-@dataclass(frozen=True, slots=True)
-class GgufModel:
+class GgufModel(msgspec.Struct, frozen=True):
     """A model file, and its projector for image input, if there is one."""
 
     path: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 KIND = "gguf"
 _NUMBERS: Mapping[str, tuple[float, float]] = {
@@ -17,8 +18,7 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GgufOptions:
+class GgufOptions(msgspec.Struct, frozen=True):
     """Options of models: `slots` concurrent chats of `context` tokens each, `loaded` models at a time.
 
     `source` is a file or a folder; empty for the added models. Without `threads` and `gpu_layers`, llama.cpp

@@ -11,8 +11,9 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold import open_files, settings
 from sixfold.clients.chat.llama.files import GgufModel
@@ -26,8 +27,7 @@ _START_SECONDS = 600.0
 _LINES = 50
 
 
-@dataclass(slots=True)
-class RunningProcess:
+class RunningProcess(msgspec.Struct):
     """A process that has loaded its model."""
 
     process: Process
@@ -117,8 +117,7 @@ def _reason(log_lines: deque[str]) -> str:
     return re.sub(r"^.*?error[^:]*: ", "", line)[:300]
 
 
-@dataclass(slots=True)
-class _ProcessSlot:
+class _ProcessSlot(msgspec.Struct):
     """A model that is loaded or loading."""
 
     starting: asyncio.Task[RunningProcess]
@@ -134,15 +133,14 @@ class _ProcessSlot:
         return starting.cancelled() or starting.exception() is not None or not starting.result().alive
 
 
-@dataclass(slots=True)
-class ProcessPool:
+class ProcessPool(msgspec.Struct):
     """A pool of at most `loaded` processes; the least recently used idle model is unloaded first."""
 
     options: GgufOptions
-    _slots: dict[str, _ProcessSlot] = field(default_factory=dict[str, _ProcessSlot])
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _released: asyncio.Event = field(default_factory=asyncio.Event)
-    _stopping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _slots: dict[str, _ProcessSlot] = {}
+    _lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    _released: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    _stopping: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._slots)

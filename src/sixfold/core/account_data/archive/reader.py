@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold.core.account_data.archive import ledger, segments
 from sixfold.core.account_data.archive.ledger import Balances
@@ -19,15 +20,14 @@ _PAGE = 200
 _AT_ONCE = 8
 
 
-@dataclass
-class ArchiveCheck:
+class ArchiveCheck(msgspec.Struct):
     """The result of a check: the counts, the hash of the last segment, and one sentence for each error."""
 
     segments: int = 0
     records: int = 0
     charges: int = 0
     head: str = ""
-    faults: list[str] = field(default_factory=list[str])
+    faults: list[str] = []
 
 
 class ArchiveReader:

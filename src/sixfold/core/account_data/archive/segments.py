@@ -13,7 +13,6 @@ import io
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
 import blake3
@@ -50,8 +49,7 @@ class SegmentLine(msgspec.Struct, frozen=True, omit_defaults=True):
     erased: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """A segment with its compressed file and its hash."""
 
     header: SegmentHeader

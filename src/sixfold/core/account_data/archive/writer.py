@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold.core.account_data.archive import segments
 from sixfold.core.account_data.archive.segments import FORMAT, Segment, SegmentHeader, SegmentLine
@@ -22,8 +23,7 @@ from sixfold.core.media.ports import BlobStore
 _BATCH = 50
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentPlan:
+class SegmentPlan(msgspec.Struct, frozen=True):
     """The content of a segment to write; `check` returns whether its records are unchanged."""
 
     kind: str
@@ -34,8 +34,7 @@ class SegmentPlan:
     delete: Transaction[bool]
 
 
-@dataclass
-class ArchiveTotals:
+class ArchiveTotals(msgspec.Struct):
     """Counters for Prometheus: segments and bytes written, and lines erased."""
 
     segments: int = 0
@@ -43,14 +42,13 @@ class ArchiveTotals:
     erased: int = 0
 
 
-@dataclass
-class ArchiveWriter:
+class ArchiveWriter(msgspec.Struct):
     """Writes segments to a blob store; only the server with the lease of the sweep may use it."""
 
     database: Database
     blobs: BlobStore
-    failpoints: Failpoints = field(default_factory=Failpoints)
-    totals: ArchiveTotals = field(default_factory=ArchiveTotals)
+    failpoints: Failpoints = msgspec.field(default_factory=Failpoints)
+    totals: ArchiveTotals = msgspec.field(default_factory=ArchiveTotals)
 
     async def write(self, plan: SegmentPlan) -> bool:
         """Archive the records of a plan and delete them; return False if they have changed meanwhile."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
@@ -17,8 +18,7 @@ SESSION_LIFE_US = 30 * DAY_US
 FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 
 
-@dataclass(frozen=True, slots=True)
-class LoginSession:
+class LoginSession(msgspec.Struct, frozen=True):
     """The method of a login (link, password, passkey or identity), and the user agent.
 
     `authenticated_at` is the time (epoch µs) at which the user was authenticated, if before the login.
@@ -29,8 +29,7 @@ class LoginSession:
     authenticated_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SignedIn:
+class SignedIn(msgspec.Struct, frozen=True):
     """The account of a login session, its principal with the login time, and the user's personal account.
 
     `login_id` stays the same when the session switches to another account.

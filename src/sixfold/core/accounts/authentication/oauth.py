@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -46,8 +45,7 @@ class OAuthError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthClient:
+class OAuthClient(msgspec.Struct, frozen=True):
     """A registered client."""
 
     id: str
@@ -56,8 +54,7 @@ class OAuthClient:
     created_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationRequest:
+class AuthorizationRequest(msgspec.Struct, frozen=True):
     """A validated authorization request."""
 
     client: OAuthClient
@@ -67,8 +64,7 @@ class AuthorizationRequest:
     state: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True):
     """Tokens issued to a client; the access token is an API key."""
 
     access_token: str

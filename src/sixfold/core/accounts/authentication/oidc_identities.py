@@ -7,8 +7,9 @@ verified the account's e-mail address. The operator's account is never linked au
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, audit_log
@@ -18,8 +19,7 @@ from sixfold.core.accounts.organizations.group_roles import GroupRules
 from sixfold.core.database import Query, Row, Transaction, one
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """A user at a provider; `verified` is whether the provider has verified the e-mail address.
 
     `authenticated_at` is the time of the user's login at the provider (epoch seconds). `groups` are the
@@ -34,8 +34,7 @@ class Identity:
     groups: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OidcLoginAttempt:
+class OidcLoginAttempt(msgspec.Struct, frozen=True):
     """The provider's URL for the browser, and the data to store until the browser returns."""
 
     url: str

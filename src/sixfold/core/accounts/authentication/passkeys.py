@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -15,16 +15,14 @@ MAX_PER_ACCOUNT = 20
 _NAME_CHARS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class RelyingParty:
+class RelyingParty(msgspec.Struct, frozen=True):
     """The WebAuthn relying party: the host name to which passkeys are bound, and the allowed origin."""
 
     name: str
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCredential:
+class StoredCredential(msgspec.Struct, frozen=True):
     """A stored passkey; `uses` is the signature counter that its authenticator last reported."""
 
     id: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 MAX_CHARS = 500
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -20,8 +21,7 @@ _RESERVED_SCHEMES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(msgspec.Struct, frozen=True):
     """A parsed redirect URI; `host` is empty for a private-use scheme."""
 
     scheme: str

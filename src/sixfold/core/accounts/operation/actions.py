@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,8 +14,7 @@ from sixfold.core.database import Query, Transaction
 _MAX_TEXT = 4000
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorAction:
+class OperatorAction(msgspec.Struct, frozen=True):
     """An action on `target`, such as an account id; `before` and `after` are JSON or empty."""
 
     id: str
@@ -28,8 +26,7 @@ class OperatorAction:
     created_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class ActionPage:
+class ActionPage(msgspec.Struct, frozen=True):
     """A page of actions, newest first; `next_cursor` is None on the last page."""
 
     actions: tuple[OperatorAction, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money, pagination
@@ -22,16 +23,14 @@ MAX_REASON = 200
 MAX_CREDIT = 10**12
 
 
-@dataclass(frozen=True, slots=True)
-class AccountsPage:
+class AccountsPage(msgspec.Struct, frozen=True):
     """A page of accounts, newest first; `next_cursor` is None on the last page."""
 
     accounts: tuple[Row, ...]
     next_cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class InvitedAccount:
+class InvitedAccount(msgspec.Struct, frozen=True):
     """An account, and a token that signs in to it once within `INVITATION_DAYS`."""
 
     account: Account

@@ -38,7 +38,7 @@ class GroupRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     claim: str = "groups"
     scope: str = ""
-    groups: Mapping[str, GroupRole] = msgspec.field(default_factory=dict[str, GroupRole])
+    groups: Mapping[str, GroupRole] = {}
 
     def roles_for(self, groups: Sequence[str]) -> dict[str, GroupRole]:
         """Return the role for each organization: the highest one, and the first of equal roles."""

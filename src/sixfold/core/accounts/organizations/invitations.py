@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -19,8 +20,7 @@ DAYS, MAX_DAYS = 7, 30
 _UNKNOWN = "This invitation has been used, was withdrawn or has expired: ask for another one"
 
 
-@dataclass(frozen=True, slots=True)
-class Invitation:
+class Invitation(msgspec.Struct, frozen=True):
     """An invitation; an empty `email` allows any account to accept it.
 
     `organization` is the name of the organization.
@@ -40,7 +40,7 @@ class Invitation:
     @classmethod
     def of(cls, row: Row) -> Invitation:
         """Build an invitation from a database row."""
-        return cls(**{name: row[name] for name in cls.__slots__})
+        return cls(**{name: row[name] for name in cls.__struct_fields__})
 
 
 class Inviter(NamedTuple):
@@ -50,8 +50,7 @@ class Inviter(NamedTuple):
     member_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewInvitation:
+class NewInvitation(msgspec.Struct, frozen=True):
     """An invitation with its token, which is not returned anywhere else."""
 
     invitation: Invitation

@@ -6,8 +6,9 @@ When a membership ends, the member's sessions, OAuth grants and keys in this org
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -25,8 +26,7 @@ _ENDS_OF_ADMIN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A member; amounts are in micro-dollars.
 
     `person_id` is the account with which the user signs in.
@@ -48,7 +48,7 @@ class Member:
     @classmethod
     def of(cls, row: Row) -> Member:
         """Build a member from a database row."""
-        return cls(**{name: row[name] for name in cls.__slots__})
+        return cls(**{name: row[name] for name in cls.__struct_fields__})
 
 
 def of_account(account_id: str) -> Transaction[tuple[Member, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -13,8 +13,7 @@ MAX_TEAMS = 200
 _MAX_NAME = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
+class Team(msgspec.Struct, frozen=True):
     """A team; budgets are in micro-dollars, or None if unlimited. `members` is the number of members."""
 
     id: str
@@ -27,7 +26,7 @@ class Team:
     @classmethod
     def of(cls, row: Row) -> Team:
         """Build a team from a database row."""
-        return cls(**{name: row[name] for name in cls.__slots__})
+        return cls(**{name: row[name] for name in cls.__struct_fields__})
 
 
 def of_account(account_id: str) -> Transaction[tuple[Team, ...]]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant

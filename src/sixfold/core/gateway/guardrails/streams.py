@@ -18,10 +18,11 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import (
@@ -69,8 +70,7 @@ class StreamItem(Protocol[Item]):
 Channel = tuple[Hashable, Hashable]
 
 
-@dataclass
-class _ChannelState:
+class _ChannelState(msgspec.Struct):
     """The masked parts of a channel that are not forwarded yet, and the number of its characters."""
 
     masker: TextMasker
@@ -78,7 +78,7 @@ class _ChannelState:
     # The position at which the current masker begins.
     began: int = 0
     ended: bool = False
-    spans: list[Span] = field(default_factory=list[Span])
+    spans: list[Span] = []
 
     @property
     def decided(self) -> int:

@@ -6,9 +6,10 @@ are not changed, nor are the names of members.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, cast
+
+import msgspec
 
 from sixfold.core.gateway.chat import (
     ChatMessage,
@@ -120,7 +121,7 @@ def drop_tokens(document: Any) -> bool:
 
 def change_request(chat: ChatRequest, change: Change) -> ChatRequest:
     """Return a request with all of its texts replaced."""
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         chat,
         system=change(chat.system) if chat.system else "",
         messages=tuple(
@@ -133,7 +134,7 @@ def change_request(chat: ChatRequest, change: Change) -> ChatRequest:
 def change_response(response: ChatResponse, change: Change) -> ChatResponse:
     """Return a response with all of its texts replaced."""
     parts = tuple(_change_part(part, change) for part in response.parts)
-    return dataclasses.replace(response, parts=cast("Any", parts))
+    return msgspec.structs.replace(response, parts=cast("Any", parts))
 
 
 def _change_part(part: Part, change: Change) -> Part:
@@ -141,11 +142,11 @@ def _change_part(part: Part, change: Change) -> Part:
         case TextPart():
             return TextPart(change(part.text))
         case ReasoningPart():
-            return dataclasses.replace(part, text=change(part.text)) if part.text else part
+            return msgspec.structs.replace(part, text=change(part.text)) if part.text else part
         case ToolCall():
-            return dataclasses.replace(part, arguments=change(part.arguments)) if part.arguments else part
+            return msgspec.structs.replace(part, arguments=change(part.arguments)) if part.arguments else part
         case ToolResult():
             inner = tuple(_change_part(each, change) for each in part.parts)
-            return dataclasses.replace(part, parts=cast("tuple[TextPart | ImagePart, ...]", inner))
+            return msgspec.structs.replace(part, parts=cast("tuple[TextPart | ImagePart, ...]", inner))
         case ImagePart():
             return part

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from sixfold.core.gateway.chat import ImagePart, ToolSpec
 
@@ -12,8 +13,7 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 MessageRole = Literal["user", "assistant", "system"]
 
 
-@dataclass(slots=True)
-class TextContent:
+class TextContent(msgspec.Struct):
     """A text part of a message."""
 
     text: str
@@ -23,8 +23,7 @@ class TextContent:
         return len(self.text)
 
 
-@dataclass(slots=True)
-class ImageContent:
+class ImageContent(msgspec.Struct):
     """An image part of a message."""
 
     image: ImagePart
@@ -34,15 +33,14 @@ class ImageContent:
         return len(self.image.data) + len(self.image.url)
 
 
-@dataclass(slots=True)
-class AudioContent:
+class AudioContent(msgspec.Struct):
     """An audio part of a message; only its transcript is stored, which is None until it is known.
 
     `marks` are pairs of a position in the audio in milliseconds and the transcript's length at that position.
     """
 
     transcript: str | None = None
-    marks: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    marks: list[tuple[int, int]] = []
 
     @property
     def chars(self) -> int:
@@ -71,8 +69,7 @@ class AudioContent:
 ContentPart = TextContent | ImageContent | AudioContent
 
 
-@dataclass(slots=True)
-class MessageItem:
+class MessageItem(msgspec.Struct):
     """A message of the user, the model or the system."""
 
     id: str
@@ -90,8 +87,7 @@ class MessageItem:
         return sum(part.chars for part in self.parts)
 
 
-@dataclass(slots=True)
-class CallItem:
+class CallItem(msgspec.Struct):
     """A function call by the model; `arguments` is a JSON string."""
 
     id: str
@@ -106,8 +102,7 @@ class CallItem:
         return len(self.name) + len(self.arguments)
 
 
-@dataclass(slots=True)
-class CallOutputItem:
+class CallOutputItem(msgspec.Struct):
     """The result of a function call."""
 
     id: str
@@ -121,8 +116,7 @@ class CallOutputItem:
         return len(self.output)
 
 
-@dataclass(slots=True)
-class ServerCallItem:
+class ServerCallItem(msgspec.Struct):
     """A call of an MCP server's tool, which this server makes.
 
     `shown_name` is the tool's name for the model. `output` is None until the call has ended; `failed` is True
@@ -143,8 +137,7 @@ class ServerCallItem:
         return len(self.name) + len(self.arguments) + len(self.output or "")
 
 
-@dataclass(slots=True)
-class ToolListItem:
+class ToolListItem(msgspec.Struct):
     """The tools of an MCP server, empty until they are known; `chars` is their length as JSON."""
 
     id: str

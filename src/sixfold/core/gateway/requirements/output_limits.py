@@ -5,8 +5,6 @@ A call is never charged more than its hold, so a server must not generate more t
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 
 from sixfold.core.gateway.chat import ChatRequest
@@ -48,6 +46,6 @@ def limit_output(request: GatewayRequest, tokens: int) -> GatewayRequest | None:
     parse = request.parse
 
     def parse_limited() -> ChatRequest:
-        return dataclasses.replace(parse(), max_tokens=tokens)
+        return msgspec.structs.replace(parse(), max_tokens=tokens)
 
     return msgspec.structs.replace(request, body=_encode(fields), max_tokens=tokens, parse=parse_limited)

@@ -7,7 +7,6 @@ import contextlib
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -36,8 +35,7 @@ class ToolServerFailed(errors.SixfoldError):
     code = "tools_unavailable"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutput:
+class ToolOutput(msgspec.Struct, frozen=True):
     """The result of a tool call, as text."""
 
     text: str

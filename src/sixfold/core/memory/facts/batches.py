@@ -8,8 +8,9 @@ until the end of the day.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypedDict
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, money
@@ -35,8 +36,7 @@ class MemoryBatchSchema(TypedDict):
     cost_usd: money.Usd
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStart:
+class BatchStart(msgspec.Struct, frozen=True):
     """A new batch: its id, its start in epoch µs, and the micro-dollars that it may spend.
 
     The row `paid_id` counts them: another one if the batch is in a folder that another account shares.
@@ -48,8 +48,7 @@ class BatchStart:
     paid_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPage:
+class BatchPage(msgspec.Struct, frozen=True):
     """A page of a batch, with its version before the batch (0 for a new page) and after it."""
 
     page_id: str

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.memory import markdown
 from sixfold.core.memory.indexing import tokens
@@ -30,8 +31,7 @@ _UNTIL = re.compile(r" \(until [\d-]{4,10}\)$")
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class PageFact:
+class PageFact(msgspec.Struct, frozen=True):
     """A fact on a page: its date, the name of its source, and the supporting sentence of the source."""
 
     date: str
@@ -55,16 +55,14 @@ class PageFact:
         return PageFact(self.date, self.source, f"{self.statement} (until {date})", self.quote)
 
 
-@dataclass(frozen=True, slots=True)
-class SupersededFact:
+class SupersededFact(msgspec.Struct, frozen=True):
     """A fact that a newer fact contradicts, and the date from which the newer fact holds."""
 
     fact: PageFact
     until: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendedBody:
+class ExtendedBody(msgspec.Struct, frozen=True):
     """A body with new facts, with the facts that were added, and the facts that were superseded."""
 
     body: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -75,8 +74,7 @@ class _Sentences(msgspec.Struct):
     sentences: list[msgspec.Raw]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFact:
+class FoundFact(msgspec.Struct, frozen=True):
     """A fact of a source: its date, and the supporting sentence of the source."""
 
     subject: str
@@ -85,8 +83,7 @@ class FoundFact:
     date: str
 
 
-@dataclass(frozen=True, slots=True)
-class DroppedFact:
+class DroppedFact(msgspec.Struct, frozen=True):
     """A part of a reply that is not used, and the reason."""
 
     statement: str

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from sixfold.core.accounts.keys import Principal
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPrompt:
+class ModelPrompt(msgspec.Struct, frozen=True):
     """The instructions and message of a request without tools; `max_tokens` limits the reply."""
 
     system: str
@@ -17,8 +17,7 @@ class ModelPrompt:
     max_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReply:
+class ModelReply(msgspec.Struct, frozen=True):
     """The text of a reply, the name of the server's model, and the charge in micro-dollars."""
 
     text: str
@@ -38,8 +37,7 @@ class ChatModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SpendingLimits:
+class SpendingLimits(msgspec.Struct, frozen=True):
     """The maximum cost, in micro-dollars, of one request, and of an account's requests on one UTC day."""
 
     call: int = 100_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
@@ -35,8 +36,7 @@ from sixfold.core.memory.service import MemoryPart, MemoryService, part
 _SECONDS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class RememberRequest:
+class RememberRequest(msgspec.Struct, frozen=True):
     """A source, the folder and collections of its pages, and an optional limit below the server's."""
 
     source: FactSource
@@ -44,8 +44,7 @@ class RememberRequest:
     max_cost: int | None = None
 
 
-@dataclass(slots=True)
-class FactReport:
+class FactReport(msgspec.Struct):
     """The result of a `remember` request.
 
     `read` is the number of characters that the model has read, `known` the number of facts that the pages
@@ -61,12 +60,11 @@ class FactReport:
     uncompared: int = 0
     known: int = 0
     stopped: str = ""
-    written: list[WrittenFacts] = field(default_factory=list[WrittenFacts])
-    dropped: list[DroppedFact] = field(default_factory=list[DroppedFact])
+    written: list[WrittenFacts] = []
+    dropped: list[DroppedFact] = []
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryAnswer:
+class MemoryAnswer(msgspec.Struct, frozen=True):
     """The sentences of an answer with their citations; empty if the memory does not contain an answer."""
 
     sentences: tuple[CitedSentence, ...]
@@ -246,8 +244,7 @@ def _asks(new: Sequence[tuple[FoundFact, PageFact]], known: Mapping[str, Sequenc
     )
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """The model calls of one request, with the limit on their cost and the cost so far, in micro-dollars."""
 
     chat: ChatModel
@@ -255,7 +252,7 @@ class _Run:
     budget: int
     cost: int = 0
     model: str = ""
-    started_at: float = field(default_factory=time.monotonic)
+    started_at: float = msgspec.field(default_factory=time.monotonic)
 
     async def ask(self, prompt: ModelPrompt) -> str:
         """Return a reply; raises `BudgetExceeded`, and `EngineFailed` after the time limit."""

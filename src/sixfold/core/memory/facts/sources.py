@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.memory import limits
@@ -18,8 +19,7 @@ _SPEAKER_CHARS = 100
 _ENDS = ("\n\n", "\n", ". ", "。", " ")
 
 
-@dataclass(frozen=True, slots=True)
-class FactSource:
+class FactSource(msgspec.Struct, frozen=True):
     """A text, the name with which its facts are cited, and its date."""
 
     text: str

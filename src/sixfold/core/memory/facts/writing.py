@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.clock import MINUTE_US
@@ -24,8 +26,7 @@ _MAX_RUN_US = 15 * MINUTE_US
 MAX_KNOWN = 30
 
 
-@dataclass(frozen=True, slots=True)
-class FactTarget:
+class FactTarget(msgspec.Struct, frozen=True):
     """The destination of facts: a folder, and the collections of new pages in it."""
 
     folder: str
@@ -37,8 +38,7 @@ class FactTarget:
         return None if name is None else f"{self.folder}/{name}"[: slugs.MAX_CHARS].rstrip("-/")
 
 
-@dataclass(frozen=True, slots=True)
-class NewFact:
+class NewFact(msgspec.Struct, frozen=True):
     """A fact for the page of its subject, and the known facts that it contradicts."""
 
     subject: str
@@ -46,8 +46,7 @@ class NewFact:
     contradicts: tuple[PageFact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFacts:
+class WrittenFacts(msgspec.Struct, frozen=True):
     """The facts that a transaction has written to one page."""
 
     page: MemoryPage
@@ -56,8 +55,7 @@ class WrittenFacts:
     superseded: tuple[SupersededFact, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PartResult:
+class PartResult(msgspec.Struct, frozen=True):
     """The result for the facts of one part."""
 
     written: tuple[WrittenFacts, ...] = ()
@@ -65,8 +63,7 @@ class PartResult:
     dropped: tuple[DroppedFact, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UndoneBatch:
+class UndoneBatch(msgspec.Struct, frozen=True):
     """The slugs of restored pages, and of new pages that were deleted."""
 
     restored: tuple[str, ...]

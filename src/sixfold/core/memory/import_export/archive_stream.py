@@ -6,10 +6,12 @@ import asyncio
 import itertools
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, cast
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
@@ -30,8 +32,7 @@ _LOGSEQ = '{:meta/version 1 :preferred-format "Markdown" :file/name-format :trip
 TakeDocument = Callable[[ArchiveMember, ImportReport], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentMembers:
+class DocumentMembers(msgspec.Struct, frozen=True):
     """Options for the documents of an archive; `prefix` begins the path of every file."""
 
     folder: DocumentFolder

@@ -13,9 +13,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import documents
@@ -46,8 +47,7 @@ _UTF8_NAME = 0x800
 _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveMember:
+class ArchiveMember(msgspec.Struct, frozen=True):
     """A Markdown file, with its path in the archive, and its text or the reason why it is unreadable.
 
     For a document, `file` is a copy on disk.
@@ -59,8 +59,7 @@ class ArchiveMember:
     file: Path | None = None
 
 
-@dataclass(slots=True)
-class ImportReport:
+class ImportReport(msgspec.Struct):
     """The progress of an import."""
 
     created: int = 0
@@ -68,9 +67,9 @@ class ImportReport:
     skipped: int = 0
     # The skipped files that are not pages: their number, and the paths of the first of them.
     left_out: int = 0
-    left_out_paths: list[str] = field(default_factory=list[str])
-    errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    documents: list[DocumentResult] = field(default_factory=list["DocumentResult"])
+    left_out_paths: list[str] = []
+    errors: list[tuple[str, str]] = []
+    documents: list[DocumentResult] = []
 
     def add(self, part: ImportReport) -> None:
         self.created += part.created
@@ -96,8 +95,7 @@ class ImportReport:
             self.errors.append(("", f"More files were not imported: only the first {MAX_ERRORS} are listed"))
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentResult:
+class DocumentResult(msgspec.Struct, frozen=True):
     """A document of an import, with its path, the slug of its first page, and the number of its pages."""
 
     path: str
@@ -107,8 +105,7 @@ class DocumentResult:
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentFolder:
+class DocumentFolder(msgspec.Struct, frozen=True):
     """A folder on disk to which the documents of an archive are copied, one at a time."""
 
     path: Path

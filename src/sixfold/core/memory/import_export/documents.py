@@ -12,8 +12,9 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import documents
@@ -50,8 +51,7 @@ _MAX_SLUG = slugs.MAX_CHARS - _SLUG_CHARS - 8
 _CHUNK = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentOptions:
+class DocumentOptions(msgspec.Struct, frozen=True):
     """The target of an import: a folder of slugs, and the tags and collections of the new pages.
 
     `text` is shown below an image, sound or video.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Query, Transaction
@@ -45,12 +46,11 @@ EXPORT_CHARS = 2**20
 _PLAIN = MemoryLimits(page_bytes=2**40)
 
 
-@dataclass(slots=True)
-class FileNaming:
+class FileNaming(msgspec.Struct):
     """Assigns a unique slug to each file of an import."""
 
     outliner: str | None = None
-    _paths_by_slug: dict[str, str] = field(default_factory=dict[str, str])
+    _paths_by_slug: dict[str, str] = {}
 
     def slug(self, path: str) -> str | None:
         """Return the slug of a path, or None if all of its characters are invalid."""
@@ -179,8 +179,7 @@ def _without_empty(**texts: str) -> Mapping[str, str]:
     return {name: value for name, value in texts.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedPage:
+class ExportedPage(msgspec.Struct, frozen=True):
     """A page with the data that its file contains in addition to its text."""
 
     page: MemoryPage
@@ -246,12 +245,11 @@ def _leading(text: str, old: tuple[str, ...]) -> str:
     return frontmatter.update(split.head, {"old_slugs": old}) + split.body
 
 
-@dataclass(slots=True)
-class ImportPaths:
+class ImportPaths(msgspec.Struct):
     """Assigns a unique file name to each page of an archive, in an outliner's folders if `logseq` is set."""
 
     logseq: bool = False
-    _used: set[str] = field(default_factory=set[str])
+    _used: set[str] = set()
 
     def of(self, page: MemoryPage) -> str:
         """Return the file of a page: the one from which it was imported, or one named by its slug."""

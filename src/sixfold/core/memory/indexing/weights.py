@@ -6,13 +6,12 @@ docs/architecture/62-ranking.md shows the effect of each signal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from sixfold.core.clock import DAY_US
 
 
-@dataclass(frozen=True, slots=True)
-class Saturation:
+class Saturation(msgspec.Struct, frozen=True):
     """The parameters of BM25: `k1` for term saturation and `b` for length normalization."""
 
     k1: float
@@ -22,8 +21,7 @@ class Saturation:
 _PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(msgspec.Struct, frozen=True):
     """The weights of the signals, and the parameters of their formulas."""
 
     # Signals of the text and its surroundings, scaled so that the best page has 1.

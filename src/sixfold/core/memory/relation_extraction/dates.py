@@ -6,8 +6,9 @@ A moment is `2026-05-03`, `2026-05`, `2026`, or `--05` for a month of an unknown
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 _MONTHS = [
     "january",
@@ -52,8 +53,7 @@ _IN_SLUG = re.compile(r"(?<!\d)((?:19|20)\d\d)-?([01]\d)(?:-?([0-3]\d))?(?!\d)")
 _DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundDate:
+class FoundDate(msgspec.Struct, frozen=True):
     """A date in a text: its position and its moment, which is empty if unknown."""
 
     start: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+import msgspec
 
 from sixfold.core.input_limits.normalization import normalized
 from sixfold.core.memory.relation_extraction import dates
@@ -77,8 +78,7 @@ _MAY_BE_A_DATE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EntityMention:
+class EntityMention(msgspec.Struct, frozen=True):
     """A span that may be the name of a page; `key` begins with `/` if a link contains the slug itself.
 
     `sure` means that the author marked it as a name by a link, code or a quoted title. `first` means that it
@@ -91,13 +91,12 @@ class EntityMention:
     first: bool = False
 
 
-@dataclass(slots=True)
-class MaskedText:
+class MaskedText(msgspec.Struct):
     """A sentence in lower case whose names and dates are single characters."""
 
     text: str
-    mentions: list[EntityMention] = field(default_factory=list[EntityMention])
-    moments: list[str] = field(default_factory=list[str])
+    mentions: list[EntityMention] = []
+    moments: list[str] = []
 
     def mention(self, character: str) -> EntityMention:
         return self.mentions[ord(character) - NAME_0]
@@ -107,8 +106,7 @@ class MaskedText:
         return chr(NAME_0 + len(self.mentions) - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(msgspec.Struct, frozen=True):
     """Capitalized words that are not names."""
 
     not_names: frozenset[str]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.memory import slugs
 from sixfold.core.memory.indexing import english
@@ -75,8 +77,7 @@ class ExtractedRelation(NamedTuple):
     moment: str
 
 
-@dataclass(slots=True)
-class _SentenceReader:
+class _SentenceReader(msgspec.Struct):
     """The state that is carried from sentence to sentence."""
 
     page: MemoryPage

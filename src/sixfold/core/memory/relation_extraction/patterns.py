@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from sixfold.core.memory.indexing import english
 from sixfold.core.memory.relation_extraction.entities import (
     DATE_0,
@@ -36,8 +38,7 @@ _VAGUE = words(
 ) | set(english.POSSESSIVES)
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(msgspec.Struct, frozen=True):
     """A kind of relation: the kinds of pages that it connects (empty: any), and its questions.
 
     `past` is the relation of its patterns in the past tense; `implies` contains relations whose questions it
@@ -81,8 +82,7 @@ class Pattern:
         return re.compile(self.source)
 
 
-@dataclass(frozen=True, slots=True)
-class PatternTable:
+class PatternTable(msgspec.Struct, frozen=True):
     """All relations and patterns, with the vocabulary that the parser needs."""
 
     relations: Mapping[str, Relation]
@@ -107,8 +107,7 @@ class PatternTable:
         return self.kinds.get(page_type.casefold()) or self.kinds.get(folder) or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
+class Grammar(msgspec.Struct, frozen=True):
     """The regular expressions of the elements of patterns."""
 
     roles: frozenset[str]

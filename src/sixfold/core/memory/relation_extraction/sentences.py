@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from sixfold.core.memory import markdown
 from sixfold.core.memory.indexing import english
@@ -51,8 +52,7 @@ class Sentence(NamedTuple):
     block: int
 
 
-@dataclass(slots=True)
-class _TextBlock:
+class _TextBlock(msgspec.Struct):
     start: int
     end: int
     heading: str = ""

@@ -11,8 +11,9 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, cast
+
+import msgspec
 
 from sixfold.core.clock import rfc3339
 from sixfold.core.memory.models import Caller
@@ -85,8 +86,7 @@ class ContextSchema(TypedDict):
     mode: Mode
 
 
-@dataclass(frozen=True, slots=True)
-class ContextRequest:
+class ContextRequest(msgspec.Struct, frozen=True):
     """A question, the budget of tokens, and the filters of a search."""
 
     query: str
@@ -97,8 +97,7 @@ class ContextRequest:
     mode: Mode = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class PackedContext:
+class PackedContext(msgspec.Struct, frozen=True):
     """The text for a model, its estimated tokens, and its pages; `left_out` matches did not fit.
 
     `excerpts` contains the part of each page that is in the text.

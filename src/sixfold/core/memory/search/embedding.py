@@ -11,8 +11,9 @@ import struct
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Transaction, many, one
@@ -60,8 +61,7 @@ class QueryVectors:
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class _EmbeddedBatch:
+class _EmbeddedBatch(msgspec.Struct, frozen=True):
     """The vectors of a page, and the number of the change whose text they represent."""
 
     page_id: str

@@ -12,7 +12,9 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
@@ -26,8 +28,7 @@ _UNREAD = -1
 _ANY_QUERY = RankedQuery({"any": 1.0})
 
 
-@dataclass(frozen=True, slots=True)
-class _Limit:
+class _Limit(msgspec.Struct, frozen=True):
     """A limit on one read: the number of changes, and the characters of their pages."""
 
     changes: int
@@ -50,18 +51,16 @@ class IndexStale(Exception):
     """The index must be updated before it can answer, because too much has changed."""
 
 
-@dataclass(slots=True)
-class _CacheSlot:
+class _CacheSlot(msgspec.Struct):
     index: Index
     # The account's last change that the index contains.
     change: int = _UNREAD
     # The size of the index when it was last added to the total.
     size: int = 0
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reading: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
-@dataclass(frozen=True, slots=True)
-class _IndexBatch:
+class _IndexBatch(msgspec.Struct, frozen=True):
     """Some changes of an account, as read from the database."""
 
     since: tuple[int, str]

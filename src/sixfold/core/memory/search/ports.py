@@ -7,8 +7,9 @@ on the library that computes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from sixfold.core.memory.indexing.answer_kinds import AnswerKind
 from sixfold.core.memory.indexing.entries import IndexEntry
@@ -25,8 +26,7 @@ class Vector(Protocol):
     def __mul__(self, factor: Any, /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SearchFilter:
+class SearchFilter(msgspec.Struct, frozen=True):
     """The filter of results: a page must have one of the types, one of the tags and one of the collections.
 
     An empty field matches all pages. `since` and `until` limit `updated_at`, both inclusive, in epoch µs.

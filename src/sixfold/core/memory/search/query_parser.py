@@ -6,7 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sixfold.core.memory.indexing import answer_kinds, tokens
 from sixfold.core.memory.search import compounds, suffix_typos

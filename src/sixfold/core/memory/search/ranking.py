@@ -22,8 +22,9 @@ worse than words alone. docs/architecture/62-ranking.md shows the effect of each
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from sixfold.core.memory.indexing.answer_kinds import AnswerKind
 from sixfold.core.memory.indexing.weights import (
@@ -38,8 +39,7 @@ from sixfold.core.memory.indexing.weights import (
 from sixfold.core.memory.search.ports import IndexView, Vector
 
 
-@dataclass(frozen=True, slots=True)
-class RankedQuery:
+class RankedQuery(msgspec.Struct, frozen=True):
     """A query: weighted words, the names among them (`entities`), and a vector if there is a model.
 
     `span` is the requested time in epoch µs, both ends inclusive; `spelling` maps each misspelled word to its
@@ -49,16 +49,16 @@ class RankedQuery:
     words: Mapping[str, float]
     entities: Collection[str] = ()
     vector: bytes | None = None
-    relation_scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    relation_scores: Mapping[str, float] = {}
     span: tuple[int, int] | None = None
-    spelling: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    spelling: Mapping[str, Sequence[str]] = {}
     # The words that a page must contain to be complete; empty if no page contains one of them.
     required: Collection[str] = ()
     # The kind of answer that the query asks for: the signal `answer`.
     answer_kind: AnswerKind | None = None
     # Whether the query contains only a time, as in "what happened yesterday".
     timed: bool = False
-    stop_word_scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    stop_word_scores: Mapping[str, float] = {}
 
     @property
     def guessed(self) -> frozenset[str]:
@@ -81,8 +81,7 @@ class ScorePart(NamedTuple):
     share: Vector | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RankedPage:
+class RankedPage(msgspec.Struct, frozen=True):
     """The scores of all pages, their parts by name, and `candidates`, above 0 for possible results."""
 
     score: Vector

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
@@ -234,8 +234,7 @@ def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transa
     return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": limit}))
 
 
-@dataclass(frozen=True, slots=True)
-class _HitPosition:
+class _HitPosition(msgspec.Struct, frozen=True):
     """A search result before its page is fetched."""
 
     page_id: str
@@ -248,8 +247,7 @@ class _HitPosition:
 _Results = Sequence[tuple[Row, _HitPosition]]
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownPages:
+class _KnownPages(msgspec.Struct, frozen=True):
     """The inputs of a ranking other than the words."""
 
     vector: bytes | None
@@ -258,8 +256,7 @@ class _KnownPages:
     stop_word_scores: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class _BestPages:
+class _BestPages(msgspec.Struct, frozen=True):
     """The best pages of a ranking in order, and the data from which their positions are computed."""
 
     view: IndexView

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+
+import msgspec
 
 from sixfold.core.clock import SECOND_US
 
@@ -30,8 +31,7 @@ _LEAST = date(1900, 1, 1)
 Days = tuple[date, date]
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSpan:
+class TimeSpan(msgspec.Struct, frozen=True):
     """A span from `since` to `until`, both inclusive, in epoch µs; `phrase` is its text in the query.
 
     `spelled` is True if pages may contain the same word, such as "March".

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -26,8 +27,7 @@ _FIELDS = grantees.FIELDS | {"folder", "access"}
 _MAX_TEXT = 200
 
 
-@dataclass(frozen=True, slots=True)
-class FolderShareDraft:
+class FolderShareDraft(msgspec.Struct, frozen=True):
     """A folder to share with an account or a team."""
 
     folder: str
@@ -62,8 +62,7 @@ class FolderShareDraft:
         return cls(folder, grantee, access)
 
 
-@dataclass(frozen=True, slots=True)
-class FolderShare:
+class FolderShare(msgspec.Struct, frozen=True):
     """A shared folder; `owner` is the account that shares it, and `grantee` an account or a team."""
 
     id: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from sixfold.core.database import Database, Query, Rows, Transaction, Value, many, one
 from sixfold.core.memory import pages

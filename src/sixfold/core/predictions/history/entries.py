@@ -10,8 +10,9 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
@@ -42,8 +43,7 @@ _KINDS = {
 KINDS = (*_KINDS, WORKFLOW, LIVE)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryFilter:
+class HistoryFilter(msgspec.Struct, frozen=True):
     """The filter of a page; empty fields match all entries.
 
     Days are numbers of days since 1970 in UTC.
@@ -59,16 +59,14 @@ class HistoryFilter:
     last_day: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryFile:
+class HistoryFile(msgspec.Struct, frozen=True):
     """An output file of a run."""
 
     name: str
     content_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryPart:
+class HistoryPart(msgspec.Struct, frozen=True):
     """A run that a workflow started."""
 
     id: str
@@ -77,8 +75,7 @@ class HistoryPart:
     files: tuple[HistoryFile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(msgspec.Struct, frozen=True):
     """A run, or a live session if `is_session`; times are in epoch µs, amounts in micro-dollars.
 
     `title` is the prompt or another string input, or "". `text` is the beginning of a text output.
@@ -111,8 +108,7 @@ class HistoryEntry:
         return self.created_at // DAY_US
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryPage:
+class HistoryPage(msgspec.Struct, frozen=True):
     """Entries, and the cursor of the next page.
 
     If the search stopped early, the page also contains the time (epoch µs) back to which it searched.
@@ -123,8 +119,7 @@ class HistoryPage:
     searched_to: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
+class _Scan(msgspec.Struct, frozen=True):
     """The ids of matching predictions, and the digits of the id down to which all were read ("" for all)."""
 
     ids: Sequence[str] = ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, many
@@ -15,8 +16,7 @@ _PREDICTIONS, _UPLOADS, _MAX_FILES = 250, 100, 500
 _CONTENT_TYPES = {"image": "image/", "video": "video/", "audio": "audio/", "model3d": "model/", "file": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class RecentFile:
+class RecentFile(msgspec.Struct, frozen=True):
     """A file, with the prompt or model that produced it, or "" for an upload. Times are in epoch µs."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.database import Database, many
 from sixfold.core.predictions.history.entries import HistoryFile
@@ -11,8 +12,7 @@ from sixfold.core.predictions.history.entries import HistoryFile
 _MAX_PARTS, _MAX_FILES = 500, 2000
 
 
-@dataclass(frozen=True, slots=True)
-class RunPart:
+class RunPart(msgspec.Struct, frozen=True):
     """A part of a run; `cost` is in micro-dollars."""
 
     id: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from sixfold.core.provenance.formats import (
     avif,
@@ -61,8 +62,7 @@ class Carrier(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FileFormat:
+class FileFormat(msgspec.Struct, frozen=True):
     """A file format.
 
     `head` is a regular expression, without groups, for its first bytes. `aliases` are other media types of

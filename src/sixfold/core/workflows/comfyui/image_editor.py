@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from sixfold.core.workflows.execution.admission import GraphMemory
 
@@ -14,8 +15,7 @@ _MEMORY_BYTES = 512 * 2**20
 _MAX_CONCURRENT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ImageCodecs:
+class ImageCodecs(msgspec.Struct, frozen=True):
     """Functions on images, and the bytes of memory that each needs; all raise `UnusableInput`.
 
     `viewed` returns an image as a preview or by its channels, with its content type; `masked` writes an image

@@ -6,7 +6,6 @@ import asyncio
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -78,9 +77,8 @@ def _sent(message: Message) -> str | bytes:
     return message if isinstance(message, bytes) else _encode(message).decode()
 
 
-@dataclass(slots=True)
-class _Withheld:
-    messages: list[Message] = field(default_factory=list[Message])
+class _Withheld(msgspec.Struct):
+    messages: list[Message] = []
     size: int = 0
 
 

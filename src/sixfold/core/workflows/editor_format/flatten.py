@@ -7,8 +7,9 @@ both become pass-through nodes, through which links are followed as through a re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import Json, as_list, mapping
@@ -26,8 +27,7 @@ _BORDER_IN, _BORDER_OUT = "<", ">"
 _MAX_DEPTH = 32
 
 
-@dataclass(slots=True)
-class EditorSlot:
+class EditorSlot(msgspec.Struct):
     """An input of an editor node: the output linked to it, and the name of its widget, if any.
 
     `value` is the host's value of a promoted widget.
@@ -40,17 +40,16 @@ class EditorSlot:
     value: Any = None
 
 
-@dataclass(slots=True)
-class EditorNode:
+class EditorNode(msgspec.Struct):
     """A node of the editor; if `passes` is set, each output forwards the input with the same index."""
 
     id: str
     type: str
     mode: int = ALWAYS
     title: str = ""
-    slots: list[EditorSlot] = field(default_factory=list[EditorSlot])
+    slots: list[EditorSlot] = []
     values: Any = None
-    named: dict[str, Any] = field(default_factory=dict[str, Any])
+    named: dict[str, Any] = {}
     outputs: tuple[str, ...] = ()
     models: tuple[Json, ...] = ()
     passes: bool = False
@@ -246,8 +245,7 @@ def _properties(row: Json) -> Json:
     return row.get("properties") or {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Links:
+class _Links(msgspec.Struct, frozen=True):
     """The links of a graph by id, and the links to its outputs as origin, origin slot, output."""
 
     by_id: Mapping[Any, tuple[str, int, str, int]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import as_list, mapping
@@ -24,8 +25,7 @@ class NotAWorkflow(BadRequest):
     code = "not_a_workflow"
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedGraph:
+class ConvertedGraph(msgspec.Struct, frozen=True):
     """A graph in API format; `unknown` maps classes that are not in the registry to their nodes.
 
     `models` are files for which the workflow itself has a source: `name`, `url`, `directory`.
@@ -36,8 +36,7 @@ class ConvertedGraph:
     models: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _FixedValue:
+class _FixedValue(msgspec.Struct, frozen=True):
     """The value of a primitive, received over a link."""
 
     value: Any

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core.catalog.engines import Canceled, EngineError
@@ -53,8 +54,7 @@ _YIELD_NODES = 256
 _YIELD_TEXT = 2**18
 
 
-@dataclass(frozen=True, slots=True)
-class RunLocation:
+class RunLocation(msgspec.Struct, frozen=True):
     """The services and folder of a run; if `open_session` is None, nodes run in this process."""
 
     children: NodeChildren
@@ -67,8 +67,7 @@ class RunLocation:
     open_session: OpenSession | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GraphRunLimits:
+class GraphRunLimits(msgspec.Struct, frozen=True):
     """The limits of one run.
 
     `memory_bytes` limits the values that wait for other nodes, and `text` limits the characters that inline
@@ -80,8 +79,7 @@ class GraphRunLimits:
     text: int = 2**25
 
 
-@dataclass(frozen=True, slots=True)
-class GraphEnded:
+class GraphEnded(msgspec.Struct, frozen=True):
     """The result of a successful run: the UI data of output nodes, and the nodes that ran or were cached.
 
     `preview` is True if a preview engine contributed, now or when a cached node ran; `words` are the words
@@ -135,14 +133,13 @@ def unrunnable(verdict: ValidationResult) -> tuple[str, ...]:
     return tuple(sorted({node.spec.class_type for node in verdict.nodes.values() if node.spec.run is None}))
 
 
-@dataclass(slots=True)
-class _ExecutionPlan:
+class _ExecutionPlan(msgspec.Struct):
     """The remaining work: dependencies, consumers and reads by node, and the cached outputs."""
 
-    pending_counts: dict[str, int] = field(default_factory=dict[str, int])
-    consumers: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    reads: dict[str, int] = field(default_factory=dict[str, int])
-    hits: dict[str, StoredOutput] = field(default_factory=dict[str, StoredOutput])
+    pending_counts: dict[str, int] = {}
+    consumers: dict[str, list[str]] = {}
+    reads: dict[str, int] = {}
+    hits: dict[str, StoredOutput] = {}
 
 
 class _GraphRun:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from sixfold.core.workflows.execution.node_call import call, finish
 from sixfold.core.workflows.limits import count_text
@@ -28,16 +29,14 @@ class Held:
 HELD: Final = Held()
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(msgspec.Struct, frozen=True):
     """An input that the session stores: an output of a node that ran or was loaded there."""
 
     node_id: str
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """A node and its inputs, with a `Ref` for each large input.
 
     `packs` requests the packed outputs for the cache.
@@ -48,15 +47,14 @@ class Work:
     packs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Worked:
+class Worked(msgspec.Struct, frozen=True):
     """The result of a node: small outputs, `HELD` for large ones, and the bytes and characters of each."""
 
     outputs: tuple[Any, ...]
     sizes: tuple[int, ...]
     texts: tuple[int, ...] = ()
     artifacts: tuple[NodeArtifact, ...] = ()
-    ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ui: Mapping[str, Any] = {}
     packed: bytes | None = None
 
 

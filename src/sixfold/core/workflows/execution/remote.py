@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows.nodes import Graph, NodeSpec, Registry
@@ -15,8 +17,7 @@ from sixfold.core.workflows.ports import NodeEvent, NodeFile
 Place = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOutput:
+class FetchedOutput(msgspec.Struct, frozen=True):
     """The result of a remote run: UI data by output node (with `NodeArtifact`s), and the cached nodes."""
 
     ui: Mapping[str, Mapping[str, Any]]

@@ -7,10 +7,12 @@ with defaults for light and dark mode, which a page may override.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.nodes import Graph, Registry, is_link
@@ -67,8 +69,7 @@ _LIGHT = {
 _DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece8e1", "faint": "#948f86"}
 
 
-@dataclass(slots=True)
-class LayoutBox:
+class LayoutBox(msgspec.Struct):
     """A node in the drawing, or a lane for a long link."""
 
     id: str
@@ -95,8 +96,7 @@ class LayoutBox:
         return self.y + (_LANE if self.is_lane else _HEAD) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """A link in the drawing, in the color of its type."""
 
     origin: str
@@ -104,8 +104,7 @@ class Edge:
     hue: str
 
 
-@dataclass(frozen=True, slots=True)
-class GraphLayout:
+class GraphLayout(msgspec.Struct, frozen=True):
     """The boxes by node, the columns from left to right with lanes, and the route of each link."""
 
     boxes: Mapping[str, LayoutBox]

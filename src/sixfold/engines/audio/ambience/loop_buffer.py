@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ Array = NDArray[Any]  # float32
 RATE = 48_000
 
 
-@dataclass(frozen=True, slots=True)
-class LoopBuffer:
+class LoopBuffer(msgspec.Struct, frozen=True):
     """A loop of a given number of samples."""
 
     samples: int

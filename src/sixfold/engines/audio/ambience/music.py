@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer, band, decay, level
@@ -13,8 +13,7 @@ _A4, _A4_NUMBER = 440.0, 69
 _CHORD_SECONDS = 2.8
 
 
-@dataclass(frozen=True, slots=True)
-class AmbienceMood:
+class AmbienceMood(msgspec.Struct, frozen=True):
     """A root as MIDI note, chords and a scale as semitones above it, and the density of plucked notes."""
 
     root: int

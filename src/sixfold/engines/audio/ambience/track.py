@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+import msgspec
 import numpy as np
 
 from sixfold.core.catalog.prompt_words import PromptWords
@@ -38,8 +38,7 @@ LAYERS: Mapping[str, Callable[[LoopBuffer, np.random.Generator], Array]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AmbienceMix:
+class AmbienceMix(msgspec.Struct, frozen=True):
     """The levels of the layers in dB, and the mood of the music, which is empty for none."""
 
     layers: Mapping[str, float]
@@ -53,8 +52,7 @@ class AmbienceMix:
         return [*layers, f"music ({self.mood}) {self.music_db:+g} dB"] if self.mood else layers
 
 
-@dataclass(frozen=True, slots=True)
-class _AmbienceRow:
+class _AmbienceRow(msgspec.Struct, frozen=True):
     db: float
     words: re.Pattern[str]
     quiet: re.Pattern[str] | None

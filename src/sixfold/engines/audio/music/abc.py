@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+
+import msgspec
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.audio.music import theory
@@ -69,8 +70,7 @@ _SYMBOLS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AbcScore:
+class AbcScore(msgspec.Struct, frozen=True):
     """A melody from beat 0 on (a beat is a quarter note), its chords by bar, and the fields of its header."""
 
     notes: tuple[Note, ...]

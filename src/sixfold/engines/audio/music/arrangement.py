@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.engines.audio.music import genres, melody, score, theory
 from sixfold.engines.audio.music.genres import GenreBand
@@ -45,8 +46,7 @@ _FORMS: tuple[tuple[int, tuple[tuple[str, int], ...]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SongSection:
+class SongSection(msgspec.Struct, frozen=True):
     """A section: its name, first bar, number of bars, and the syllables of its lines of lyrics."""
 
     name: str
@@ -55,8 +55,7 @@ class SongSection:
     lines: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SongRequest:
+class SongRequest(msgspec.Struct, frozen=True):
     """The parameters of a song; `strictness` from 0 to 1 reduces random variation.
 
     `recall` is what a repeated section repeats: "all", "melody" or "nothing". `tune` is a fixed melody from
@@ -71,11 +70,10 @@ class SongRequest:
     strictness: float = 0.5
     recall: str = "all"
     tune: tuple[Note, ...] = ()
-    tune_chords: Mapping[int, Chord] = field(default_factory=dict[int, Chord])
+    tune_chords: Mapping[int, Chord] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ArrangedSong:
+class ArrangedSong(msgspec.Struct, frozen=True):
     """The notes and chords of a song."""
 
     sections: tuple[SongSection, ...]
@@ -135,8 +133,7 @@ def arrange(request: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _SectionContext:
+class _SectionContext(msgspec.Struct, frozen=True):
     """A section being arranged."""
 
     request: SongRequest
@@ -228,8 +225,7 @@ def _accompaniment(context: _SectionContext) -> list[Note]:
     return notes
 
 
-@dataclass(frozen=True, slots=True)
-class _ArrangedBar:
+class _ArrangedBar(msgspec.Struct, frozen=True):
     """A bar being arranged."""
 
     context: _SectionContext

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.engines import prompt_words
@@ -26,8 +27,7 @@ _PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Genre:
+class Genre(msgspec.Struct, frozen=True):
     """A row of `genres.toml`."""
 
     name: str
@@ -49,14 +49,13 @@ class Genre:
     scale: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GenreBand:
+class GenreBand(msgspec.Struct, frozen=True):
     """A genre with the lead, energy and excluded parts of a prompt."""
 
     genre: Genre
     lead: str
     energy: float
-    without: frozenset[str] = field(default_factory=frozenset[str])
+    without: frozenset[str] = msgspec.field(default_factory=frozenset[str])
 
     @property
     def description(self) -> str:
@@ -65,8 +64,7 @@ class GenreBand:
         return ", ".join(parts + [f"no {part}" for part in sorted(self.without)])
 
 
-@dataclass(frozen=True, slots=True)
-class GenreTable:
+class GenreTable(msgspec.Struct, frozen=True):
     """The contents of `genres.toml`."""
 
     genres: Mapping[str, Genre]

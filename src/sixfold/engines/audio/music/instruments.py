@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from sixfold.engines.audio.music import synthesis
@@ -51,8 +51,7 @@ def _formants(number: Array) -> Array:
     return 1 / number**1.2
 
 
-@dataclass(frozen=True, slots=True)
-class InstrumentVoice:
+class InstrumentVoice(msgspec.Struct, frozen=True):
     """The parameters of an instrument.
 
     `cut` is the low-pass corner as a multiple of the pitch (plus 300 Hz); `life` the decay in seconds of a

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 _TAG = re.compile(r"\s*\[\s*([^\]\n]{1,60}?)\s*\]\s*")
 _VOWELS = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœ]+", re.IGNORECASE)
@@ -14,8 +15,7 @@ _MAX_SYLLABLES = 24
 MAX_LINES = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Stanza:
+class Stanza(msgspec.Struct, frozen=True):
     """A section: its name in lower case and the syllables of each line."""
 
     name: str

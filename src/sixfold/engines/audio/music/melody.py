@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from sixfold.engines.audio.music import theory
@@ -32,8 +32,7 @@ _CENTER = 71
 _REACH = 9
 
 
-@dataclass(frozen=True, slots=True)
-class MelodyLine:
+class MelodyLine(msgspec.Struct, frozen=True):
     """The constraints of a melody: key, one chord per bar, beats per bar, and density of notes.
 
     `syllables` are those of the lines of lyrics, two bars each; without any, the rhythm is free.

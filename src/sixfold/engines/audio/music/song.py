@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
@@ -52,8 +52,7 @@ class SongEngine:
         return Result((files.write(signal, kind, context.scratch / f"song.{kind}"),), words=words)
 
 
-@dataclass(frozen=True, slots=True)
-class SongPlan:
+class SongPlan(msgspec.Struct, frozen=True):
     """The plan of a song before rendering."""
 
     request: SongRequest

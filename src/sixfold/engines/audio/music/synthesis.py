@@ -7,9 +7,9 @@ outer product of two short vectors, and the sum over the partials is a product o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ _HIGHEST = 17_000.0  # Hz
 _STEPS = 2.0**20
 
 
-@dataclass(frozen=True, slots=True)
-class Partials:
+class Partials(msgspec.Struct, frozen=True):
     """Frequency in Hz, strength, decay to a thousandth in seconds, and phase in radians of each partial."""
 
     hertz: Array

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.catalog.engines import UnusableInput
 
@@ -40,8 +41,7 @@ _NUMERAL = re.compile(r"(b|#)?(VII|VI|IV|V|III|II|I|vii|vi|iv|v|iii|ii|i)(.*)")
 _DEGREES = ("i", "ii", "iii", "iv", "v", "vi", "vii")
 
 
-@dataclass(frozen=True, slots=True)
-class MusicalKey:
+class MusicalKey(msgspec.Struct, frozen=True):
     """A tonic (0 is C) and a mode."""
 
     tonic: int
@@ -63,8 +63,7 @@ class MusicalKey:
         return [pitch for pitch in range(low, high + 1) if pitch % OCTAVE in within]
 
 
-@dataclass(frozen=True, slots=True)
-class Chord:
+class Chord(msgspec.Struct, frozen=True):
     """A root (a pitch class), tones above it, and the pitch class in the bass."""
 
     root: int

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, Result, Task
@@ -21,8 +21,7 @@ _FORMAT = "mp3"
 _COMPOSED, _PLAYED = 0.1, 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class PlayingStyle:
+class PlayingStyle(msgspec.Struct, frozen=True):
     """A style: its composer, the depth of its dynamics, and the delay of off-beats at 120 BPM, in beats."""
 
     compose: Callable[[MusicalKey, Sequence[PieceSection], np.random.Generator], list[Note]]

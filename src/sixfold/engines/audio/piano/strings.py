@@ -8,8 +8,8 @@ and slowly afterwards.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from sixfold.engines.audio.music import synthesis
@@ -21,8 +21,7 @@ _CENTS = (-0.9, 0.15, 1.0)
 _STRING_SHARES = (0.42, 0.34, 0.24)
 
 
-@dataclass(frozen=True, slots=True)
-class StringSound:
+class StringSound(msgspec.Struct, frozen=True):
     """The parameters of a piano.
 
     `hardness` is the bandwidth of the hammer in Hz at medium force, `knock` the level of its noise, and

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.engines.audio.music.score import Note
 
 BAR = 4.0  # beats
 
 
-@dataclass(frozen=True, slots=True)
-class PieceSection:
+class PieceSection(msgspec.Struct, frozen=True):
     """A section of the form: its name, first bar, length in bars, and cadence.
 
     `cadence` is "half" (on the dominant), "full" (on the tonic), "turn" (modulating) or "end".

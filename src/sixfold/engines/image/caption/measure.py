@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +35,7 @@ _NAMES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class NamedColor:
+class NamedColor(msgspec.Struct, frozen=True):
     """A color of the palette: its name, `#rrggbb`, and its share of the image."""
 
     name: str
@@ -44,8 +43,7 @@ class NamedColor:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageFacts(msgspec.Struct, frozen=True):
     """The measurements of an image.
 
     `light` and `contrast` are 0 to 1; a `sharpness` of 1 is typical. `flatness` is the share of pixels that

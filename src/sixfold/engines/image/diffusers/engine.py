@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import torch
 
 from sixfold.core.catalog.engines import (
@@ -38,13 +38,12 @@ _ENCODERS = 4
 _TOO_LARGE = "The image is too large for this machine's memory: request a smaller one, or fewer at once."
 
 
-@dataclass(slots=True)
-class _DiffusionRun:
+class _DiffusionRun(msgspec.Struct):
     """One job: the images generated so far, and its outcome."""
 
     job: BatchJob
     request: DiffusersTask | None = None
-    images: list[Pixels] = field(default_factory=list["Pixels"])
+    images: list[Pixels] = []
     outcome: Result | Exception | Canceled | None = None
     reached: float = 0.0
     shown: int = 0
@@ -237,8 +236,7 @@ class _RunAbandoned(Exception):
     """Raised when every job of a batch was canceled."""
 
 
-@dataclass(slots=True)
-class _SamplingLoop:
+class _SamplingLoop(msgspec.Struct):
     """Rows that are denoised together, and the runs to which they belong."""
 
     rows: Sequence[SizeRow]

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import diffusers
 import huggingface_hub.constants
+import msgspec
 import torch
 import transformers
 from diffusers.loaders.single_file_utils import SingleFileComponentError
@@ -41,8 +41,7 @@ UNFIT = (
 )
 
 
-@dataclass(slots=True)
-class LoadedPipeline:
+class LoadedPipeline(msgspec.Struct):
     """A pipeline and the pipelines derived from it, which share its components."""
 
     source: WeightSource
@@ -54,8 +53,8 @@ class LoadedPipeline:
     adapters: LoraLoader
     rows: int
     tiled: bool = False
-    controls: dict[str, Any] = field(default_factory=dict[str, Any])
-    _derived: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+    controls: dict[str, Any] = {}
+    _derived: dict[Hashable, Any] = {}
     _placed: Any = None
 
     @property

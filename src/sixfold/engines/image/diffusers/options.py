@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sixfold.engines.image.diffusers import sources
 
 OFFLOADS = ("auto", "none", "model", "sequential")
@@ -22,8 +24,7 @@ class InvalidDiffusersOption(ValueError):
     """Raised for an invalid option; the message names the option and its valid values."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoraAdapter:
+class LoraAdapter(msgspec.Struct, frozen=True):
     """A LoRA: a file in the weights' `loras` folder or a path, and its weight."""
 
     file: str

@@ -8,10 +8,10 @@ import gc
 import resource
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import psutil
 import torch
 
@@ -30,8 +30,7 @@ _DECODE_COPIES = 5
 _TILE_SIDE = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """A device and the number format of weights on it."""
 
     kind: str

@@ -8,18 +8,19 @@ import inspect
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 _UNKNOWN_MULTIPLE = 16
 _UNKNOWN_SIDE = 1024
 _LONGEST_SIDE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class ModelProfile:
+class ModelProfile(msgspec.Struct, frozen=True):
     """The settings of one pipeline; `native` is in pixels, `area` in multiples of `native` squared."""
 
     steps: int = 30

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 from sixfold.engines.image.diffusers.profiles import ModelProfile
@@ -16,8 +16,7 @@ from sixfold.engines.image.diffusers.profiles import ModelProfile
 _NAMES = ("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds")
 
 
-@dataclass(frozen=True, slots=True)
-class PromptEncoding:
+class PromptEncoding(msgspec.Struct, frozen=True):
     """A prompt split into chunks (one if it fits), and the number of tokens that are ignored."""
 
     pieces: tuple[str, ...]

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import torch
 
@@ -36,8 +36,7 @@ class StepListener(Protocol):
     def log(self, line: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingPlan:
+class SamplingPlan(msgspec.Struct, frozen=True):
     """A recipe with the defaults of the pipeline applied; `output_size` is the size that is generated."""
 
     recipe: SamplingRecipe

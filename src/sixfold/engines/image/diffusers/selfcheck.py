@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from PIL import Image
 
@@ -22,13 +22,12 @@ _SIDE = 512
 STEPS = 8
 
 
-@dataclass
-class SelfCheckListener:
+class SelfCheckListener(msgspec.Struct):
     """The context of a self-check, which forwards progress and collects log lines."""
 
     scratch: Path
     report: Callable[[float], None]
-    lines: list[str] = field(default_factory=list[str])
+    lines: list[str] = []
 
     def progress(self, fraction: float) -> None:
         self.report(fraction)

@@ -10,9 +10,10 @@ import json
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.engines import EngineError
 
@@ -33,8 +34,7 @@ _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _WEIGHTLESS = ("Tokenizer", "Scheduler", "Processor", "FeatureExtractor")
 
 
-@dataclass(frozen=True, slots=True)
-class WeightSource:
+class WeightSource(msgspec.Struct, frozen=True):
     """Weights on this machine.
 
     The weights are either a folder in the layout of diffusers, or one checkpoint file with the folder of its
@@ -44,7 +44,7 @@ class WeightSource:
     name: str
     folder: Path
     file: Path | None = None
-    record: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    record: Mapping[str, Any] = {}
 
     @property
     def key(self) -> str:

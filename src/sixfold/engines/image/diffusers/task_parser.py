@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +31,7 @@ _CONTROL_INPUTS = ("control_image_url", "control_image")
 _MASK = "mask"
 
 
-@dataclass(frozen=True, slots=True)
-class ControlImage:
+class ControlImage(msgspec.Struct, frozen=True):
     """Options of a control image: its kind, its scale, and the part of the denoising steps (0 to 1)."""
 
     kind: str
@@ -41,8 +40,7 @@ class ControlImage:
     end: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingRecipe:
+class SamplingRecipe(msgspec.Struct, frozen=True):
     """The settings that tasks must share to be denoised together; `size` is the requested size in pixels."""
 
     source: str
@@ -58,8 +56,7 @@ class SamplingRecipe:
     adapters: LoraWeights = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRow:
+class SizeRow(msgspec.Struct, frozen=True):
     """One image to generate: its owner, prompts, seed, source image, mask (HxW) and control image."""
 
     owner: int
@@ -71,8 +68,7 @@ class SizeRow:
     control: Pixels | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DiffusersTask:
+class DiffusersTask(msgspec.Struct, frozen=True):
     """A parsed task: its recipe, its rows and its output format; `area` is set if a mask is filled."""
 
     recipe: SamplingRecipe

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
 from diffusers.training_utils import cast_training_params
@@ -47,8 +47,7 @@ _LOADED, _ENCODED, _TRAINED = 0.02, 0.08, 0.97
 _TOO_LARGE = "These weights are too large to train in this machine's memory."
 
 
-@dataclass(frozen=True, slots=True)
-class _TrainingData:
+class _TrainingData(msgspec.Struct, frozen=True):
     """Latents of the training images, and conditioning with and without the name in the caption."""
 
     latents: torch.Tensor
@@ -56,8 +55,7 @@ class _TrainingData:
     unnamed: Callable[[], dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _TrainingBatch:
+class _TrainingBatch(msgspec.Struct, frozen=True):
     """Latents, the noise to add, and the timesteps."""
 
     latents: torch.Tensor
@@ -137,8 +135,7 @@ class TrainingEngine:
         return Result((Artifact("application/x-safetensors", info=info, path=file),), data, "full")
 
 
-@dataclass(frozen=True, slots=True)
-class _TrainingRun:
+class _TrainingRun(msgspec.Struct, frozen=True):
     steps: int
     rate: float
     seed: int

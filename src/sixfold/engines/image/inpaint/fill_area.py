@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, EngineError, Task, UnusableInput
@@ -29,8 +29,7 @@ _PROCESSES = threading.BoundedSemaphore(2)  # processes at a time, to limit thei
 _INPUTS = ("grow", "feather", "mask_by")  # inputs of a task that are passed to the other process
 
 
-@dataclass(frozen=True, slots=True)
-class FillArea:
+class FillArea(msgspec.Struct, frozen=True):
     """A decoded image with the hole of its mask; `box` is left, top, width and height of the area."""
 
     image: DecodedImage
@@ -86,8 +85,7 @@ def _span(start: int, length: int, margin: int, limit: int) -> tuple[int, int]:
 # -- in a process with a memory limit ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedArea:
+class PreparedArea(msgspec.Struct, frozen=True):
     """The area of a task as PNG files for a provider: the image, and the mask (white is painted).
 
     `scratch` is the run's folder for temporary files.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +23,7 @@ _MAX_SHARE = 0.97
 _GROW, _FEATHER = 8, 6
 
 
-@dataclass(frozen=True, slots=True)
-class MaskHole:
+class MaskHole(msgspec.Struct, frozen=True):
     """The hole of a mask: `gone` (bool, HxW) marks its pixels.
 
     `cover` (float32, HxW) is the opacity of the replacement.

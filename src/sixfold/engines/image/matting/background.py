@@ -8,10 +8,10 @@ pixels, is a shadow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ _CASTER = 0.3
 _SOFT = 2.6
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundModel:
+class BackgroundModel(msgspec.Struct, frozen=True):
     """A fitted background.
 
     `surface` (HxWx3) is the background without the subject, `noise` its grain; both 0 to 1. `distance` (HxW)

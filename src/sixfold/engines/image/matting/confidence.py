@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +14,7 @@ from sixfold.engines.image.matting.background import BackgroundModel
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class MattingResult:
+class MattingResult(msgspec.Struct, frozen=True):
     """A small image's mask (HxW, bool) with the evidence for it, used to estimate its quality."""
 
     rgb: Array

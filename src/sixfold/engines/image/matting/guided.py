@@ -7,10 +7,10 @@ background better than in the whole image.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,8 +35,7 @@ _SPECK = 0.12
 _HOLE = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectMarks:
+class SubjectMarks(msgspec.Struct, frozen=True):
     """The marks of a user: a box (left, top, right, bottom), points (x, y, inside) and a mask, in pixels."""
 
     box: tuple[float, float, float, float] | None

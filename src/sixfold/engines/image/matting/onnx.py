@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import cv2
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.image import onnx_session
@@ -19,8 +19,7 @@ _MAX_SIDE = 2048
 _SUBJECT = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConvention:
+class ModelConvention(msgspec.Struct, frozen=True):
     """The input and output format of a model.
 
     `side` is used if the model's size is dynamic; with `logits`, the output needs a sigmoid; with

@@ -7,10 +7,10 @@ the important part on a canvas filled from the edges of this part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ _TAILS = 0.01
 _WORK_SIDE = 256
 
 
-@dataclass(frozen=True, slots=True)
-class DetectedRegion:
+class DetectedRegion(msgspec.Struct, frozen=True):
     """The important parts of an image: `worth` (HxW, 0 to 1) at a small size, and boxes.
 
     `box` encloses the important parts and `heads` the heads, as shares of the sides.
@@ -50,8 +49,7 @@ class DetectedRegion:
     heads: tuple[Box, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ResizePlan:
+class ResizePlan(msgspec.Struct, frozen=True):
     """A method, and the part of the image to use (`left, top, right, bottom`, 0 to 1).
 
     `carved` maps columns of that part, or rows if `across` is false.

@@ -6,10 +6,10 @@ image. The map is smoothed, enlarged and used to resample the full image once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +20,7 @@ _GUARD = 4.0
 _SMOOTH = 1.2
 
 
-@dataclass(frozen=True, slots=True)
-class CarvedImage:
+class CarvedImage(msgspec.Struct, frozen=True):
     """The source columns (0 to 1) for each position of the narrow image, HxN.
 
     `lost` is the share of the worth that was removed.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import cv2
+import msgspec
 import numpy as np
 
 from sixfold.engines.image.scene.canvas import Color, Image, blur, glow, mix, over, rgb
@@ -15,8 +14,7 @@ _NEON = ("#ff3d9a", "#24e0ff", "#ffd23d", "#9d5bff", "#35ffb0")
 _WALLS = ("#7c8797", "#8d7f74", "#6b7a8c", "#9a8f85", "#5d6b7d", "#a58d7c")
 
 
-@dataclass(slots=True)
-class _CityBlock:
+class _CityBlock(msgspec.Struct):
     """One building: its box in pixels and its wall color."""
 
     left: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 
 from sixfold.engines.image.scene import noise
@@ -282,8 +282,7 @@ _MIN_GUIDANCE = 0.5
 _FINE = 0.14
 
 
-@dataclass(frozen=True, slots=True)
-class RenderQuality:
+class RenderQuality(msgspec.Struct, frozen=True):
     """The `steps` and `guidance` of a request, None if absent.
 
     The scene engine does not sample, so a value of 4 for either leaves the image unchanged. Each doubling of

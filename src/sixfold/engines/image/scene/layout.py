@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.engines.image.scene import interiors, noise, prompt_relations, shapes, subjects
 from sixfold.engines.image.scene.prompt_parser import ParsedScene, SceneSubject
@@ -289,8 +289,7 @@ _LANDMARKS = ("bridge", "castle", "lighthouse", "windmill", "temple", "church", 
 _AT_HOME = ("firetruck", "tractor", "bus", "stall", "ferris")
 
 
-@dataclass(frozen=True, slots=True)
-class SceneComposition:
+class SceneComposition(msgspec.Struct, frozen=True):
     """The chosen place, time, weather and layout."""
 
     place: str

@@ -6,9 +6,11 @@ import itertools
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines.image.scene import prompt_relations, shapes
@@ -24,8 +26,7 @@ _NEGATIONS = frozenset({"no", "without", "sin", "sans", "ohne", "not", "never", 
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
 
 
-@dataclass(frozen=True, slots=True)
-class SceneSubject:
+class SceneSubject(msgspec.Struct, frozen=True):
     """A subject to draw and its number of copies."""
 
     name: str
@@ -33,8 +34,7 @@ class SceneSubject:
     color: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedScene:
+class ParsedScene(msgspec.Struct, frozen=True):
     """The recognized content of a prompt; fields for content that the prompt lacks are empty."""
 
     prompt: str
@@ -58,7 +58,7 @@ class ParsedScene:
     link: tuple[str, str, str] | None = None
     # True if the prompt names something unknown.
     strange: bool = False
-    avoid: frozenset[str] = field(default_factory=frozenset[str])
+    avoid: frozenset[str] = msgspec.field(default_factory=frozenset[str])
     words: PromptWords = NO_WORDS
 
     @property

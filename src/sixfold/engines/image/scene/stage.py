@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from sixfold.engines.image.scene.canvas import Color, Image, luma, mix, over, rgb, saturate
 from sixfold.engines.image.scene.noise import stream
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
 
 
-@dataclass(frozen=True, slots=True)
-class StageLayout:
+class StageLayout(msgspec.Struct, frozen=True):
     """Positions as shares of the width and height."""
 
     horizon: float
@@ -26,8 +26,7 @@ class StageLayout:
     flip: bool
 
 
-@dataclass(slots=True)
-class SceneStage:
+class SceneStage(msgspec.Struct):
     """An image in progress: `image` is float RGB, `depth` 0 near to 1 far."""
 
     scene: ParsedScene
@@ -43,7 +42,7 @@ class SceneStage:
     step: Callable[[str], None]
     water: Image | None = None
     ground: float = 0.92
-    notes: dict[str, float] = field(default_factory=dict[str, float])
+    notes: dict[str, float] = {}
 
     @property
     def height(self) -> int:
@@ -92,8 +91,7 @@ class SceneStage:
         return (color + (self.palette.haze - color) * amount).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
+class Palette(msgspec.Struct, frozen=True):
     """Colors of a light: `sky` from zenith to horizon; `light` and `ambient` are multipliers."""
 
     sky: tuple[Color, ...]

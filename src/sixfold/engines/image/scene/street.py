@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +26,7 @@ _HALF, _EYE, _ROAD = 1.55, 0.62, 0.95
 _FAR = 16.0
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
+class _View(msgspec.Struct, frozen=True):
     """The vanishing point of the street, and the size of a unit at a distance of one unit."""
 
     x: float

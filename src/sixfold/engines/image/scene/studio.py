@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import cv2
+import msgspec
 import numpy as np
 
 from sixfold.engines.image.scene import noise
@@ -153,8 +152,7 @@ def write(stage: SceneStage) -> None:
     letter(stage, box, middle.astype(np.float32))
 
 
-@dataclass(frozen=True, slots=True)
-class TextureLayout:
+class TextureLayout(msgspec.Struct, frozen=True):
     """The layout of a wall: a course's height in units, a piece's length and joint in heights.
 
     `shift` is the offset of a course from the one below, in pieces; `spread` is the variation of tones;

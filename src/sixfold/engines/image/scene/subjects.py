@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import colorsys
-from dataclasses import dataclass
 
 import cv2
+import msgspec
 import numpy as np
 
 from sixfold.engines.image.scene import noise, shapes
@@ -27,8 +27,7 @@ _WORN = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectSpot:
+class SubjectSpot(msgspec.Struct, frozen=True):
     """The position of a shape: its foot and height in pixels, its mirroring and its depth.
 
     Nothing is visible below `cut`, a row of the image.
@@ -42,8 +41,7 @@ class SubjectSpot:
     cut: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _SubjectSet:
+class _SubjectSet(msgspec.Struct, frozen=True):
     """A shape rasterized in a window: its color and masks, and the window's position."""
 
     color: Image

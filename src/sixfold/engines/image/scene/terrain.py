@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 import cv2
+import msgspec
 import numpy as np
 
 from sixfold.engines.image.scene import noise
@@ -19,8 +19,7 @@ _STEPS = 640
 _NEAR, _FAR = 1.0, 42.0
 
 
-@dataclass(frozen=True, slots=True)
-class TerrainKind:
+class TerrainKind(msgspec.Struct, frozen=True):
     """A kind of terrain; `lands.toml` describes the fields."""
 
     amplitude: float

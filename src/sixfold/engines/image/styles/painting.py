@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from sixfold.engines.image.styles import colors, strokes, textures
@@ -13,8 +13,7 @@ from sixfold.engines.image.styles.strokes import StrokeLayer
 from sixfold.engines.image.styles.textures import Array
 
 
-@dataclass(frozen=True, slots=True)
-class Brush:
+class Brush(msgspec.Struct, frozen=True):
     """The strokes that build up an image; lengths are for an image of 1024 pixels.
 
     `layers` are painted in order; `thick` is the relief of the paint, `hair` is the share of the relief from

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.engines import prompt_words
 from sixfold.engines.image.styles import names
 
 
-@dataclass(frozen=True, slots=True)
-class StyleLight:
+class StyleLight(msgspec.Struct, frozen=True):
     """A light setting: `exposure` and `contrast` around 0, `chroma` a factor, the rest 0 to 1."""
 
     exposure: float = 0.0
@@ -30,8 +30,7 @@ class StyleLight:
     lights: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedStyle:
+class ParsedStyle(msgspec.Struct, frozen=True):
     """A parsed prompt: a grade, up to two media, a palette (dark to light), lights, and the brush scale."""
 
     grade: str | None = None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +13,7 @@ from sixfold.engines.image.styles.textures import Array
 _SHIFT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class StrokeLayer:
+class StrokeLayer(msgspec.Struct, frozen=True):
     """One layer of strokes, with lengths in pixels.
 
     `radius` is that of the brush; `length` and `spacing` of strokes are in radii; strokes are placed only
@@ -33,8 +31,7 @@ class StrokeLayer:
     cover: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class StrokePaint:
+class StrokePaint(msgspec.Struct, frozen=True):
     """The painted colors, and the thickness of the paint (0 to 1)."""
 
     rgb: Array

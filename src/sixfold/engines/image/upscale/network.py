@@ -6,12 +6,12 @@ every sum exactly: the result is the same in any order of addition and with any 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,8 +28,7 @@ REACH = 2 * BLOCKS + 2
 _ROWS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """A convolution of 3 x 3: a matrix of inputs x outputs, a bias, and a factor for each output."""
 
     matrix: Array

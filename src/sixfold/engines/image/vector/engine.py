@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 import vtracer
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ _SPECKLE, _PRECISION = 6, 6
 _OPAQUE = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(msgspec.Struct, frozen=True):
     """Settings for tracing one kind of image.
 
     `side`: limit of the longer side while tracing. `smooth`: rounds of edge-preserving smoothing. `colors`:

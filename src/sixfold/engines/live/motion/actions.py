@@ -10,15 +10,15 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.core.catalog.prompt_words import PromptWords
 from sixfold.engines import prompt_words
 from sixfold.engines.live.motion.body import Angles, angles
 
 
-@dataclass(frozen=True, slots=True)
-class ActionMoment:
+class ActionMoment(msgspec.Struct, frozen=True):
     """The time in seconds, the gait's phase from 0 to 1, and the speed of the body in m/s."""
 
     t: float
@@ -26,8 +26,7 @@ class ActionMoment:
     speed: float
 
 
-@dataclass(frozen=True, slots=True)
-class MotionAction:
+class MotionAction(msgspec.Struct, frozen=True):
     """An action: speed in m/s, turn in rad/s, duration in seconds; `steps` keeps the feet moving."""
 
     name: str
@@ -81,8 +80,7 @@ _BODY = re.compile(r"\b(?:person|people|human|man|woman|body|figure|someone|char
 _RIGHTWARD = re.compile(r"\bright\b|\bclockwise\b")
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentAction:
+class CurrentAction(msgspec.Struct, frozen=True):
     """A part of a prompt: simultaneous actions (walk and wave), a pace factor and a turn in rad/m."""
 
     acts: tuple[str, ...]

@@ -7,8 +7,9 @@ moves to the position that the body will need when the foot lands.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sixfold.engines.live.motion import body
 from sixfold.engines.live.motion.body import ANKLE_HEIGHT, FOOT, SIDES, Vector
@@ -22,8 +23,7 @@ _DRAW = 0.4
 _STRAY, _STRAY_YAW = 0.10, 0.5
 
 
-@dataclass(slots=True)
-class Gait:
+class Gait(msgspec.Struct):
     """A gait: cycles per second, share of a cycle on the ground, lift in meters, and running 0 to 1."""
 
     rate: float
@@ -40,8 +40,7 @@ def gait(speed: float, lift: float = 1.0) -> Gait:
     return Gait(rate, 0.61 - 0.27 * running, (0.07 + 0.19 * running) * lift, running)
 
 
-@dataclass(slots=True)
-class BodyPose:
+class BodyPose(msgspec.Struct):
     """The position and motion of the body: x, z, yaw, speed in m/s and turn in rad/s."""
 
     x: float

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,8 +22,7 @@ _TABLES = tomllib.loads((Path(__file__).parent / "lands.toml").read_text("utf-8"
 _SEA = [36, 84, 108]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WorldSpec:
+class WorldSpec(msgspec.Struct, frozen=True, eq=False):
     """The parameters of a world; colors are screen values from 0 to 1."""
 
     seed: str

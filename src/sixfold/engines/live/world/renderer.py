@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +27,7 @@ _HORIZON = 0.43  # of the height, from the top
 _TREE_FAR, _MAX_TREES = 330.0, 180
 
 
-@dataclass(frozen=True, slots=True)
-class CameraEye:
+class CameraEye(msgspec.Struct, frozen=True):
     """The camera: position in meters, yaw in radians (0 is +z, growing to the left), and seconds."""
 
     x: float

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +19,7 @@ _PAD = 640
 _DRIFT = 2.2  # pixels per second
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sky:
+class Sky(msgspec.Struct, frozen=True, eq=False):
     """The sky's `band`, RGB from 0 to 1 with the zenith in row 0, and premultiplied RGBA `clouds`."""
 
     band: Field

@@ -5,10 +5,10 @@ A terrain is a repeating square of `SIZE` meters with one point per meter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ _CELL = 7  # meters between possible positions of trees
 _SHADOW_STEPS = 48
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WorldTerrain:
+class WorldTerrain(msgspec.Struct, frozen=True, eq=False):
     """Maps of `height` in meters, lit `color` from 0 to 1, and slope `steep`.
 
     `trees` has rows of x, z, size, kind and light; `sun` is the unit vector toward the sun (x, up, z).

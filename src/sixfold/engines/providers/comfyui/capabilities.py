@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import httpx
+import msgspec
 
 from sixfold.clients import local_servers
 from sixfold.clients.comfyui import errors as comfyui_errors
@@ -73,8 +72,7 @@ _NO_UPSCALER = (
 NOT_FOUND = "ComfyUI does not have the model {}, which this engine is configured to use."
 
 
-@dataclass(frozen=True, slots=True)
-class ModelParts:
+class ModelParts(msgspec.Struct, frozen=True):
     """The separate files that a model needs; `clips` and `vae` are patterns of file names."""
 
     clips: tuple[str, ...]
@@ -83,8 +81,7 @@ class ModelParts:
     get: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFamily:
+class ModelFamily(msgspec.Struct, frozen=True):
     """Settings of a family of image models: a row of `data/comfyui.toml`, which explains the fields."""
 
     name: str
@@ -102,8 +99,7 @@ class ModelFamily:
     parts: ModelParts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CapabilityChoice:
+class CapabilityChoice(msgspec.Struct, frozen=True):
     """An installed model with its family; one without a `vae` is a full checkpoint."""
 
     file: str
@@ -112,16 +108,15 @@ class CapabilityChoice:
     vae: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledModels:
+class InstalledModels(msgspec.Struct, frozen=True):
     """The node schemas by class and the models of a server, best first; `videos` are its video models."""
 
     stats: ComfyStats
     schemas: Schemas
     choices: tuple[CapabilityChoice, ...]
     upscaler: str
-    missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    videos: VideoGraphs = field(default_factory=VideoGraphs)
+    missing: Mapping[str, str] = {}
+    videos: VideoGraphs = msgspec.field(default_factory=VideoGraphs)
 
     def has(self, *classes: str) -> bool:
         """Return whether the server has these node classes."""
@@ -132,7 +127,7 @@ class InstalledModels:
         model = pinned(file, (choice.file for choice in self.choices))
         if model is None:
             raise ComfyError(NOT_FOUND.format(file))
-        return dataclasses.replace(self, choices=tuple(c for c in self.choices if c.file == model))
+        return msgspec.structs.replace(self, choices=tuple(c for c in self.choices if c.file == model))
 
     @property
     def serves(self) -> dict[str, str]:
@@ -143,8 +138,7 @@ class InstalledModels:
         return {task: file for task, file in files.items() if task not in self.missing}
 
 
-@dataclass(frozen=True, slots=True)
-class FoundModels:
+class FoundModels(msgspec.Struct, frozen=True):
     """The result of a probe. `problem` says why it failed, `missing` the models that each task lacks.
 
     `slow`: the port is open, but the server did not respond in time, as while it loads a model. `models` are
@@ -161,9 +155,9 @@ class FoundModels:
     memory_free_bytes: int = 0
     models: tuple[str, ...] = ()
     videos: tuple[str, ...] = ()
-    serves: Mapping[str, str] = field(default_factory=dict[str, str])
-    missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    families: Mapping[str, ModelFamily] = field(default_factory=dict[str, ModelFamily])
+    serves: Mapping[str, str] = {}
+    missing: Mapping[str, str] = {}
+    families: Mapping[str, ModelFamily] = {}
     samplers: tuple[str, ...] = ()
     schedulers: tuple[str, ...] = ()
     loras: tuple[str, ...] = ()
@@ -225,7 +219,7 @@ def _installed(
     installed = InstalledModels(
         stats, schemas, choices, upscaler, videos=video_graphs.read(schemas, document()["films"])
     )
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         installed, missing={**_missing(installed, problem), **installed.videos.missing}
     )
 
@@ -252,7 +246,7 @@ def family_of(file: str, architecture: str = "") -> ModelFamily | None:
         match = _matching(words(architecture))
     steps = _STEPS.search(name)
     few = steps and match.cfg <= 2 and 0 < int(steps[1]) <= 16
-    return dataclasses.replace(match, steps=int(steps[1])) if steps and few else match
+    return msgspec.structs.replace(match, steps=int(steps[1])) if steps and few else match
 
 
 def _matching(text: str) -> ModelFamily:

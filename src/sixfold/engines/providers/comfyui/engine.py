@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.events import (
@@ -60,8 +60,7 @@ _DENOISE = 0.6
 _GRAPH_VERSION = "1"  # changes whenever the same inputs give another graph
 
 
-@dataclass(frozen=True, slots=True)
-class _ImageRequest:
+class _ImageRequest(msgspec.Struct, frozen=True):
     """A task as a function that builds its graph for one image of the batch or all, and its output format.
 
     `area` is the part of an image that is filled.
@@ -205,7 +204,7 @@ class ComfyEngine:
         installed = run.installed
         if kind == TEXT_TO_IMAGE:
             spec = _spec(task, _number(task, "width", 1024), _number(task, "height", 1024))
-            spec = dataclasses.replace(spec, loras=_loras(task, installed))
+            spec = msgspec.structs.replace(spec, loras=_loras(task, installed))
             build = partial(image_graphs.text_to_image, installed, spec)
             return _ImageRequest(build, _finish(task, spec.width, spec.height), spec.count)
         if kind == FILL:

@@ -7,9 +7,10 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from sixfold.clients.comfyui import shared_gpu
 from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
@@ -54,14 +55,13 @@ class ComfyHost:
         return None
 
 
-@dataclass(slots=True)
-class HostRun:
+class HostRun(msgspec.Struct):
     """A run on one server. `started` is set by its first event; it then stays on this server."""
 
     host: ComfyHost
     installed: InstalledModels
     gpu: GpuAccess | None = None
-    started: bool = field(default=False)
+    started: bool = msgspec.field(default=False)
 
     @property
     def server(self) -> ComfyServer:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold.engines.providers.comfyui.capabilities import (
     CapabilityChoice,
@@ -22,8 +23,7 @@ _ASPECT = 3.0
 _UPSCALE_FROM = 1.7
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSpec:
+class ImageSpec(msgspec.Struct, frozen=True):
     """The images to generate; `width` and `height` are in pixels.
 
     None and empty values are those of the model's family. `loras` are files with their weights.
@@ -42,19 +42,17 @@ class ImageSpec:
     loras: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ImageSource:
+class ImageSource(msgspec.Struct, frozen=True):
     """An uploaded image by the name that LoadImage takes; `alpha` if some of it is transparent."""
 
     name: str
     alpha: bool = False
 
 
-@dataclass(slots=True)
-class GraphBuilder:
+class GraphBuilder(msgspec.Struct):
     """A graph under construction, with the ids of its sampler node (if any) and its output node."""
 
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    nodes: dict[str, dict[str, Any]] = {}
     sampler: str = ""
     output: str = ""
 
@@ -135,8 +133,7 @@ def upscale(installed: InstalledModels, source: ImageSource, width: int, height:
     return graph.finish(_with_alpha(graph, installed, image, source, loaded))
 
 
-@dataclass(frozen=True, slots=True)
-class _ImageNodes:
+class _ImageNodes(msgspec.Struct, frozen=True):
     installed: InstalledModels
     family: ModelFamily
     model: Link

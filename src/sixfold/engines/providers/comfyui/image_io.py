@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
@@ -27,8 +28,7 @@ _SIDEWAYS = frozenset({5, 6, 7, 8})  # EXIF orientations that swap width and hei
 _DECODING = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class InputImage:
+class InputImage(msgspec.Struct, frozen=True):
     """A caller's image; `width` and `height` are upright, and `name` derives from a hash of the bytes."""
 
     width: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from sixfold.engines.providers.comfyui.files import Schemas, base, first, options, words
 
@@ -45,8 +46,7 @@ _OLD = "This ComfyUI cannot save videos: update it."
 Link = list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class VideoFamily:
+class VideoFamily(msgspec.Struct, frozen=True):
     """Settings of a family of video models: a row of `[[films]]` in `data/comfyui.toml`."""
 
     name: str
@@ -85,8 +85,7 @@ class VideoFamily:
         return counts
 
 
-@dataclass(frozen=True, slots=True)
-class VideoModelChoice:
+class VideoModelChoice(msgspec.Struct, frozen=True):
     """An installed video model with its text encoder; one without a `vae` is a full checkpoint."""
 
     file: str
@@ -95,12 +94,11 @@ class VideoModelChoice:
     vae: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class VideoGraphs:
+class VideoGraphs(msgspec.Struct, frozen=True):
     """The video models of a server, best first, and what each task is missing."""
 
     choices: tuple[VideoModelChoice, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    missing: Mapping[str, str] = {}
 
     @property
     def serves(self) -> dict[str, str]:
@@ -154,8 +152,7 @@ def _missing(schemas: Schemas, choices: tuple[VideoModelChoice, ...], problem: s
 # -- graphs --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class VideoSpec:
+class VideoSpec(msgspec.Struct, frozen=True):
     """The video to generate; `size` is (width, height) in pixels, `image` the name that LoadImage takes."""
 
     prompt: str
@@ -169,16 +166,15 @@ class VideoSpec:
     image: str = ""
 
 
-@dataclass(slots=True)
-class Graph:
+class Graph(msgspec.Struct):
     """A graph under construction; `samplers` and `outputs` have one node id per segment, in order."""
 
     schemas: Schemas
     choice: VideoModelChoice
     spec: VideoSpec
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    samplers: list[str] = field(default_factory=list[str])
-    outputs: list[str] = field(default_factory=list[str])
+    nodes: dict[str, dict[str, Any]] = {}
+    samplers: list[str] = []
+    outputs: list[str] = []
 
     def add(self, class_type: str, **inputs: Any) -> str:
         node = str(len(self.nodes) + 1)
@@ -186,8 +182,7 @@ class Graph:
         return node
 
 
-@dataclass(frozen=True, slots=True)
-class _VideoNodes:
+class _VideoNodes(msgspec.Struct, frozen=True):
     model: Link
     vae: Link
     positive: Link
@@ -216,8 +211,7 @@ def build(schemas: Schemas, choice: VideoModelChoice, spec: VideoSpec) -> Graph:
     return graph
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(msgspec.Struct, frozen=True):
     count: int
     index: int
     first: Link | None

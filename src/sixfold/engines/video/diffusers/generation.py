@@ -7,10 +7,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import diffusers
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -32,8 +32,7 @@ _DENOISERS, _BLOCKS = ("transformer", "transformer_2"), ("blocks", "transformer_
 _CACHE_THRESHOLD = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class VideoPlan:
+class VideoPlan(msgspec.Struct, frozen=True):
     """A request to a pipeline: `frames` of `size` (width, height), starting with `image` if it is set.
 
     With `cached`, denoising steps that hardly differ from the previous one reuse its results.
@@ -85,8 +84,7 @@ def frames(
         piece, last = piece + 1, frames[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class _VideoPiece:
+class _VideoPiece(msgspec.Struct, frozen=True):
     count: int
     seed: int
     first: Array | None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers.profiles import scale_into
 
 
-@dataclass(frozen=True, slots=True)
-class VideoProfile:
+class VideoProfile(msgspec.Struct, frozen=True):
     """The sampling defaults and limits of a pipeline; `area` is a range in pixels."""
 
     steps: int
@@ -58,7 +58,7 @@ def of(pipeline: Any, overrides: Mapping[str, Any]) -> VideoProfile:
         row |= row[switch]
     elif switch:
         row["pictured"] = ""
-    names = {field.name for field in fields(VideoProfile)}
+    names = VideoProfile.__struct_fields__
     row = {key: value for key, value in (row | dict(overrides)).items() if key in names}
     return VideoProfile(**row | {"area": tuple(row["area"])})
 

@@ -9,10 +9,10 @@ reduced size; the edge is refined at full size and remains unchanged where the i
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,8 +63,7 @@ class ShotMasks:
         return float(np.abs(small - before).mean()) / 255 > _CUT
 
 
-@dataclass(slots=True)
-class _TrackedMask:
+class _TrackedMask(msgspec.Struct):
     """The previous mask moved along the flow, its trust, the moving regions and the uncovered background."""
 
     mask: Array

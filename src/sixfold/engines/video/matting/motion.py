@@ -7,10 +7,10 @@ residual is independent motion.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,8 +41,7 @@ _MAX_UNCOVERED = 0.8
 _NOTHING: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class MotionModel:
+class MotionModel(msgspec.Struct, frozen=True):
     """The probability HxW of independent motion (`belief`) and its significance (`weight`), both 0 to 1."""
 
     belief: Array

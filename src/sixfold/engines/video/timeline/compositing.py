@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ Array = NDArray[Any]
 Planes = tuple[Array, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CompositeLayer:
+class CompositeLayer(msgspec.Struct, frozen=True):
     """Planes with the position of their top left corner; `covers` are alpha planes of the same shapes."""
 
     planes: Planes

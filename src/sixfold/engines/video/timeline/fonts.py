@@ -11,13 +11,13 @@ import io
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 from unicodedata import category
 
+import msgspec
 import numpy as np
 from PIL import ImageFont
 
@@ -52,8 +52,7 @@ _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Font:
+class Font(msgspec.Struct, frozen=True):
     """A font file, or Pillow's font if `path` is None, and the code points that it contains."""
 
     path: str | None

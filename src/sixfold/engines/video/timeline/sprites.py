@@ -5,10 +5,10 @@ A sprite is opaque RGB, or premultiplied RGB with a separate alpha (`cover`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,8 +21,7 @@ Array = NDArray[Any]
 _MAX_PIXELS = 7680 * 7680
 
 
-@dataclass(frozen=True, slots=True)
-class SpriteBox:
+class SpriteBox(msgspec.Struct, frozen=True):
     """A box in project pixels, which may extend beyond the frame."""
 
     left: float
@@ -31,8 +30,7 @@ class SpriteBox:
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sprite:
+class Sprite(msgspec.Struct, frozen=True):
     """Pixels (height, width, 3) with the position of their top left corner; `cover` has 3 equal channels."""
 
     pixels: Array

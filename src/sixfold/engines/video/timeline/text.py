@@ -7,10 +7,10 @@ it is legible on any image. `fonts` selects the fonts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
@@ -42,8 +42,7 @@ _OUTLINE_GAIN, _OUTLINE_MAX = 2.6, 0.82
 _LIGHT = 0.43
 
 
-@dataclass(frozen=True, slots=True)
-class _TextLines:
+class _TextLines(msgspec.Struct, frozen=True):
     """The lines of a text clip at a font size in pixels."""
 
     lines: tuple[str, ...]

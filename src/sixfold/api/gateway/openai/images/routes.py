@@ -6,12 +6,12 @@ Source: https://platform.openai.com/docs/api-reference/images.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -125,7 +125,7 @@ class ImageRoutes:
             images = _images_of(fields)
             sizes.inputs(self._services.catalog, MODEL, fields.values.get("size"))
             job = await self._edit_job(request, principal, images, fields)
-            job = dataclasses.replace(job, idempotency_id=idempotency_id)
+            job = msgspec.structs.replace(job, idempotency_id=idempotency_id)
             return await self._respond(fields.values, job, "image_edit")
 
         return await self._runner.run_once(request, work)
@@ -177,7 +177,7 @@ class ImageRoutes:
         output_format = media_jobs.choice(values, "output_format", FORMATS, "png")
         background = media_jobs.choice(values, "background", BACKGROUNDS, "auto")
         extras = {**job.extras, "format": output_format}
-        job = dataclasses.replace(job, count=media_jobs.count(values), extras=extras)
+        job = msgspec.structs.replace(job, count=media_jobs.count(values), extras=extras)
         if stream:
             return await self._respond_with_events(job, values, kind, background, partial_count)
         result, words = await self._run(job, values, background)
@@ -197,7 +197,7 @@ class ImageRoutes:
         self, job: MediaJobRequest, values: Mapping[str, Any], kind: str, background: str, partial_count: int
     ) -> Response:
         async def complete(show: PreviewCallback | None) -> CompletedImages:
-            result, words = await self._run(dataclasses.replace(job, show=show), values, background)
+            result, words = await self._run(msgspec.structs.replace(job, show=show), values, background)
             first = result.predictions[0]
             output = _file(first).content_type.removeprefix("image/")
             images = await self._images(result.predictions, "b64_json")
@@ -208,7 +208,7 @@ class ImageRoutes:
         if not partial_count or job.idempotency_id is not None or background == TRANSPARENT:
             completed = await complete(None)
             return media_jobs.events(completed.documents, completed.headers)
-        job = dataclasses.replace(job, extras={**job.extras, "partial_images": partial_count})
+        job = msgspec.structs.replace(job, extras={**job.extras, "partial_images": partial_count})
         return await partial_images.respond(complete, functools.partial(_partial, kind, values))
 
     async def _run(

@@ -201,9 +201,7 @@ class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
         msgspec.field(default_factory=lambda: ["audio"])
     )
     instructions: _Text = ""
-    tools: Annotated[list[FunctionTool | ServerTools], Meta(max_length=_MAX_TOOLS)] = msgspec.field(
-        default_factory=list[FunctionTool | ServerTools]
-    )
+    tools: Annotated[list[FunctionTool | ServerTools], Meta(max_length=_MAX_TOOLS)] = []
     tool_choice: Literal["auto", "none", "required"] | FunctionChoice = "auto"
     max_output_tokens: _OutputTokens = "inf"
     parallel_tool_calls: bool | None = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.api.gateway.openai import errors as openai_errors
@@ -38,8 +40,7 @@ _MAX_SERVER_CALLS = 24
 _INCOMPLETE: Mapping[Stop, str] = {"length": "max_output_tokens", "filter": "content_filter"}
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseRequest:
+class ResponseRequest(msgspec.Struct, frozen=True):
     """Fields of `response.create`; `input` replaces the items of the conversation.
 
     `conversation` is None if the output is not added to the conversation.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold import errors
 from sixfold.api.gateway.openai import errors as openai_errors
@@ -15,8 +16,7 @@ from sixfold.core.gateway.realtime.input_audio import AudioMemory
 from sixfold.core.gateway.realtime.items import AudioContent, RealtimeItem
 
 
-@dataclass(slots=True)
-class InputRecording:
+class InputRecording(msgspec.Struct):
     """The audio of an item; `settings` is None if the client does not want events about its transcript."""
 
     item_id: str

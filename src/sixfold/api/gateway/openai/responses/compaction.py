@@ -9,7 +9,6 @@ Source: https://platform.openai.com/docs/api-reference/responses/compact.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
@@ -199,5 +198,5 @@ def _render(answer: ChatResponse, chat_call: ChatCall, request_id: str) -> bytes
 
 
 # Neither is ever streamed.
-DIALECT: ResponseDialect = dataclasses.replace(dialect.DIALECT, wire=COMPACTION, render=_render)
-SUMMARY_DIALECT: ResponseDialect = dataclasses.replace(DIALECT, wire=SUMMARY)
+DIALECT: ResponseDialect = msgspec.structs.replace(dialect.DIALECT, wire=COMPACTION, render=_render)
+SUMMARY_DIALECT: ResponseDialect = msgspec.structs.replace(DIALECT, wire=SUMMARY)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
@@ -61,13 +60,12 @@ _parse_response = msgspec.json.Decoder(_ReferencedItems).decode
 _item_id = msgspec.json.Decoder(_ItemId).decode
 
 
-@dataclass(slots=True)
-class _References:
+class _References(msgspec.Struct):
     """The references of a request: items with an id by their index, and ids of other objects."""
 
-    items: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    bare: dict[int, str] = field(default_factory=dict[int, str])
-    objects: dict[str, str] = field(default_factory=dict[str, str])
+    items: dict[int, dict[str, Any]] = {}
+    bare: dict[int, str] = {}
+    objects: dict[str, str] = {}
     has_prompt: bool = False
 
     def __bool__(self) -> bool:

@@ -15,11 +15,11 @@ names the role.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +29,7 @@ Points = NDArray[Any]
 INDOORS = frozenset({"table", "back", "wall"})
 
 
-@dataclass(frozen=True, slots=True)
-class ShapePart:
+class ShapePart(msgspec.Struct, frozen=True):
     """One outline with its role; `cut` removes it from the parts below.
 
     An `optional` part is drawn only if the prompt names its role.
@@ -47,8 +46,7 @@ class ShapePart:
         return _outline(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class SceneShape:
+class SceneShape(msgspec.Struct, frozen=True):
     """A drawing; `size` is its height as a share of the image's, `home` lists the places where it belongs."""
 
     name: str

@@ -7,15 +7,15 @@ describes an unknown object is not drawn, and its words count as ignored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from sixfold.engines import compound_nouns
 from sixfold.engines.image.scene import prompt_relations
 from sixfold.engines.prompt_words import Span
 
 
-@dataclass(frozen=True, slots=True)
-class WordMatch:
+class WordMatch(msgspec.Struct, frozen=True):
     """A match of the parser: its kind, its canonical name, and the tokens that it covers."""
 
     kind: str
@@ -26,8 +26,7 @@ class WordMatch:
     inside: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTokens:
+class PromptTokens(msgspec.Struct, frozen=True):
     """The tokens of a folded prompt, with the span of each in it.
 
     `joined` is True if a token follows the one before it without punctuation.
