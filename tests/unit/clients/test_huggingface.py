@@ -120,7 +120,7 @@ def test_download_longer_than_stated_is_aborted(hub: LoopbackHub, fetching: Fetc
     ("status", "sentence"),
     [
         ("404", "was not found on the Hub"),
-        ("401", "requires accepting a license"),
+        ("401", "requires you to accept the license"),
         ("418", "returned status 418"),
     ],
 )
