@@ -55,6 +55,19 @@ def test_a_name_says_what_is_in_it() -> None:
                 assert not VAGUE_CLASS.fullmatch(node.name), f"{name}: `{node.name}` names no noun"
 
 
+def test_a_record_is_a_struct() -> None:
+    source.check_law(
+        "dataclass",
+        {
+            f"{name}:{node.name}": "a dataclass; use msgspec.Struct, which is defined 40 times faster"
+            for name in source.python("src")
+            for node in ast.walk(source.tree(name))
+            if isinstance(node, ast.ClassDef)
+            and any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+        },
+    )
+
+
 def catches_everything(handler: ast.ExceptHandler) -> bool:
     """Return whether a handler catches any exception and does not raise it again."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
