@@ -14,6 +14,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import Tab, TabOptions
 from tests.api.test_memory_browser import RULES
+from tests.harness.cases import nightly_after
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -109,7 +110,7 @@ async def test_a_drawn_box_cuts_out_what_is_in_it(
         assert await _opacities(app, tab) == [255, 0, 0]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", nightly_after(1, reversed(WIDTHS)))
 async def test_points_cut_out_the_subject_that_they_are_on(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:
@@ -188,7 +189,7 @@ async def test_points_end_at_the_limit_of_their_input(
         assert len(await _numbers(page, "points")) == 96
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", nightly_after(1, WIDTHS))
 async def test_painted_mask_is_uploaded_and_removes_its_area(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:

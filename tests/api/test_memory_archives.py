@@ -18,6 +18,7 @@ from sixfold.core.memory.models import Caller
 from tests import loop_time
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_memory import exported_files, get, import_report, zip_of
+from tests.harness.cases import nightly_after
 
 
 def tar_of(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
@@ -51,7 +52,7 @@ async def test_archives_come_back_byte_for_byte(app: AppFixture) -> None:
     }
 
 
-@pytest.mark.parametrize("path", ["/api/export", "/api/account/export"])
+@pytest.mark.parametrize("path", nightly_after(1, ["/api/export", "/api/account/export"]))
 async def test_export_of_large_pages_does_not_block_the_loop(app: AppFixture, path: str) -> None:
     files = {
         f"p{number:02}.md": f"# Page {number}\n\n" + random.Random(number).randbytes(400_000).hex()  # noqa: S311 - a fixed text

@@ -13,6 +13,7 @@ from tests.contract.move_child import MOMENTS
 from tests.contract.test_backup_postgres import content
 from tests.contract.test_move import Installation
 from tests.harness import postgres, processes, s3
+from tests.harness.cases import nightly_after
 
 pytestmark = [
     pytest.mark.postgres,
@@ -21,7 +22,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", nightly_after(2, MOMENTS))
 def test_a_killed_move_is_completed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moment: str
 ) -> None:

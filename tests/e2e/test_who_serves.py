@@ -19,6 +19,7 @@ from tests.e2e import servers
 from tests.e2e.servers import Server
 from tests.fakes import comfyui, fal, openai, replicate
 from tests.harness import processes
+from tests.harness.cases import nightly_after
 from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING
 
 PRICE = 0.04
@@ -114,7 +115,7 @@ async def balance(server: Server) -> float:
     return float(json.loads(response)["balance_usd"])
 
 
-@pytest.mark.parametrize("engine", sorted(SETUPS))
+@pytest.mark.parametrize("engine", nightly_after(3, sorted(SETUPS)))
 async def test_the_same_call_is_served_labelled_and_charged_once(engine: str, tmp_path: Path) -> None:
     async with server_on(tmp_path, engine) as server:
         before = await balance(server)

@@ -28,6 +28,7 @@ from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import PredictionDraft, RunLease, SuccessRecord, Trace
 from sixfold.core.predictions.states import PredictionState
 from tests.harness import backends, databases, mutants
+from tests.harness.cases import nightly_after
 from tests.harness.mutants import Mutant, statement
 from tests.unit.accounts.result_places import PLACES, places, publish
 
@@ -411,7 +412,7 @@ def test_money_back_means_that_the_result_is_gone(backend: str) -> None:
     assert _play(backend, base=RefundMachine)
 
 
-@pytest.mark.parametrize("name", REFUND_MUTANTS)
+@pytest.mark.parametrize("name", nightly_after(2, REFUND_MUTANTS))
 def test_a_refund_that_leaves_something_is_caught(name: str) -> None:
     assert not _play("sqlite", REFUND_MUTANTS[name], base=RefundMachine, examples=MANY)
 
@@ -466,12 +467,13 @@ def test_ten_thousand_steps_break_nothing(backend: str) -> None:
 
 # Both databases use the same statements, but PostgreSQL runs batches of one statement differently.
 # `make nightly` finds the faults that take long to find.
+NIGHTLY = pytest.mark.nightly
 QUICK_FAULTS = ("no overdraft guard", "a hold ends twice", "one micro-dollar is let go")
 SLOW_FAULTS = sorted(MUTANTS.keys() - set(QUICK_FAULTS))
 KNOWN_FAULTS = [
     *((name, "sqlite") for name in QUICK_FAULTS),
-    *(pytest.param(name, "postgres", marks=pytest.mark.postgres) for name in QUICK_FAULTS),
-    *(pytest.param(name, "sqlite", marks=pytest.mark.nightly) for name in SLOW_FAULTS),
+    *(pytest.param(name, "postgres", marks=(pytest.mark.postgres, NIGHTLY)) for name in QUICK_FAULTS),
+    *(pytest.param(name, "sqlite", marks=NIGHTLY) for name in SLOW_FAULTS),
 ]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.cases import nightly_after
 from tests.unit.cli.conftest import Server, Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -81,7 +82,7 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+@pytest.mark.parametrize("host", nightly_after(1, ["0.0.0.0", "::", "192.0.2.1"]))
 @pytest.mark.parametrize(
     ("options", "account", "sentence"),
     [

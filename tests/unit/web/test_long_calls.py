@@ -12,6 +12,7 @@ from sixfold import errors
 from sixfold.web import bodies
 from sixfold.web.multipart import PartHandler, Splitter
 from tests import gil_time
+from tests.harness.cases import nightly_after
 from tests.loops import documents
 from tests.loops.documents import DOCUMENTS, FORM, JSON, MIB, MULTIPART, Document
 
@@ -62,7 +63,7 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize("document", READ)
+@pytest.mark.parametrize("document", nightly_after(3, READ))
 def test_reading_32_mib_holds_the_gil_shortly_per_call(document: Document) -> None:
     raw = document.build(MAX_BYTES)[:MAX_BYTES]
     for reader in READERS[document.content_type]:

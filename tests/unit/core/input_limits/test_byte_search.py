@@ -18,6 +18,7 @@ from sixfold.core.gateway.requirements.provider_tools import RequestTools
 from sixfold.core.input_limits import byte_search
 from sixfold.core.provenance import redaction
 from tests import gil_time
+from tests.harness.cases import nightly_after
 
 MIB = 2**20
 # A copy or a search for fixed text takes 20 to 60 ms, a pattern without a fixed beginning 250 to 1,000 ms.
@@ -35,7 +36,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", nightly_after(3, CALLS))
 def test_a_search_in_32_mib_holds_the_gil_shortly_per_call(name: str) -> None:
     assert gil_time.longest_call(CALLS[name], LONGEST_MS) < LONGEST_MS
 

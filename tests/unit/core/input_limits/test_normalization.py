@@ -10,6 +10,7 @@ import pytest
 
 from sixfold.core.input_limits.normalization import MAX_RUN, Form, normalized
 from tests import loop_time
+from tests.harness.cases import nightly_after
 
 FORMS = get_args(Form)
 TEXTS = ["größe 日本語 текст हिन्दी 한국어 😀 ", "e\u0301\u0316", "ﬁ①ﾊﾞ"]
@@ -24,7 +25,9 @@ def test_short_runs_normalize_as_in_the_standard_library(form: Form, text: str) 
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("marks", ["\u0316\u0301", "\u0f73", "\uff9e", "\u0344\u0316", "\U0001e94a\u0316"])
+@pytest.mark.parametrize(
+    "marks", nightly_after(2, ["\u0316\u0301", "\u0f73", "\uff9e", "\u0344\u0316", "\U0001e94a\u0316"])
+)
 def test_long_runs_normalize_in_linear_time_with_every_mark(form: Form, marks: str) -> None:
     text = "a" + marks * 200_000
     # In quadratic time, this would take minutes.

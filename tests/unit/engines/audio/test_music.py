@@ -14,6 +14,7 @@ from sixfold.engines.audio.ambience import loudness
 from sixfold.engines.audio.music import arrangement, genres, instruments, lyrics, melody, theory
 from sixfold.engines.audio.music.arrangement import ArrangedSong, SongRequest
 from sixfold.engines.audio.music.engine import MusicEngine, bars
+from tests.harness.cases import nightly_after
 from tests.unit.engines.audio import measuring
 from tests.unit.engines.audio.measuring import Array, Recorder
 
@@ -45,7 +46,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "key", "measured", "bpm"), CASES)
+@pytest.mark.parametrize(("prompt", "key", "measured", "bpm"), nightly_after(2, CASES))
 def test_length_key_and_tempo_are_those_that_were_asked(
     tmp_path: Path, prompt: str, key: str, measured: str, bpm: int
 ) -> None:

@@ -14,6 +14,7 @@ from sixfold.engines.audio import files
 from sixfold.engines.audio.ambience import loudness
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.piano import baroque, engine, jazz, strings, structure, voices
+from tests.harness.cases import nightly_after
 from tests.unit.engines.audio import measuring
 from tests.unit.engines.audio.measuring import Array, Recorder
 
@@ -42,7 +43,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("model", "key", "tempo", "bars"), CASES)
+@pytest.mark.parametrize(("model", "key", "tempo", "bars"), nightly_after(2, reversed(CASES)))
 def test_key_tempo_and_length_are_those_that_were_asked(
     tmp_path: Path, model: str, key: str, tempo: int, bars: int
 ) -> None:

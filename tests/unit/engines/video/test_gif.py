@@ -20,6 +20,7 @@ from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.video.encode import VideoEncoder
 from sixfold.engines.video.gif import MAX_COLORS, write_gif
 from sixfold.engines.video.timeline.engine import TimelineEngine
+from tests.harness.cases import nightly_after
 from tests.unit.engines.video.videos import Recorder
 
 Array = NDArray[Any]
@@ -91,7 +92,7 @@ def error(first: Array, second: Array) -> float:
 SCENES = {"gradient": (landscape, (255, 20, 230), 3.0), "gravel": (texture, (20, 90, 255), 5.0)}
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", nightly_after(1, SCENES))
 @pytest.mark.parametrize("make", [render, encode])
 def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: Factory, scene: str) -> None:
     ground, colour, limit = SCENES[scene]
@@ -154,6 +155,7 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
             assert error(np.asarray(frame.convert("RGB")), true) < 2.5
 
 
+@pytest.mark.nightly
 def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
     ground = landscape()
     frames = [ground, 255 - ground] * 10
