@@ -217,15 +217,15 @@ async def test_a_record_that_changed_meanwhile_stays(
 ) -> None:
     run = await run_image(app, app.key)
     retaining = sweeper(app, {"predictions_days": 1, "archive": True})
-    write = retaining.writer.write
+    write = ArchiveWriter.write
     stored = []
 
-    async def change_first(plan: Any) -> bool:
+    async def change_first(writer: ArchiveWriter, plan: Any) -> bool:
         await app.database.write(many("retention_media_expire", id=run["id"]))
         stored.append(plan)
-        return await write(plan)
+        return await write(writer, plan)
 
-    monkeypatch.setattr(retaining.writer, "write", change_first)
+    monkeypatch.setattr(ArchiveWriter, "write", change_first)
     assert (await retaining.sweep(await app.database.read(now()) + 9 * DAY_US))["predictions"] == 0
     assert stored
     assert (await app.client.get(PREDICTION.format(run["id"]), headers=app.bearer)).status_code == 200
