@@ -18,7 +18,9 @@ import pytest_asyncio
 
 from sixfold.api.gateway.openai.embeddings import routes, token_arrays
 from sixfold.app import catalog as app_catalog
-from tests import gil_time
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions.queries import PredictionFilter
+from tests import gil_time, loop_time
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -206,3 +208,17 @@ async def test_response_of_many_vectors_is_written_in_pieces(encoding: str) -> N
     write()
     content = partial(routes._content, "a", vectors, 7, encoding)
     assert gil_time.longest_call(content, 10) < 20
+
+
+async def test_many_vectors_are_decoded_outside_the_event_loop(preview: AppFixture) -> None:
+    texts = [f"text {number}" for number in range(2048)]
+    answer = await client(preview).embeddings.create(model="embeddings", input=texts)
+    tenant = Tenant(preview.account.id)
+    async with loop_time.watched() as seen:
+        (listed,), _ = await preview.predictions.page(tenant, PredictionFilter(), 1, None)
+        shown = await preview.predictions.get(listed.id, tenant)
+        current = await preview.predictions.get_any(listed.id)
+    assert shown == listed == current
+    assert shown.output is not None
+    assert len(shown.output.data["embeddings"]) == len(answer.data) == len(texts)
+    assert seen.longest < 0.06

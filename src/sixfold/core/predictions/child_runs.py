@@ -12,6 +12,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions import repository as predictions
@@ -76,7 +77,8 @@ class PipelineChildren:
                 await self._predictions.cancel(child.id, Tenant.of(child))
 
     async def parent(self, prediction_id: str) -> Prediction:
-        return await self._database.read(predictions.get_unredacted(prediction_id), snapshot=False)
+        row = await self._database.read(predictions.any_row(prediction_id), snapshot=False)
+        return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row_unredacted, row)
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         request = PredictionRequest(
@@ -101,7 +103,7 @@ class PipelineChildren:
             if not finished.is_terminal and not self._predictions.draining:
                 await self._predictions.cancel(submitted.id, Tenant.of(submitted))
         if finished.withheld:
-            return await self._database.read(predictions.get_unredacted(finished.id), snapshot=False)
+            return await self.parent(finished.id)
         return finished
 
 

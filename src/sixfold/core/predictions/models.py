@@ -138,6 +138,11 @@ class Prediction(msgspec.Struct, frozen=True):
         """The prediction in the form that its account may read: without inputs and output while withheld."""
         return replace(self, inputs={}, task=TaskRecord({}), output=None) if self.withheld else self
 
+    @staticmethod
+    def stored_size(row: Row) -> int:
+        """Return the length of the JSON documents and logs in a row."""
+        return sum(len(row[name] or "") for name in ("inputs", "task", "output", "logs"))
+
     @classmethod
     def from_row(cls, row: Row) -> Prediction:
         """Build a prediction from a row, in the form that its account may read."""
@@ -192,7 +197,7 @@ class Prediction(msgspec.Struct, frozen=True):
             keyless=bool(row["keyless"]),
             credential_id=row["credential_id"] or "",
             withheld=bool(row["withheld"]),
-            size=sum(len(row[name] or "") for name in ("inputs", "task", "output", "logs")),
+            size=cls.stored_size(row),
         )
 
 

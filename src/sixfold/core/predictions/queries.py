@@ -9,7 +9,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Transaction, many, now, one
+from sixfold.core.database import Query, Rows, Transaction, many, now, one
 from sixfold.core.predictions.models import Prediction
 
 _ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
@@ -26,8 +26,8 @@ class PredictionFilter(msgspec.Struct, frozen=True):
 
 def page(
     tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None
-) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
-    """Return a page of a tenant's predictions, newest first, and the cursor of the next page.
+) -> Transaction[tuple[Rows, str | None]]:
+    """Return the rows of a page of a tenant's predictions, newest first, and the cursor of the next page.
 
     `cursor` comes from the previous page; raises `BadRequest` if it is invalid. A page may contain fewer than
     `limit` predictions, because its size in bytes is also limited.
@@ -40,8 +40,7 @@ def page(
     fitting, available = yield from pagination.count_rows(sizes_query, params, limit + 1)
     count = min(fitting, limit)
     rows = yield Query(query, {**params, "limit": count})
-    predictions = tuple(Prediction.from_row(row) for row in rows)
-    return predictions, predictions[-1].id if available > count else None
+    return rows, rows[-1]["id"] if available > count else None
 
 
 def count_waiting(engine: str | None = None) -> Transaction[int]:

@@ -173,15 +173,14 @@ def _of_parent(draft: PredictionDraft) -> Transaction[Row | None]:
 
 def get_any(prediction_id: str) -> Transaction[Prediction]:
     """Return a prediction of any account; raises `NotFound`."""
-    return (yield from get_unredacted(prediction_id)).redacted
+    return Prediction.from_row((yield from any_row(prediction_id)))
 
 
-def get_unredacted(prediction_id: str) -> Transaction[Prediction]:
-    """Return a prediction including withheld fields, for its parent's run; raises `NotFound`."""
-    row = yield from one("prediction_by_id", id=prediction_id)
-    if row is None:
+def any_row(prediction_id: str) -> Transaction[Row]:
+    """Return the row of a prediction of any account; raises `NotFound`."""
+    if (row := (yield from one("prediction_by_id", id=prediction_id))) is None:
         raise errors.NotFound("Prediction not found")
-    return Prediction.from_row_unredacted(row)
+    return row
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -189,10 +188,11 @@ def get_unredacted(prediction_id: str) -> Transaction[Prediction]:
 
 def get(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
     """Return a prediction of a tenant; raises `NotFound`, also for a prediction of another tenant."""
-    return Prediction.from_row((yield from _visible(prediction_id, tenant)))
+    return Prediction.from_row((yield from visible_row(prediction_id, tenant)))
 
 
-def _visible(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
+def visible_row(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
+    """Return the row of a prediction of a tenant; raises `NotFound`."""
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None or not tenant.sees(row["account_id"], row["credential_id"] or ""):
         raise errors.NotFound((yield from _why_not_found(prediction_id, tenant)))
@@ -207,12 +207,12 @@ def _why_not_found(prediction_id: str, tenant: Tenant) -> Transaction[str]:
     return "Prediction not found: it was archived, and only the operator can read the archive"
 
 
-def by_job(job_id: str) -> Transaction[Prediction]:
-    """Return a prediction by its job id, which requires no key; raises `NotFound`."""
+def row_by_job(job_id: str) -> Transaction[Row]:
+    """Return the row of a prediction by its job id, which requires no key; raises `NotFound`."""
     row = yield from one("prediction_by_job", job_id=job_id)
     if row is None:
         raise errors.NotFound("Job not found")
-    return Prediction.from_row(row)
+    return row
 
 
 # -- running -------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
 
     A prediction that has ended, or may have shown partial images (charged with the image), stays unchanged.
     """
-    row = yield from _visible(prediction_id, tenant)
+    row = yield from visible_row(prediction_id, tenant)
     current = PredictionState(row["state"])
     if current in TERMINAL or current is PredictionState.CANCELING:
         return Prediction.from_row(row)

@@ -19,7 +19,8 @@ from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, Model
-from sixfold.core.database import Database
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.database import Database, Row, Transaction
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media.media import MediaService
 from sixfold.core.predictions import pricing, queries, refunds, requests, video_backends
@@ -186,15 +187,20 @@ class PredictionService:
 
     async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Return a prediction of a tenant; raises `NotFound`."""
-        return await self._database.read(predictions.get(prediction_id, tenant), snapshot=False)
+        return await self._read(predictions.visible_row(prediction_id, tenant))
 
     async def get_any(self, prediction_id: str) -> Prediction:
         """Return a prediction of any account, for internal callers; raises `NotFound`."""
-        return await self._database.read(predictions.get_any(prediction_id), snapshot=False)
+        return await self._read(predictions.any_row(prediction_id))
 
     async def by_job(self, job_id: str) -> Prediction:
         """Return a prediction by its job id; raises `NotFound`."""
-        return await self._database.read(predictions.by_job(job_id), snapshot=False)
+        return await self._read(predictions.row_by_job(job_id))
+
+    async def _read(self, transaction: Transaction[Row]) -> Prediction:
+        row = await self._database.read(transaction, snapshot=False)
+        # The vectors of 2,048 texts are 17 MiB of JSON, which takes more than 100 ms to decode.
+        return await PARSER.run_large(Prediction.stored_size(row), Prediction.from_row, row)
 
     async def position(self, prediction: Prediction) -> int:
         """Return the number of predictions ahead of a queued prediction."""
@@ -208,7 +214,9 @@ class PredictionService:
         self, tenant: Tenant, filters: PredictionFilter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
         """Return a page of a tenant's predictions, newest first, and the cursor of the next page."""
-        return await self._database.read(queries.page(tenant, filters, limit, cursor))
+        rows, following = await self._database.read(queries.page(tenant, filters, limit, cursor))
+        size = sum(map(Prediction.stored_size, rows))
+        return await PARSER.run_large(size, lambda: tuple(map(Prediction.from_row, rows))), following
 
     async def wait(
         self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False
