@@ -39,6 +39,8 @@ async def makes_a_picture(tab: Tab, pictures: Path) -> None:
     await page.wait_for_selector(f"{DONE} img")
     await page.eval_on_selector(f"{DONE} img", "image => image.decode()")
     await page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => 0)")
+    await page.click(".receipt-strip summary")
+    assert await page.is_visible(".receipt")
     await keep(tab, pictures, "picture")
 
 
@@ -95,7 +97,8 @@ async def runs_a_workflow(tab: Tab, pictures: Path) -> None:
     await page.click("#run .actions .primary")
     await page.wait_for_selector(DONE)
     await page.wait_for_selector(".node.finished[data-node='7'] .progress")
-    await page.eval_on_selector(".pane", "pane => pane.scrollIntoView()")
+    await page.click("text='Fit'")
+    await page.evaluate("scrollTo(0, 0)")
     await keep(tab, pictures, "workflow")
 
 
@@ -113,9 +116,10 @@ async def adds_up(tab: Tab, app: AppFixture, pictures: Path) -> None:
     assert len(lines) >= 4, kinds
     assert sum(amounts) == Decimal(balance), (amounts, kinds)
     assert await app.faults() == ()
-    await keep(tab, pictures, "account")
-    await page.eval_on_selector("h2:text-is('Ledger')", "title => title.scrollIntoView()")
     await keep(tab, pictures, "ledger")
+    await tab.open("/account/usage")
+    await page.wait_for_selector("text=space:stylized-text-to-image")
+    await keep(tab, pictures, "account")
 
 
 async def test_a_newcomer_sees_all_six_areas_and_what_they_cost(tmp_path: Path, pictures: Path) -> None:
