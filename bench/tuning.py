@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -129,9 +128,7 @@ def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int
 
 def ablation(parts: Sequence[Sequence[Asked]], weights: Weights) -> None:
     """Measure the quality without each signal."""
-    names = [
-        field.name for field in dataclasses.fields(Weights) if isinstance(getattr(weights, field.name), float)
-    ]
+    names = [name for name in Weights.__struct_fields__ if isinstance(getattr(weights, name), float)]
     for name in names:
         changed = vary(weights, name, 0)
         if name == "article":
@@ -191,9 +188,9 @@ async def _tune(options: argparse.Namespace) -> None:
         return objective([evaluate(part, weights) for part in parts])
 
     weights = descend(judge, _MEANING if model else _WORDS, options.rounds)
-    for field in dataclasses.fields(Weights):
-        before, after = getattr(WEIGHTS, field.name), getattr(weights, field.name)
-        print(f"{field.name}: {before}" + (f" -> {after}" if after != before else ""))
+    for name in Weights.__struct_fields__:
+        before, after = getattr(WEIGHTS, name), getattr(weights, name)
+        print(f"{name}: {before}" + (f" -> {after}" if after != before else ""))
     for name, part in (
         ("tuning", tuning),
         ("unseen", unseen),
