@@ -1,4 +1,4 @@
-"""Sound effects from a prompt: continuous ones (rain, sea, a crowd) and events (a bell, steps, a bang)."""
+"""Sound effects from a prompt: continuous sounds (rain, sea, a crowd) and events (a bell, steps, a bang)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_supported(prompt: str) -> bool:
 
 
 def words(prompt: str) -> PromptWords:
-    """Return the words of a prompt that name its sounds, and the others."""
+    """Return the prompt words that name the sounds, and the ignored words."""
     events = (re.compile(EVENTS[name][0]) for name in _events(prompt))
     return prompt_words.of_parts(prompt, (track.words(prompt), prompt_words.of_patterns(prompt, events)))
 
@@ -151,7 +151,7 @@ def _whoosh(rng: Rng) -> Array:
     return swell * (_smooth(raw_noise, 50) * 2 * (1 - swell) + _smooth(raw_noise, 10) * swell)
 
 
-# The words of an event, the seconds between two of them, and the synthesizer.
+# The words of an event, the interval between its repetitions in seconds, and the synthesizer.
 EVENTS: Mapping[str, tuple[str, float, Callable[[Rng], Array]]] = {
     "bell": (r"\bbells?\b|\bchimes?\b|\bgong\b|\bdoorbell\b", 2.4, _bell),
     "beep": (r"\bbeep\w*\b|\balarm\b|\bbuzzer\b|\bnotification\b", 0.5, _beep),

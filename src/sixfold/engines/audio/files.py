@@ -60,7 +60,7 @@ class AudioBuffer:
         self.written = 0
 
     def add(self, signal: Array) -> None:
-        """Write the next piece."""
+        """Write the next part of the signal."""
         ready = np.concatenate([self._pending, signal], axis=1)
         complete = ready.shape[1] // self._frame_size * self._frame_size
         for begin in range(0, complete, self._frame_size):
@@ -88,7 +88,7 @@ class AudioBuffer:
 
 
 def write(signal: Array, format_: str, path: Path, **info: Any) -> Artifact:
-    """Write a signal to a file at `path`; the artifact's info has the duration and `info`."""
+    """Write a signal to a file at `path`; the artifact's info contains the duration and `info`."""
     writer = AudioBuffer(path, format_)
     for begin in range(0, signal.shape[1], RATE):
         writer.add(signal[:, begin : begin + RATE])
@@ -98,7 +98,10 @@ def write(signal: Array, format_: str, path: Path, **info: Any) -> Artifact:
 
 
 def pieces(container: Any, start: float = 0.0, seconds: float | None = None) -> Iterator[Array]:
-    """Yield the first audio track of an open file from `start` on; raise `UnusableInput` if it has none."""
+    """Yield the first audio track of an open file from `start` seconds on, as arrays (2, samples).
+
+    Raises `UnusableInput` if the file does not contain audio.
+    """
     if not container.streams.audio:
         raise UnusableInput(_NO_AUDIO)
     stream = container.streams.audio[0]
@@ -126,7 +129,10 @@ def _clip(stereo: StereoSignal, frame: Any) -> Iterator[Array]:
 
 
 def read(path: Path, max_seconds: float) -> Array:
-    """Return the first audio track of a file; raise `UnusableInput` if there is none or it is too long."""
+    """Return the first audio track of a file.
+
+    Raises `UnusableInput` if the file does not contain audio or is longer than `max_seconds`.
+    """
     parts: list[Array] = []
     samples = 0
     with demux.open_media(path) as container:

@@ -20,7 +20,7 @@ RATE = 48_000
 
 
 class LoopBuffer(msgspec.Struct, frozen=True):
-    """A loop of a given number of samples."""
+    """A stereo loop of `samples` samples per channel."""
 
     samples: int
 
@@ -61,7 +61,7 @@ class LoopBuffer(msgspec.Struct, frozen=True):
         return np.float32(low) + np.float32(high - low) * curve
 
     def put(self, target: Array, wave: Array, second: float, pan: float = 0.0) -> None:
-        """Add a mono wave at a time, panned from left (-1) to right (1); it wraps around the end."""
+        """Add a mono wave at `second`, panned from left (-1) to right (1), wrapping around the loop's end."""
         begin = round(second * RATE) % self.samples
         angle = (pan + 1) * math.pi / 4
         sides = np.array([[math.cos(angle)], [math.sin(angle)]], np.float32) * wave[None, : self.samples]

@@ -14,7 +14,10 @@ _CHORD_SECONDS = 2.8
 
 
 class AmbienceMood(msgspec.Struct, frozen=True):
-    """A root as MIDI note, chords and a scale as semitones above it, and the density of plucked notes."""
+    """The harmony of a mood: a root (MIDI note), and chords and a scale in semitones above the root.
+
+    `plucks` is the density of plucked notes.
+    """
 
     root: int
     chords: tuple[tuple[int, ...], ...]

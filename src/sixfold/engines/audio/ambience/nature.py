@@ -10,7 +10,7 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer, 
 
 
 def wind(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return gusts of wind with a whistle at their peaks."""
+    """Synthesize gusts of wind with a whistle at their peaks."""
     gusts = buffer.wander(rng, 0.22, 0.25, 1.0)
     rush = buffer.noise(rng, band(70, 520, 0.7)) * gusts
     whistle = buffer.noise(rng, band(480, 900, 0.2, 4)) * gusts**3 * np.float32(0.28)
@@ -18,7 +18,7 @@ def wind(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def sea(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return waves that rise, break and run out, over a distant roar."""
+    """Synthesize waves that rise, break and run out, over a distant roar."""
     count = max(1, round(buffer.seconds / 6.5))
     phase = np.arange(buffer.samples, dtype=np.float32) * np.float32(count / buffer.samples)
     bend = buffer.wander(rng, 0.1, -0.08, 0.08)[0]
@@ -31,7 +31,7 @@ def sea(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def stream(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return running water: bright noise and rising bubbles."""
+    """Synthesize running water: bright noise and rising bubbles."""
     out = buffer.noise(rng, band(420, 4200, 0.35)) * np.float32(0.05)
     for _ in range(round(38 * buffer.seconds)):
         length, pitch = float(rng.uniform(0.025, 0.09)), float(rng.uniform(380, 1700))
@@ -48,7 +48,7 @@ def stream(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def rain(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return rain: a steady hiss with single drops."""
+    """Synthesize rain: a steady hiss with single drops."""
     out = buffer.noise(rng, band(900, 9500, 0.25)) * np.float32(0.1) * buffer.wander(rng, 0.3, 0.85, 1.0)
     out += buffer.noise(rng, band(160, 700, 0.3)) * np.float32(0.02)
     drop = decay(0.012, 0.0006)
@@ -63,7 +63,7 @@ def rain(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def thunder(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return thunder: cracks, each with a long rumble."""
+    """Synthesize thunder: cracks, each with a long rumble."""
     out = buffer.silence()
     count = max(1, round(buffer.seconds / 7))
     for index in range(count):
@@ -79,7 +79,7 @@ def thunder(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def fire(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return a fire: a low flutter and crackling wood."""
+    """Synthesize a fire: a low flutter and crackling wood."""
     out = buffer.noise(rng, band(45, 260, 0.6)) * buffer.wander(rng, 2.2, 0.45, 1.0, 2) * np.float32(0.07)
     out += buffer.noise(rng, band(600, 3200, 0.4)) * np.float32(0.008)
     for _ in range(round(15 * buffer.seconds)):
@@ -91,13 +91,13 @@ def fire(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def leaves(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return foliage in a light wind."""
+    """Synthesize foliage in a light wind."""
     gusts = buffer.wander(rng, 0.35, 0.15, 1.0, 2)
     return level(buffer.noise(rng, band(1300, 7000, 0.4)) * gusts * gusts)
 
 
 def depths(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return underwater sound: a muffled rumble and bubbles."""
+    """Synthesize underwater sound: a muffled rumble and bubbles."""
     out = buffer.noise(rng, band(40, 240, 0.5)) * buffer.wander(rng, 0.25, 0.6, 1.0) * np.float32(0.1)
     for _ in range(round(5 * buffer.seconds)):
         shape = decay(float(rng.uniform(0.05, 0.16)), 0.006)

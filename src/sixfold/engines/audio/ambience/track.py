@@ -39,7 +39,7 @@ LAYERS: Mapping[str, Callable[[LoopBuffer, np.random.Generator], Array]] = {
 
 
 class AmbienceMix(msgspec.Struct, frozen=True):
-    """The levels of the layers in dB, and the mood of the music, which is empty for none."""
+    """The levels of the layers in dB, and the mood of the music, an empty string without music."""
 
     layers: Mapping[str, float]
     mood: str = ""
@@ -73,7 +73,7 @@ def _table() -> tuple[Mapping[str, _AmbienceRow], Mapping[str, re.Pattern[str]]]
 
 
 def mix_of(prompt: str) -> AmbienceMix:
-    """Return the mix for a prompt; one that names no sound gets soft music."""
+    """Return the mix for a prompt; a prompt without a known sound results in soft music."""
     text = prompt.casefold()
     rows, moods = _table()
     prominent = {name: row.db for name, row in rows.items() if _named(row.words, text)}
@@ -96,7 +96,7 @@ def mix_of(prompt: str) -> AmbienceMix:
 
 
 def words(prompt: str) -> PromptWords:
-    """Return the words of a prompt that select layers of its track or the mood of its music."""
+    """Return the prompt words that select layers or the mood of the music, and the ignored words."""
     rows, moods = _table()
     mix = mix_of(prompt)
     patterns = [rows[name].words for name in mix.layers]
@@ -106,7 +106,7 @@ def words(prompt: str) -> PromptWords:
 
 
 def _named(words: re.Pattern[str], text: str) -> bool:
-    """Return whether a word occurs that is not negated (`no wind`)."""
+    """Return whether the text contains a match that is not negated (as in `no wind`)."""
     return any(
         not _NEGATION.search(text[max(0, match.start() - 24) : match.start()])
         for match in words.finditer(text)

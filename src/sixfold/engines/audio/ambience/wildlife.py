@@ -10,7 +10,7 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer, 
 
 
 def birds(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return a few birds, each repeating its own phrase at its own position."""
+    """Synthesize a few birds; each repeats a phrase at a fixed position."""
     out = buffer.silence()
     for _ in range(4):
         pitch, pan = float(rng.uniform(2300, 4600)), float(rng.uniform(-0.9, 0.9))
@@ -42,7 +42,7 @@ def _chirp(length: float, pitch: float, slide: float) -> Array:
 
 
 def insects(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return crickets at night."""
+    """Synthesize crickets at night."""
     out = buffer.silence()
     time = np.arange(buffer.samples, dtype=np.float32) / RATE
     for _ in range(5):
@@ -63,7 +63,7 @@ def insects(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def crowd(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return many simultaneous unintelligible voices."""
+    """Synthesize many simultaneous unintelligible voices."""
     out = buffer.noise(rng, band(180, 1500, 0.7)) * np.float32(0.25)
     for _ in range(14):
         formant = float(rng.uniform(380, 900))
@@ -76,7 +76,7 @@ def crowd(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
 
 
 def city(buffer: LoopBuffer, rng: np.random.Generator) -> Array:
-    """Return city traffic: a low hum, passing cars and a distant horn."""
+    """Synthesize city traffic: a low hum, passing cars and a distant horn."""
     out = buffer.noise(rng, band(38, 210, 0.6)) * buffer.wander(rng, 0.3, 0.7, 1.0) * np.float32(0.1)
     out += buffer.noise(rng, band(250, 1300, 0.7)) * np.float32(0.02)
     for index in range(max(1, round(buffer.seconds / 2.6))):

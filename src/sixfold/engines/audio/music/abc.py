@@ -82,7 +82,7 @@ class AbcScore(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> AbcScore:
-    """Parse a score; raise `UnusableInput`."""
+    """Parse a score; raise `UnusableInput` for invalid or unsupported notation."""
     head, body = _split(text)
     meter = _meter(head.get("M", "4/4"))
     unit = _fraction(head["L"]) if "L" in head else Fraction(1, 16 if meter < Fraction(3, 4) else 8)
@@ -108,7 +108,7 @@ def parse(text: str) -> AbcScore:
 
 
 def _split(text: str) -> tuple[dict[str, str], str]:
-    """Return the fields of the header and the tune."""
+    """Return the header's fields by letter, and the text of the tune."""
     if len(text) > MAX_CHARS:
         raise UnusableInput(f"abc must be at most {MAX_CHARS} characters (got {len(text)})")
     head: dict[str, str] = {}
@@ -136,7 +136,7 @@ def _fraction(text: str) -> Fraction:
 
 
 def _tempo(text: str | None) -> float | None:
-    """Return the tempo in quarter notes per minute."""
+    """Return the tempo in quarter notes per minute, or None if the text does not contain a tempo."""
     match = re.search(r"(?:(\d{1,4})/(\d{1,4})\s*=\s*)?(\d{2,3})\s*$", text or "")
     if not match:
         return None
@@ -145,7 +145,7 @@ def _tempo(text: str | None) -> float | None:
 
 
 def _key(text: str) -> tuple[MusicalKey, dict[str, int]]:
-    """Return the key and the notes that it sharpens or flattens."""
+    """Return the key, and by letter the notes that it sharpens (1) or flattens (-1)."""
     match = re.match(r"\s*([A-G])\s*([#b]?)\s*([A-Za-z]*)", text)
     if not match:
         return MusicalKey(0), {}

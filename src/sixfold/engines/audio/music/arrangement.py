@@ -58,8 +58,8 @@ class SongSection(msgspec.Struct, frozen=True):
 class SongRequest(msgspec.Struct, frozen=True):
     """The parameters of a song; `strictness` from 0 to 1 reduces random variation.
 
-    `recall` is what a repeated section repeats: "all", "melody" or "nothing". `tune` is a fixed melody from
-    beat 0 on, with optional `tune_chords` by bar.
+    `recall` selects the content that repeated sections share: "all", "melody" or "nothing". `tune` is a
+    fixed melody from beat 0 on, with optional `tune_chords` by bar.
     """
 
     band: GenreBand

@@ -40,7 +40,7 @@ def _time(seconds: float) -> Array:
 
 
 def _skin(high: float, low: float, fall: float, seconds: float) -> Array:
-    """Return a membrane whose pitch falls from `high` to `low` Hz."""
+    """Synthesize a membrane whose pitch falls from `high` to `low` Hz."""
     time = _time(seconds)
     phase = math.tau * (low * time + (high - low) * fall * (1 - np.exp(-time / fall)))
     return (np.sin(phase) * synthesis.decay(time.size, seconds)).astype(np.float32)
@@ -62,7 +62,7 @@ def _mix(*waves: Array) -> Array:
 
 
 def kick(rng: np.random.Generator) -> Array:
-    """Return a bass drum."""
+    """Synthesize a bass drum."""
     return synthesis.rise(_mix(_skin(160, 48, 0.035, 0.42), 0.12 * _hiss(rng, 1500, 6000, 0.02)), 0.001)
 
 
@@ -78,17 +78,17 @@ def snare(rng: np.random.Generator) -> Array:
 
 
 def hat(rng: np.random.Generator) -> Array:
-    """Return a closed hi-hat."""
+    """Synthesize a closed hi-hat."""
     return synthesis.rise(0.5 * _hiss(rng, 6500, 16000, 0.07), 0.0007)
 
 
 def open_hat(rng: np.random.Generator) -> Array:
-    """Return an open hi-hat."""
+    """Synthesize an open hi-hat."""
     return synthesis.rise(0.45 * _hiss(rng, 6000, 16000, 0.4), 0.0007)
 
 
 def clap(rng: np.random.Generator) -> Array:
-    """Return a hand clap."""
+    """Synthesize a hand clap."""
     wave = 0.5 * _hiss(rng, 900, 4500, 0.2)
     for delay in (0.011, 0.022):
         begin = round(delay * RATE)
@@ -98,7 +98,7 @@ def clap(rng: np.random.Generator) -> Array:
 
 
 def rim(rng: np.random.Generator) -> Array:
-    """Return a rim shot."""
+    """Synthesize a rim shot."""
     wood = synthesis.ring(
         Partials(
             np.array([830.0, 1710.0, 2450.0]),
@@ -130,12 +130,12 @@ def _metal(rng: np.random.Generator, seconds: float, low: float, high: float, sh
 
 
 def ride(rng: np.random.Generator) -> Array:
-    """Return a ride cymbal."""
+    """Synthesize a ride cymbal."""
     return _metal(rng, 1.1, 2800, 9500, 0.75)
 
 
 def cymbal(rng: np.random.Generator) -> Array:
-    """Return a crash cymbal."""
+    """Synthesize a crash cymbal."""
     return _metal(rng, 2.2, 1800, 12000, 0.35)
 
 
@@ -144,12 +144,12 @@ def shaker(rng: np.random.Generator) -> Array:
 
 
 def brush(rng: np.random.Generator) -> Array:
-    """Return a brush on a snare drum."""
+    """Synthesize a brush on a snare drum."""
     return synthesis.rise(0.5 * _hiss(rng, 1800, 8000, 0.16), 0.02)
 
 
 def timpani(rng: np.random.Generator) -> Array:
-    """Return an untuned kettledrum."""
+    """Synthesize an untuned kettledrum."""
     return synthesis.rise(_mix(_skin(100, 82, 0.05, 1.3), 0.1 * _hiss(rng, 100, 700, 0.1)), 0.003)
 
 

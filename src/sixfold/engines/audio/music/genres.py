@@ -50,7 +50,7 @@ class Genre(msgspec.Struct, frozen=True):
 
 
 class GenreBand(msgspec.Struct, frozen=True):
-    """A genre with the lead, energy and excluded parts of a prompt."""
+    """A genre, with the lead instrument, energy and excluded parts that a prompt selects."""
 
     genre: Genre
     lead: str
@@ -90,7 +90,7 @@ def _genre(name: str, row: Mapping[str, Any]) -> Genre:
 
 
 def band(prompt: str) -> GenreBand:
-    """Return the band for a prompt: the first genre, lead instrument and moods that it names."""
+    """Return the band for a prompt, from the first genre, lead instrument and moods in the prompt."""
     text = prompt.casefold()
     genre_table = table()
     genres = {
@@ -111,7 +111,7 @@ def band(prompt: str) -> GenreBand:
 
 
 def words(prompt: str) -> PromptWords:
-    """Return the words of a prompt that its band follows, and the others."""
+    """Return the prompt words that select the band, and the ignored words."""
     choice, genre_table = band(prompt), table()
     lead = genre_table.leads.get(choice.lead)
     moods = [pattern for pattern, _ in (*_LIVELY, *_STILL)]
@@ -121,7 +121,7 @@ def words(prompt: str) -> PromptWords:
 
 
 def _first(words: re.Pattern[str], text: str) -> int | None:
-    """Return the position of the first word that is not negated (`no guitar`)."""
+    """Return the position of the first match that is not negated (as in `no guitar`), or None."""
     positions = (match.start() for match in words.finditer(text))
     return next((at for at in positions if not _NOT.search(text[max(0, at - 20) : at])), None)
 

@@ -54,9 +54,9 @@ def _formants(number: Array) -> Array:
 class InstrumentVoice(msgspec.Struct, frozen=True):
     """The parameters of an instrument.
 
-    `cut` is the low-pass corner as a multiple of the pitch (plus 300 Hz); `life` the decay in seconds of a
-    note of 220 Hz (0 for sustained notes), shorter for higher partials by `damp`; `cents` are detuned unison
-    voices; `ratios` replace harmonic partials; `vibrato` is in cents.
+    `cut` is the low-pass corner as a multiple of the pitch (plus 300 Hz). `life` is the decay in seconds of a
+    note of 220 Hz (0 for sustained notes), and `damp` shortens the decay of higher partials. `cents` are the
+    offsets of detuned unison voices, `ratios` replace harmonic partials, and `vibrato` is in cents.
     """
 
     law: Callable[[Array], Array]

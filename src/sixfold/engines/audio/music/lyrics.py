@@ -23,7 +23,7 @@ class Stanza(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> list[Stanza]:
-    """Return the stanzas of lyrics; empty text and `[Instrumental]` have none."""
+    """Return the stanzas of lyrics; the list is empty for empty text and for `[Instrumental]`."""
     sections: list[tuple[str, list[int]]] = []
     for line in text.splitlines()[:MAX_LINES]:
         while tag := _TAG.match(line):

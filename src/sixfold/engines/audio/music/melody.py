@@ -35,7 +35,8 @@ _REACH = 9
 class MelodyLine(msgspec.Struct, frozen=True):
     """The constraints of a melody: key, one chord per bar, beats per bar, and density of notes.
 
-    `syllables` are those of the lines of lyrics, two bars each; without any, the rhythm is free.
+    `syllables` are the numbers of syllables of the lines of lyrics, which take two bars each; without lyrics,
+    the rhythm is free.
     """
 
     home: MusicalKey
@@ -48,13 +49,13 @@ class MelodyLine(msgspec.Struct, frozen=True):
 
 
 def best(line: MelodyLine, rng: np.random.Generator, candidates: int) -> list[Note]:
-    """Return the best of several candidates, from beat 0 on."""
+    """Return the candidate melody with the highest score, from beat 0 on."""
     melodies = [generate(line, rng) for _ in range(max(1, candidates))]
     return max(melodies, key=lambda notes: score(notes, line))
 
 
 def generate(line: MelodyLine, rng: np.random.Generator) -> list[Note]:
-    """Return a candidate with the repeated bar structure a b a c."""
+    """Return a candidate melody with the repeated bar structure a b a c."""
     bars = len(line.chords)
     if line.syllables:
         rhythm = [_rhythm_for(count, line.beats) for count in line.syllables]
@@ -100,7 +101,7 @@ def _sustain(pattern: str) -> str:
 
 
 def _thin(pattern: str) -> str:
-    """Drop every other note of a rhythm and hold the one before it."""
+    """Drop every other note of a rhythm and extend the note before it."""
     keep, out = False, ""
     for sign in pattern:
         keep = not keep if sign == "x" else keep
@@ -109,7 +110,7 @@ def _thin(pattern: str) -> str:
 
 
 def _rhythm_for(count: int, beats: int) -> tuple[str, str]:
-    """Return the rhythm of two bars for a line of `count` syllables, with a rest at the end."""
+    """Return the rhythms of the two bars of a line with `count` syllables, with a rest at the end."""
     cells_total = beats * 4
     usable = cells_total - 3
     cells = min(count, usable)
@@ -159,7 +160,7 @@ def _close(notes: list[Note], line: MelodyLine) -> list[Note]:
 
 
 def score(notes: Sequence[Note], line: MelodyLine) -> float:
-    """Rate a melody: small steps, a single highest note, variety, and chord tones on strong beats."""
+    """Rate a melody; small steps, a single highest note, variety and strong chord tones score high."""
     if len(notes) < 2:
         return 0.0
     pitches = np.array([note.pitch for note in notes])

@@ -28,7 +28,7 @@ def silence(seconds: float) -> Array:
 
 
 def put(target: Array, wave: Array, second: float, gain: float = 1.0, pan: float = 0.0) -> None:
-    """Add a mono or stereo wave at a time, panned from left (-1) to right (1), and cut it at the end."""
+    """Add a mono or stereo wave at `second`, panned from left (-1) to right (1), cut at the target's end."""
     begin = round(second * RATE)
     if begin < 0:
         wave, begin = wave[..., -begin:], 0
@@ -89,7 +89,7 @@ def _fade(sound: Array, seconds: float) -> None:
 
 
 def _loudness(sound: Array) -> float:
-    """Return the loudness in LUFS, for long signals from their parts."""
+    """Return the loudness in LUFS; long signals are measured in parts."""
     parts = max(1, round(sound.shape[1] / _LOUDNESS_PART))
     levels = [loudness.integrated(part) for part in np.array_split(sound, parts, axis=1)]
     loud = [level for level in levels if level > max(levels) - 10]

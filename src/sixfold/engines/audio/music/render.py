@@ -17,7 +17,7 @@ from sixfold.engines.image.scene import noise
 _PANS = {"comp": -0.25, "lead": 0.12, "pad": 0.0, "bass": 0.0}
 _MIX = {"lead": 0.62, "comp": 0.42, "pad": 0.3, "bass": 0.78}
 _DRUMS = 0.72
-# The levels of loudness with a sound of their own.
+# The number of loudness levels at which notes are synthesized.
 _LEVELS = 4
 # Notes whose lengths round to the same multiple of this share a sound.
 _GRID = 0.25

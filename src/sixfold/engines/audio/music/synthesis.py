@@ -61,7 +61,7 @@ def _parts(values: NDArray[np.complex128], sign: int, axis: int = 1) -> Array:
 
 
 def rise(wave: Array, seconds: float) -> Array:
-    """Return the wave with a soft attack."""
+    """Return the wave with a soft attack of `seconds`."""
     count = min(wave.shape[-1], max(2, round(seconds * RATE)))
     shape = (0.5 - 0.5 * np.cos(np.linspace(0, math.pi, count))).astype(np.float32)
     out = wave.copy()
@@ -70,7 +70,7 @@ def rise(wave: Array, seconds: float) -> Array:
 
 
 def release(wave: Array, sustain: int, seconds: float) -> Array:
-    """Return the wave released after `held` samples, fading out in `seconds`."""
+    """Return the wave released after `sustain` samples, fading out in `seconds`."""
     end = min(wave.shape[-1], sustain + round(seconds * RATE))
     out = wave[..., :end].copy()
     count = end - sustain

@@ -53,7 +53,7 @@ class MusicalKey(msgspec.Struct, frozen=True):
         return tuple((self.tonic + step) % OCTAVE for step in (MINOR if self.minor else MAJOR))
 
     def step(self, pitch: int, steps: int) -> int:
-        """Return the pitch `steps` of the scale above `pitch`, which need not be in the scale."""
+        """Return the pitch `steps` scale steps above `pitch`, which need not be in the scale."""
         ladder = self.ladder(pitch - 30, pitch + 30)
         near = min(range(len(ladder)), key=lambda at: (abs(ladder[at] - pitch), ladder[at]))
         return ladder[near + steps]
@@ -64,7 +64,7 @@ class MusicalKey(msgspec.Struct, frozen=True):
 
 
 class Chord(msgspec.Struct, frozen=True):
-    """A root (a pitch class), tones above it, and the pitch class in the bass."""
+    """A chord: its root (a pitch class), its tones in semitones above the root, and the bass pitch class."""
 
     root: int
     tones: tuple[int, ...]

@@ -138,7 +138,7 @@ def _figured_slot(slot: _Slot, rhythm: Sequence[float], rng: np.random.Generator
 
 
 def _figure(slot: _Slot, count: int, rng: np.random.Generator) -> list[int]:
-    """Return `count` notes from this treble note toward the next one, by steps or by chord tones."""
+    """Return `count` pitches from the slot's treble note toward the next one, by steps or by chord tones."""
     start, goal = slot.now[3], slot.after[3]
     ladder = slot.home.ladder(start - 14, start + 14)
     tones = [pitch for pitch in range(start - 9, start + 10) if slot.chord.has(pitch)]

@@ -86,7 +86,7 @@ def rootless(chord: Chord, near: float) -> list[int]:
 def _comp(
     beat: float, pair: Sequence[Chord], near: float, rng: np.random.Generator
 ) -> tuple[list[Note], float]:
-    """Return a bar of the left hand: roots on strong beats, chords between them."""
+    """Return a bar of the left hand (roots on strong beats, chords between them), and the new `near`."""
     notes: list[Note] = []
     for half, chord in enumerate(pair):
         if half == 0 or chord != pair[0]:

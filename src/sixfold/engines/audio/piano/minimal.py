@@ -81,7 +81,7 @@ def _right(beat: float, chord: Chord, cell: Sequence[int], section: PieceSection
 
 
 def _above(beat: float, chord: Chord, home: MusicalKey, bar: int) -> list[Note]:
-    """Return a slow upper voice."""
+    """Return a bar of the slow upper voice."""
     options = [pitch for pitch in range(76, 89) if chord.has(pitch)]
     pitch = options[bar % len(options)]
     notes = [Note(beat, 2.5 if bar % 2 else BAR, pitch, 0.56)]

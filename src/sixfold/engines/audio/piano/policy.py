@@ -27,7 +27,7 @@ _REST = 0
 _STEPS = 4  # per beat
 _MAX_SIMULTANEOUS = 4
 _CONTEXT = 512  # tokens
-_MAX_BEATS = 2.0  # of a note
+_MAX_BEATS = 2.0  # the longest note
 # In this many steps at the end, only the tonic is allowed.
 _ENDING = 4
 _COMPOSED = 0.1
@@ -59,7 +59,7 @@ class _Policy:
             raise UnusableInput("policy_url is not a readable ONNX model") from error
 
     def scores(self, tokens: list[int]) -> Scores:
-        """Return the scores of the next token; raise `UnusableInput`."""
+        """Return the scores of the next token; raise `UnusableInput` for an unsuitable model."""
         tokens_input = np.array([tokens[-_CONTEXT:]], np.int64)
         try:
             output = self._session.run(tokens_input)
@@ -74,7 +74,7 @@ class _Policy:
 def compose(
     policy: Any, home: MusicalKey, bars: int, rng: np.random.Generator, context: Context
 ) -> list[Note]:
-    """Return the notes of the policy within a number of bars."""
+    """Return the notes that the policy generates for `bars` bars."""
     allowed = np.array([True, *((key + _LOWEST) % 12 in home.scale for key in range(_KEYS))])
     tokens, sounding, notes = [_REST], dict[int, float](), list[Note]()
     steps = round(bars * structure.BAR * _STEPS)
@@ -107,7 +107,7 @@ def _sample(scores: Scores, mask: NDArray[np.bool_], rng: np.random.Generator) -
 
 
 def _end_note(sounding: dict[int, float], key: int, beat: float, *, forget: bool = True) -> list[Note]:
-    """Return the note that ends on a key, if there is one."""
+    """Return the note that ends on a key, in a list, or an empty list if the key is not sounding."""
     start = sounding.pop(key, None) if forget else sounding.get(key)
     if start is None:
         return []

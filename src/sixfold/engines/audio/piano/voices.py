@@ -64,7 +64,7 @@ def lead(choices: list[Array], home: MusicalKey, goal: Array, rng: np.random.Gen
 
 
 def _voicing_cost(rows: Array, aim: float, home: MusicalKey) -> Array:
-    """Return the cost of each voicing: distance of the treble and bass from their goals, few tonics."""
+    """Return the cost of each voicing: the distances of treble and bass from their goals, less the tonics."""
     tonics = (rows % OCTAVE == home.tonic).sum(1)
     return 0.35 * np.abs(rows[:, 3] - aim) + 0.05 * np.abs(rows[:, 0] - 46) - 1.2 * tonics
 
@@ -84,7 +84,7 @@ def _move_cost(before: Array, after: Array, home: MusicalKey) -> Array:
 
 
 def parallels(before: Array, after: Array) -> Array:
-    """Return whether any two voices move in parallel fifths or octaves."""
+    """Return, for each pair of voicings, whether two voices move in parallel fifths or octaves."""
     result: Any = np.zeros(np.broadcast_shapes(before.shape, after.shape)[:-1], bool)
     for low, high in _PAIRS:
         was = (before[..., high] - before[..., low]) % OCTAVE

@@ -46,7 +46,7 @@ def read_mix(task: Task) -> Array:
 
 
 def write_stems(stems: Mapping[str, Array], format_: str, context: Context) -> tuple[Artifact, ...]:
-    """Write each stem to a file with its name."""
+    """Write each stem to a file named after the stem."""
     artifacts: list[Artifact] = []
     for count, (name, stem) in enumerate(stems.items(), start=1):
         artifacts.append(files.write(stem, format_, context.scratch / f"{name}.{format_}", name=name))
