@@ -1,4 +1,4 @@
-"""DOCX files by mammoth, whose HTML becomes Markdown."""
+"""Reader of DOCX files: mammoth converts them to HTML, which is converted to Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNREADABLE = "The DOCX is damaged and cannot be read."
 
 
 def read(path: Path, _max_pages: int, max_chars: int) -> Document:
-    """Return a DOCX; raises `UnusableInput`."""
+    """Read a DOCX file; raises `UnusableInput`."""
     with packages.open_package(path) as package:
         if "word/document.xml" not in package.namelist():
             raise UnusableInput("The file is not a DOCX document: save it as DOCX in Word or LibreOffice.")
@@ -29,7 +29,7 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
         stated = packages.xml(package, _PROPERTIES) if _PROPERTIES in package.namelist() else None
     try:
         with path.open("rb") as file:
-            # Images are left out, which would be read and encoded in the HTML otherwise.
+            # By default, mammoth would embed each image in the HTML.
             result = cast("Any", mammoth).convert_to_html(file, convert_image=lambda _image: [])
     except (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, expat.ExpatError) as error:
         raise UnusableInput(_UNREADABLE) from error

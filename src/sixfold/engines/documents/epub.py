@@ -1,4 +1,4 @@
-"""EPUB files: the chapters of their spine, by the reader of HTML."""
+"""Reader of EPUB files: the chapters of the spine are read as HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DC = "{http://purl.org/dc/elements/1.1/}"
 
 
 def read(path: Path, max_pages: int, max_chars: int) -> Document:
-    """Return an EPUB; raises `UnusableInput`."""
+    """Read an EPUB file; raises `UnusableInput`."""
     with packages.open_package(path) as package:
         root = packages.xml(package, _CONTAINER).find(_ROOT_FILE)
         if root is None or not (name := root.get("full-path")):
@@ -49,7 +49,7 @@ def _spine(book: ElementTree.Element, folder: str) -> list[str]:
 
 
 def _check_encryption(package: zipfile.ZipFile, spine: list[str]) -> None:
-    """Raise `UnusableInput` for encrypted chapters; fonts may be."""
+    """Raise `UnusableInput` for encrypted chapters; encrypted fonts are allowed."""
     if _ENCRYPTION not in package.namelist():
         return
     rows = packages.xml(package, _ENCRYPTION).iterfind(".//{*}CipherReference")

@@ -1,4 +1,4 @@
-"""Reads one untrusted document in a process with limits on memory and time."""
+"""Text extraction from one untrusted document, in a process with limits on memory and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.documents import Document, DocumentBlock
 
-# A text longer than this is split, so that every block fits a page of the memory.
+# Longer blocks are split, because each block must fit into a page of the memory.
 BLOCK_CHARS = 50_000
 TITLE_CHARS = 300
 NOT_TEXT = "The file is not text in UTF-8."
@@ -26,12 +26,12 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 _TRAILING = re.compile(r"[ \t]+(?=\n|\Z)")
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(\S.*?)[ \t#]*$")
 _FENCE = re.compile(r"^\s{0,3}(```|~~~)")
-# A line that readers of the text would take for the mark of a page.
+# A line like a page mark of `core.documents`, which must be escaped.
 _MARK = re.compile(r"^\[p\. (\d+)\]$", re.MULTILINE)
 
 
 def extract(path: str, kind: str, max_pages: int, max_chars: int) -> dict[str, Any]:
-    """Return a document as plain values; raises `UnusableInput` with the reason."""
+    """Read a document and return it as built-in types; raises `UnusableInput` with the reason."""
     reader: Any = importlib.import_module(f"sixfold.engines.documents.{_READERS[kind]}")
     try:
         document: Document = reader.read(Path(path), max_pages, max_chars)
@@ -43,7 +43,7 @@ def extract(path: str, kind: str, max_pages: int, max_chars: int) -> dict[str, A
 
 
 def finish(document: Document, max_chars: int) -> Document:
-    """Return a document with clean texts in blocks of limited size; raises `UnusableInput`."""
+    """Clean the text of a document and split it into blocks of limited size; raises `UnusableInput`."""
     blocks = [part for block in document.blocks for part in _split(block)]
     if sum(len(block.text) for block in blocks) > max_chars:
         raise UnusableInput(TOO_LONG.format(max_chars))
@@ -57,12 +57,12 @@ def finish(document: Document, max_chars: int) -> Document:
 
 
 def line(text: str) -> str:
-    """Return a text as one line of limited length."""
+    """Return the text as a single line of at most `TITLE_CHARS` characters."""
     return _SPACE.sub(" ", _CONTROL.sub(" ", text[: 4 * TITLE_CHARS])).strip()[:TITLE_CHARS]
 
 
 def day(text: str) -> str:
-    """Return the day of a date or time in ISO 8601, or "" for another text."""
+    """Return the date of an ISO 8601 date or time, or "" if `text` is neither."""
     try:
         return datetime.date.fromisoformat(text.strip()[:10]).isoformat()
     except ValueError:
@@ -70,14 +70,14 @@ def day(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return a text without control characters, trailing spaces and runs of empty lines."""
+    """Remove control characters, trailing spaces and repeated empty lines, and escape page marks."""
     plain = _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     plain = _MARK.sub(r"\\[p. \1]", plain)
     return _BLANK_LINES.sub("\n\n", _TRAILING.sub("", plain)).strip("\n")
 
 
 def chapters(text: str, max_chars: int) -> list[DocumentBlock]:
-    """Return a Markdown text as blocks that begin at its headings of the highest level with several."""
+    """Split Markdown at the headings of the highest level that occurs more than once, and at higher ones."""
     if len(text) > max_chars:
         raise UnusableInput(TOO_LONG.format(max_chars))
     headings = list(_headings(text))
@@ -94,12 +94,12 @@ def chapters(text: str, max_chars: int) -> list[DocumentBlock]:
 
 
 def first_heading(text: str) -> str:
-    """Return the first heading of a Markdown text, or ""."""
+    """Return the title of the first heading in Markdown, or "" without headings."""
     return next((title for _, _, title in _headings(text)), "")
 
 
 def _headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the position, the level and the title of each heading outside of code."""
+    """Yield the position, level and title of each heading outside of code blocks."""
     position, in_code = 0, False
     for row in text.splitlines(keepends=True):
         if _FENCE.match(row):

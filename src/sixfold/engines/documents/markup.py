@@ -1,4 +1,4 @@
-"""HTML as Markdown: web pages, and what DOCX files and the chapters of EPUB files become first."""
+"""Conversion of HTML to Markdown: web pages, converted DOCX files, and chapters of EPUB files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DATES = ("article:published_time", "datePublished", "date", "dc.date", "dcterms
 
 
 class HtmlText:
-    """The Markdown of an HTML document and what its head states."""
+    """The Markdown of an HTML document, and the title, author and date in its head."""
 
     def __init__(self, markup: bytes | str) -> None:
         _check(markup)
@@ -68,7 +68,7 @@ class HtmlText:
 
 
 def read(path: Path, _max_pages: int, max_chars: int) -> Document:
-    """Return an HTML file; raises `UnusableInput`."""
+    """Read an HTML file; raises `UnusableInput`."""
     html = HtmlText(path.read_bytes())
     title = html.title or extraction.first_heading(html.text)
     blocks = extraction.chapters(html.text, max_chars)

@@ -1,4 +1,4 @@
-"""ZIP packages of DOCX and EPUB files, with limits on what they unpack to."""
+"""ZIP packages of DOCX and EPUB files, with limits on their decompressed size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DAMAGE = (
 
 @contextmanager
 def open_package(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a package; raises `UnusableInput` for a damaged one and beyond the limits."""
+    """Open a package; raises `UnusableInput` if it is damaged or exceeds a limit."""
     try:
         with zipfile.ZipFile(path) as package:
             _check(package)
@@ -45,7 +45,7 @@ def _check(package: zipfile.ZipFile) -> None:
     rows = package.infolist()
     if len(rows) > _MAX_ENTRIES:
         raise UnusableInput(f"The file must have at most {_MAX_ENTRIES:,} parts.")
-    # `zipfile` reads no more of a part than its entry states.
+    # The stated sizes can be trusted, because `zipfile` does not read a part beyond its stated size.
     if sum(row.file_size for row in rows) > _MAX_BYTES or any(row.file_size > _MAX_PART for row in rows):
         raise UnusableInput(f"The decompressed file is larger than {_MAX_BYTES >> 20} MiB.")
     if any(row.compress_type not in _METHODS or row.flag_bits & 1 for row in rows):
@@ -53,7 +53,7 @@ def _check(package: zipfile.ZipFile) -> None:
 
 
 def refuse_entities(package: zipfile.ZipFile) -> None:
-    """Raise `UnusableInput` if a part has a document type definition, whose entities expand to any size."""
+    """Raise `UnusableInput` if a part contains a document type definition: entities expand without limit."""
     for row in package.infolist():
         if row.filename.lower().endswith((".xml", ".rels")):
             with package.open(row) as part:

@@ -1,4 +1,4 @@
-"""PDF files by pypdf, with page numbers and the chapters of the outline."""
+"""Reader of PDF files with pypdf: the text with page numbers and the chapters of the outline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DAMAGE = (
 
 
 def read(path: Path, max_pages: int, max_chars: int) -> Document:
-    """Return a PDF; raises `UnusableInput`."""
+    """Read a PDF file; raises `UnusableInput`."""
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         with path.open("rb") as file:
@@ -57,7 +57,7 @@ def _opened(reader: pypdf.PdfReader) -> pypdf.PdfReader:
 
 
 def _pages(reader: pypdf.PdfReader, titles: dict[int, str], max_chars: int) -> Iterator[DocumentBlock]:
-    """Yield the pages; a damaged page among readable ones has no text."""
+    """Yield the pages; a damaged page among readable ones is empty."""
     chars = damaged = 0
     for number, page in enumerate(reader.pages, 1):
         text = ""
@@ -80,14 +80,14 @@ def _begins(text: str, chapter: str) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """Return a text whose lines are no headings of Markdown."""
+    """Escape lines that Markdown would interpret as headings."""
     return "\n".join(f"\\{row}" if row.startswith("#") else row for row in text.split("\n"))
 
 
 def _chapters(reader: pypdf.PdfReader) -> dict[int, str]:
     """Return the titles of the outline's first level by page number."""
     titles: dict[int, str] = {}
-    # A damaged outline is no reason to refuse the pages.
+    # The pages of a PDF with a damaged outline can still be read.
     with contextlib.suppress(*_DAMAGE):
         entries = cast("list[Any]", reader.outline)
         for entry in entries[: 2 * _MAX_CHAPTERS]:
@@ -101,7 +101,7 @@ def _chapters(reader: pypdf.PdfReader) -> dict[int, str]:
 
 
 def _information(reader: pypdf.PdfReader) -> tuple[str, str, str]:
-    """Return title, author and date of the PDF, "" where they are missing or damaged."""
+    """Return title, author and date of the PDF; a missing or damaged value is ""."""
     title = author = date = ""
     with contextlib.suppress(*_DAMAGE):
         information = reader.metadata

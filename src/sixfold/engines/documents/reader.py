@@ -64,7 +64,7 @@ class ProcessReader:
         self._waiting[account_id] += 1
         turn = self._turns.setdefault(account_id, asyncio.Lock())
         try:
-            # One at a time, so that no account takes all slots.
+            # One document at a time for each account, so that a single account cannot occupy all slots.
             async with turn, self._slots:
                 return await asyncio.to_thread(self._read, path, kind, size)
         except UnusableInput as error:

@@ -1,4 +1,4 @@
-"""Plain text and Markdown."""
+"""Reader of plain text and Markdown files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MARKS_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read(path: Path, _max_pages: int, max_chars: int) -> Document:
-    """Return a text file; raises `UnusableInput`."""
+    """Read a text file; raises `UnusableInput`."""
     text = decode(path.read_bytes(), max_chars)
     return Document("text", extraction.first_heading(text), blocks=extraction.chapters(text, max_chars))
 
 
 def decode(data: bytes, max_chars: int) -> str:
-    """Return the text of bytes in UTF-8, or in UTF-16 with a byte order mark; raises `UnusableInput`."""
+    """Decode UTF-8, or UTF-16 with a byte order mark; raises `UnusableInput`."""
     if len(data) > 4 * max_chars:
         raise UnusableInput(extraction.TOO_LONG.format(max_chars))
     try:
