@@ -20,13 +20,13 @@ Array = NDArray[np.float64]
 
 NAME = "ARIMA"
 MIN_VALUES = 24
-_MAX_LAG = 60  # seasonal lags beyond it are left to the seasonal difference
+_MAX_LAG = 60  # for longer seasons, only the seasonal difference is used
 _ORDERS = ((0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (0, 2), (1, 1), (2, 1), (1, 2), (2, 2))
 _SEASONAL = ((0, 0), (1, 0), (0, 1))
 _FINALISTS = 2
 _STEPS = 6
 _KPSS_LIMIT = 0.463  # the 5 % value of the test for a constant level
-_SEASON_STRENGTH = 0.64  # above it the series is differenced by the season (Wang et al. 2006)
+_SEASON_STRENGTH = 0.64  # above this value, the series is differenced by the season (Wang et al. 2006)
 _MAX_ROOT = 0.995
 _RIDGE = 1e-8
 
@@ -115,7 +115,7 @@ def select(values: Values, season: int) -> ArimaModel | None:
 
 
 def _lags(order: int, season: int) -> tuple[int, ...]:
-    """Return the lags 1 to `order`, the season, and the lag after the season if both are there."""
+    """Return the lags 1 to `order`, and those of the season: `season` and, unless `order` is 0, the next lag."""
     own = tuple(range(1, order + 1))
     if not season:
         return own
@@ -123,7 +123,7 @@ def _lags(order: int, season: int) -> tuple[int, ...]:
 
 
 def _choose_differences(values: Values, season: int) -> tuple[int, ...]:
-    """Return the lags of the differences that make a series level."""
+    """Return the lags of the differences that make a series stationary."""
     lags: tuple[int, ...] = ()
     if season > 1 and values.size >= 3 * season:
         phases = np.resize(seasonality.phases(values, season), values.size)
@@ -161,7 +161,7 @@ def _differenced(values: Values, lags: Sequence[int]) -> Values:
 
 
 def _columns(values: Values, lags: Sequence[int]) -> Array:
-    """Return the series behind by each lag, 0 before its begin."""
+    """Return the series delayed by each lag, one column per lag, with 0 before the first value."""
     columns = np.zeros((values.size, len(lags)))
     for at, lag in enumerate(lags):
         columns[lag:, at] = values[: values.size - lag]
@@ -243,7 +243,7 @@ def _refine(fitted: _Coefficients, changes: Values) -> _Coefficients | None:
 
 
 def _stable(model: ArimaModel, weights: Array) -> Array | None:
-    """Return the coefficients if forecasts and errors do not explode, else None."""
+    """Return the coefficients if forecasts and errors stay bounded, else None."""
     ar, ma, _ = _parts(model, weights)
     if not np.isfinite(weights).all():
         return None

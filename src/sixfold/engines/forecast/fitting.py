@@ -1,4 +1,4 @@
-"""Fit a model to a series and forecast with it."""
+"""Fitting of a model to a series, and forecasts with the fitted model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.engines.forecast.series import Values
 
 Array = NDArray[np.float64]
 
-_SETS, _BEST = 48, 10  # candidates per round, and those kept
+_SETS, _BEST = 48, 10  # the candidates of a round, and those from which the next round is sampled
 ROUNDS = 16
 _SEED = 5
 
@@ -47,7 +47,10 @@ class FittedModel(msgspec.Struct, frozen=True):
 def fit(
     model: ForecastModel, values: Values, rounds: int = ROUNDS, start: Array | None = None
 ) -> FittedModel:
-    """Fit parameters by least squares with the cross-entropy method, near `start` if given; deterministic."""
+    """Fit parameters by least squares with the cross-entropy method, starting near `start` if it is set.
+
+    The result is deterministic.
+    """
     rng = np.random.default_rng(_SEED)
     low, high = np.array(model.low)[:, None], np.array(model.high)[:, None]
     center, spread = (low + high) / 2, (high - low) / 2.5

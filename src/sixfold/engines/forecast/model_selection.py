@@ -1,4 +1,4 @@
-"""Select the best forecast model by backtesting each model and means of several."""
+"""Selection of the best forecast model by backtests of each model and of means of several models."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from sixfold.engines.forecast.series import Values
 Candidate = ForecastModel | ArimaModel
 
 COMBINED = "mean of "
-_MAX_VALUES = 800  # the newest; older values add little and each pass takes time
-_MAX_COMPARED = 400  # of these where models of one kind are compared
+_MAX_VALUES = 800  # only the newest are used: older values add little, and each pass takes time
+_MAX_COMPARED = 400  # values used to compare models of one kind
 _WINDOWS = 4
 _SHORT = 8
-_WEIGHT = 10.0  # prior weight of the models' own spread, in values of a backtest
+_WEIGHT = 10.0  # prior weight of the spread that the models predict, in values of a backtest
 # Errors of real series have heavier tails than the normal distribution: Student's t with 4 degrees of
-# freedom, scaled so that 80 % intervals stay as they are.
+# freedom, scaled so that 80 % intervals do not change.
 _SCALE = 0.836
-_ROUNDS = 9  # of the search in a backtest, which only compares
-_LATER_ROUNDS = 4  # of a search that starts from earlier parameters
+_ROUNDS = 9  # rounds of a search in a backtest, which only compares models
+_LATER_ROUNDS = 4  # rounds of a search that starts from earlier parameters
 
 
 class SelectedForecast(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ def _is_in(model: Candidate, choice: str) -> bool:
 
 
 def _prefers_logarithms(values: Values, season: int) -> bool:
-    """Return whether the logarithms of a positive series fit better, by likelihood of one model."""
+    """Return whether the logarithms of a positive series fit better, by the likelihood of one model."""
     if values.min() <= 0 or values.size < _SHORT:
         return False
     model = ExponentialSmoothing("A", season)
@@ -150,7 +150,7 @@ def _prefers_logarithms(values: Values, season: int) -> bool:
 
 
 def _candidates(values: Values, season: int) -> list[Candidate]:
-    """Return seasonal naive, Theta, the best exponential smoothing, complex smoothing and ARIMA."""
+    """Return seasonal naive, Theta, the best exponential smoothing, complex smoothing and ARIMA models."""
     naive: Candidate = SeasonalNaive(season) if season > 1 else SeasonalNaive(1, "naive")
     if values.size < _SHORT:
         return [naive, ThetaModel(1)] if values.size > 3 else [naive]
@@ -170,7 +170,7 @@ def _candidates(values: Values, season: int) -> list[Candidate]:
 
 
 class _Fitter:
-    """Fits models to more and more of a series, each search from the parameters of the one before."""
+    """Fits models to growing parts of a series; each search starts from the previous parameters."""
 
     def __init__(self) -> None:
         self._sets: dict[str, Any] = {}

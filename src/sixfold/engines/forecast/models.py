@@ -30,7 +30,7 @@ class ForecastModel(Protocol):
 
     @property
     def season(self) -> int:
-        """The season length in steps, 1 for no season."""
+        """The season length in steps, or 1 without a season."""
         ...
 
     @property

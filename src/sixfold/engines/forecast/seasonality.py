@@ -1,4 +1,4 @@
-"""Find the season length of a series by autocorrelation, and the seasonal component of each phase."""
+"""The season length of a series, by autocorrelation, and the seasonal component of each phase."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sixfold.engines.forecast.series import Values
 _MAX_LAG, _MAX_SECOND_LAG = 400, 700
 _COMMON = (4, 7, 12, 24, 48, 52, 96, 168, 336, 365, 672)
 _MIN_CORRELATION = 0.3
-_REPEATS = 4  # of a season that is not in `_COMMON`
-_SLOW_REPEATS = 8  # of a season that shows in no change from one value to the next
-_NEAR_COMMON = 0.04  # relative distance at which a measured season becomes the common one
-_GAIN = 0.9  # of the variance that a second season may leave in values that it was not measured on
+_REPEATS = 4  # required of a season that is not in `_COMMON`
+_SLOW_REPEATS = 8  # required of a season that is not visible in the changes between values
+_NEAR_COMMON = 0.04  # a measured season within this relative distance is replaced by the common one
+_GAIN = 0.9  # share of the variance that a season may leave in the seasons that it was not measured on
 
 
 def length(values: Values) -> int:
-    """Return the season length in steps, or 1; a season must fit at least twice into the series."""
+    """Return the season length in steps, or 1 without a season that fits twice into the series."""
     changes = np.diff(values)
     correlation = _autocorrelation(values, _MAX_LAG)
     flat = _without_trend(values) if correlation.size else values
@@ -46,7 +46,7 @@ def _autocorrelation(values: Values, longest: int) -> Values:
 def _best_lag(values: Values, correlation: Values, accept: Callable[[int], bool]) -> int:
     """Return the shortest of the accepted lags with nearly the highest correlation, or 1."""
     count = values.size
-    threshold = max(_MIN_CORRELATION, 3.0 / np.sqrt(count))  # what chance gives the highest of many lags
+    threshold = max(_MIN_CORRELATION, 3.0 / np.sqrt(count))  # the highest of many lags reaches this by chance
     candidates = {
         lag: float(correlation[lag - 1]) + 0.03 * (lag in _COMMON)
         for lag in range(2, correlation.size + 1)
@@ -59,14 +59,14 @@ def _best_lag(values: Values, correlation: Values, accept: Callable[[int], bool]
         return 1
     best = max(candidates.values())
     found = next(lag for lag in sorted(candidates) if candidates[lag] > 0.85 * best)
-    # The peak of a long season is flat, and noise moves it.
+    # The peak of a long season is flat, so noise shifts it away from the common length.
     near = (lag for lag in _COMMON if abs(lag - found) <= _NEAR_COMMON * found and lag <= correlation.size)
     high = 0.9 * float(correlation[found - 1])
     return next((lag for lag in near if correlation[lag - 1] > high and accept(lag)), found)
 
 
 def _repeats(changes: Values, lag: int) -> bool:
-    """Return whether the changes repeat too; those of a random walk do not."""
+    """Return whether the changes between values repeat after `lag`; those of a random walk do not."""
     centered = changes - changes.mean()
     power = float(centered @ centered)
     return float(centered[lag:] @ centered[:-lag]) > 2 * power / np.sqrt(changes.size)
@@ -90,10 +90,10 @@ def second(values: Values, season: int) -> int:
 
 
 def _explains(residuals: Values, season: int) -> bool:
-    """Return whether the profile of the other repeats explains a repeat, in most of them.
+    """Return whether the mean of the other seasons predicts a season, for three quarters of the seasons.
 
-    A slow season does not show in the changes that `_repeats` compares; the profile of a random walk explains
-    nothing.
+    This test finds slow seasons, which are not visible in the changes that `_repeats` compares. A random walk
+    does not pass it.
     """
     repeats = residuals[residuals.size % season :].reshape(-1, season)
     repeats = repeats - repeats.mean(axis=1, keepdims=True)
