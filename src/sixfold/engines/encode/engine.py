@@ -35,7 +35,7 @@ class _EncodeJob(msgspec.Struct, frozen=True):
 
     @property
     def width(self) -> int | None:
-        """The requested width, or None."""
+        """The requested width in pixels, or None if the request does not set it."""
         return int(self.inputs["width"]) if self.inputs.get("width") else None
 
     def part(self) -> MediaStream:

@@ -85,7 +85,7 @@ def numbers(text: str, name: str) -> list[int]:
 
 
 def formats(text: str, supported: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Parse comma-separated formats and ignore those in `others`; raise `UnusableInput`."""
+    """Parse comma-separated formats, omitting those in `others`; raise `UnusableInput` for unknown ones."""
     parts = [
         {"jpg": "jpeg"}.get(part, part) for part in (one.strip().lower() for one in text.split(",")) if part
     ]
@@ -98,7 +98,7 @@ def formats(text: str, supported: Sequence[str], others: Sequence[str]) -> list[
 
 
 def limit_sides(sides: Sequence[int], original: int) -> list[int]:
-    """Return the sides that do not exceed the original's, or the original's if all do."""
+    """Return the sides that do not exceed the original's side, or the original's side if all of them do."""
     return [side for side in sides if side <= original] or [original]
 
 

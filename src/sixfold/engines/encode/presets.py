@@ -1,4 +1,4 @@
-"""Encoder settings for conversions that a user requests: as small as ffmpeg's defaults make them.
+"""Encoder settings for conversions that a user requests, for files as small as with ffmpeg's defaults.
 
 Other engines encode as they render and favor speed (`video/encode.py`). Here a short video is encoded with
 the settings of ffmpeg's command line; a longer one faster, because a run has a time limit. The choice depends
@@ -20,8 +20,8 @@ _KEYFRAME_SECONDS = 10
 _AUDIO_BIT_RATES = {"mp4": 128_000, "webm": 96_000}
 _VP9 = {"deadline": "good", "crf": "32", "b": "0", "row-mt": "0"}
 _X264 = {"crf": "23", "profile": "high"}
-# The megapixels of all frames up to which each set of options is used. One core encodes 10 to 15 of them a
-# second with x264's preset medium, 2 with the first set for VP9, 3 with the second, 15 or more with `KINDS`.
+# Each set of options is used up to this number of megapixels in all frames. One core encodes 10 to 15 of them
+# per second with x264's preset medium, 2 with the first set for VP9, 3 with the second, over 15 with `KINDS`.
 _OPTIONS: Mapping[str, Sequence[tuple[float, Mapping[str, str]]]] = {
     "mp4": ((2500, {**_X264, "preset": "medium"}),),
     "webm": ((200, {**_VP9, "cpu-used": "1"}), (600, {**_VP9, "cpu-used": "2"})),
@@ -47,7 +47,7 @@ def kind(name: str, size: tuple[int, int], frames: int) -> tuple[VideoKind, bool
 
 @functools.cache
 def _fix_fresh_memory() -> bool:
-    """Fill memory that this process allocates from now on; return False where that is not possible."""
+    """Make malloc fill the memory that it allocates; return False if the C library does not support it."""
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -38,7 +38,7 @@ def source(task: Task) -> Path:
 
 
 def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
-    """Return the part that `start` and `duration` select; raise `UnusableInput` if there is none."""
+    """Return the part that `start` and `duration` select; raise `UnusableInput` if it is empty."""
     with demux.open_media(path) as container:
         has_video, has_audio = bool(container.streams.video), bool(container.streams.audio)
         length = _length(container)

@@ -1,8 +1,8 @@
-"""Encode images in different formats so that they look equally like the original.
+"""Encoding of images in different formats with equal similarity to the original.
 
-A quality number means another look in each encoder. Here a quality is that of a JPEG: its structural
-similarity (SSIM; Wang et al. 2004) to the original is measured, and every other format is encoded at the
-lowest quality that reaches it.
+The same quality number gives a different result in each encoder. Here it is the quality of a JPEG, whose
+structural similarity (SSIM; Wang et al. 2004) to the original is measured; every other format is encoded at
+the lowest quality that reaches the same similarity.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _CHANNELS = (0.8, 0.1, 0.1)  # the weights of Y, Cb and Cr
 _LOWEST, _HIGHEST = 1, 98
 # Quality steps to try after the search, because the search uses a faster encoder with slightly other output.
 _UP, _DOWN = 2, 4
-# The fastest settings are 20 % larger, the slower ones take 2 s a megapixel.
+# The slower settings, which take 2 s per megapixel, save 20 % in size and are used up to this many pixels.
 _SMALL_PIXELS = 2_000_000
 
 
 class EncodedImage(msgspec.Struct, frozen=True):
-    """An encoded image, the quality that the encoder got, and the similarity to the original (at most 1)."""
+    """An encoded image, the encoder's quality setting, and the similarity to the original (at most 1)."""
 
     data: bytes
     quality: int
@@ -38,7 +38,7 @@ class EncodedImage(msgspec.Struct, frozen=True):
 
 
 class SimilarEncoder:
-    """Encodes one image in several formats at the similarity of a JPEG of one quality."""
+    """Encodes an image in several formats, each as similar to the original as a JPEG of `quality`."""
 
     def __init__(self, rgb: Pixels, alpha: Pixels | None, quality: int) -> None:
         self._rgb, self._alpha = rgb, alpha

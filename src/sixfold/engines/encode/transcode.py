@@ -41,10 +41,11 @@ def transcode(
     choose: Callable[[tuple[int, int]], tuple[int, int]],
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
-    """Write the part as a video at the size that `choose` maps its own to; return its properties.
+    """Write the part as a video and return the properties of the file.
 
-    `kind_of` returns the kind of file for that size and the number of frames. A video in BT.601 stays in it,
-    because a conversion of the matrix costs detail.
+    `choose` maps the size of the part to the size of the video, and `kind_of` maps this size and the number
+    of frames to the kind of file. A video in BT.601 is not converted to another matrix, which would lose
+    detail.
     """
     reader = _reader(part)
     try:
@@ -135,7 +136,7 @@ def _frames(part: MediaStream, size: tuple[int, int], count: int) -> Iterator[Ar
 
 
 def still(part: MediaStream, at: float | None, width: int) -> Array:
-    """Return an RGB frame at a time, or the one of several with the most contrast."""
+    """Return the RGB frame at `at` seconds; for None, the candidate with the highest contrast."""
     moments = [at] if at is not None else [part.seconds * share for share in _STILL_POSITIONS]
     candidates: list[Array] = []
     for moment in moments:
