@@ -1,4 +1,4 @@
-"""Check which engines can run on this machine: packages, weights, servers and keys."""
+"""Availability of engines on this machine: their packages, weights, servers and keys."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ _NOT_NOUNS = ("ing", "ed", "ly", "ful", "less", "ous", "ish", "able", "ible", "w
 
 
 def is_english(words: Collection[str]) -> bool:
-    """Return whether no word is found only in another language, whose adjectives follow the noun."""
+    """Return whether the words do not belong to a language whose adjectives follow the noun."""
     return _FOREIGN.isdisjoint(words)
 
 
 def is_head(words: Sequence[str], at: int) -> bool:
     """Return whether the unknown word at a position is a noun that the word before it describes.
 
-    Decided by exclusion: it is no function word, verb, adverb, adjective or participle.
+    The function excludes function words, verbs, adverbs, adjectives and participles.
     """
     if not 0 < at < len(words):
         return False

@@ -1,4 +1,4 @@
-"""Open untrusted audio and video files with the demuxer that their first bytes identify.
+"""Reading of untrusted audio and video files with the demuxer that their first bytes identify.
 
 FFmpeg's format detection is not used: a playlist or script named `video.mp4` would make it read other files
 and connect to other machines.
@@ -33,7 +33,7 @@ def demuxer(path: Path) -> str:
 
 @contextmanager
 def open_media(path: Path) -> Iterator[Any]:
-    """Open a file for the block; raises `UnreadableMedia`, also when the block finds the file damaged."""
+    """Open a file for the block; raises `UnreadableMedia`, also for damage that is detected in the block."""
     kind = demuxer(path)
     if not kind:
         raise UnreadableMedia(
