@@ -115,7 +115,7 @@ def select(values: Values, season: int) -> ArimaModel | None:
 
 
 def _lags(order: int, season: int) -> tuple[int, ...]:
-    """Return the lags 1 to `order`, and those of the season: `season` and, unless `order` is 0, the next lag."""
+    """Return the lags 1 to `order`, and for a season its lag and, unless `order` is 0, the lag after it."""
     own = tuple(range(1, order + 1))
     if not season:
         return own
