@@ -1,6 +1,6 @@
 """The weights of the ranking and all other constants that scores depend on.
 
-The values were chosen by `python -m bench.tuning`. `ranking.py` contains the formula, and
+The values were chosen with `python -m bench.tuning` or by hand. `ranking.py` contains the formula, and
 docs/architecture/62-ranking.md shows the effect of each signal.
 """
 
