@@ -389,7 +389,7 @@ async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Pa
         assert (document["status"], "HELLO" in str(document["output"])) == ("succeeded", True)
         assert 0 < float(document["cost"]) < 0.01
         document = (await app.client.post(check, json=body, headers=app.bearer)).json()
-        assert "The model shout of this graph was not found" in document["estimate"]["unavailable"]
+        assert "The model shout was not found" in document["estimate"]["unavailable"]
         assert await app.faults() == ()
 
 

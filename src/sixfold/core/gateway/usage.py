@@ -336,8 +336,8 @@ class PriceBook:
     def rates_of(self, server: PricedServer, model: str, stated: TokenRates | None) -> TokenRates | None:
         """Return the rates of a server's model, or None if its price is unknown.
 
-        The operator's rates come first, then zero for a local server, then the rates that the provider states
-        in its list of models, then the bundled rates.
+        A local server is free unless the operator has set a price. Other servers have the operator's rates,
+        or else those that the provider states in its list of models, or else the bundled rates.
         """
         if server.local:
             return self.local(server.name, model)
