@@ -1,7 +1,7 @@
 """The actions of a body, and the parser of prompts into actions.
 
-An action yields the angles of the upper body at a time; several blend by weight. A prompt is a sequence of
-actions: "walk forward, then wave" walks for a while and then waves.
+An action yields the angles of the upper body at a time; simultaneous actions are blended by weight. A prompt
+is a sequence of actions: for "walk forward, then wave", the body walks for a while and then waves.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _PACES = ((re.compile(r"\bslow\w*|\bgently|\btired\w*|\bsad\w*|\bold\b"), 0.65),
           (re.compile(r"\bquick\w*|\bfast\w*|\bbrisk\w*|\bhurr\w+|\bspeed\w*"), 1.35))  # fmt: skip
 _CIRCLES = re.compile(r"\bcircles?\b|\bloops?\b|\bround and round\b")
 _CLAUSES = re.compile(r"\bthen\b|\bafter that\b|\bbefore\b|\bfinally\b|[,;.]|\buntil\b")
-# Words for the body itself.
+# Words that refer to the body and so count as understood.
 _BODY = re.compile(r"\b(?:person|people|human|man|woman|body|figure|someone|character|forwards?)\b")
 _RIGHTWARD = re.compile(r"\bright\b|\bclockwise\b")
 
@@ -95,7 +95,7 @@ class CurrentAction(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(maxsize=256)
 def parse(prompt: str) -> tuple[CurrentAction, ...]:
-    """Return the actions of a prompt in order; an unknown prompt yields standing."""
+    """Return the actions of a prompt in order; the default is to stand."""
     parts = tuple(part for clause in _CLAUSES.split(prompt.lower()) if (part := _clause(clause)) is not None)
     if not parts:
         return (CurrentAction(("walk",) if _CIRCLES.search(prompt.lower()) else ("stand",)),)
@@ -103,7 +103,7 @@ def parse(prompt: str) -> tuple[CurrentAction, ...]:
 
 
 def words(prompt: str) -> PromptWords:
-    """Return the words of a prompt that the body follows, and the others."""
+    """Return the prompt words that control the body, and the ignored words."""
     acts = {name for part in parse(prompt) for name in part.acts}
     used = [pattern for act, pattern in _PATTERNS if act.name in acts]
     paces = [pattern for pattern, _ in _PACES]

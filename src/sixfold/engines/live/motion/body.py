@@ -1,4 +1,4 @@
-"""The skeleton: joints in meters with y up, facing +z at yaw 0, so that +x is on its left.
+"""The skeleton: joints in meters with y up; at yaw 0 it faces +z, with +x on its left.
 
 A pose of the upper body is a set of angles (`ANGLES`) that actions provide and that blend by weight. The legs
 follow from pelvis and ankles by inverse kinematics. Points are tuples of three floats, because for so few
@@ -34,8 +34,8 @@ HIP_HALF, SHOULDER_HALF = 0.095, 0.19
 _SPINE, _CHEST, _NECK, _HEAD = 0.14, 0.30, 0.10, 0.16
 _UPPER_ARM, _FOREARM, _HAND = 0.29, 0.25, 0.09
 
-# Radians and metres. Pitch leans forward, roll to the left, yaw turns to the left; an arm hangs at 0, goes
-# forward by `raise` and sideways by `out`, and `twist` turns a bent forearm inward.
+# Radians and meters. Pitch leans forward, roll leans to the left, yaw turns to the left. An arm hangs at 0;
+# `raise` moves it forward, `out` moves it sideways, and `twist` turns a bent forearm inward.
 ANGLES = (
     "down", "back", "aside", "hip_yaw", "hip_roll",
     "pitch", "roll", "yaw", "nod", "look",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 WIDTH, HEIGHT = 960, 540
 _SCALE = 150  # pixels per meter
-_DEPTH = 40  # pixels per meter towards the viewer
+_DEPTH = 40  # pixels per meter toward the viewer
 _FLOOR = 0.82
 _FOLLOW = 0.2  # share of the way to the body that the camera moves with each pose
 _GROUND, _GRID, _BONE = (22, 22, 20), (53, 51, 46), (236, 233, 226)

@@ -1,7 +1,7 @@
 """Placement of the feet and the height of the pelvis above them.
 
-A planted foot does not move, whatever the body does; only its heel may rise about the toe. A foot in the air
-moves to the position that the body will need when the foot lands.
+A planted foot keeps its position while the body moves; only its heel may rise around the toe. A foot in the
+air moves to the position that the body will need when the foot lands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _STRAY, _STRAY_YAW = 0.10, 0.5
 
 
 class Gait(msgspec.Struct):
-    """A gait: cycles per second, share of a cycle on the ground, lift in meters, and running 0 to 1."""
+    """A gait: cycles per second, share of a cycle on the ground, and lift of the feet in meters.
+
+    `running` is 0 for walking and 1 for running.
+    """
 
     rate: float
     duty: float
@@ -172,7 +175,7 @@ def _lift(share: float, gait: Gait) -> float:
 
 
 def ceiling(hips: dict[str, Vector], feet: dict[str, dict[str, Any]]) -> float:
-    """Return how far the pelvis must be lowered for every planted foot to be in reach."""
+    """Return the distance in meters by which to lower the pelvis until all planted feet are in reach."""
     excess = 0.0
     for side, hip in hips.items():
         if not feet[side]["planted"]:

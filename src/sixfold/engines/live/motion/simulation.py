@@ -259,7 +259,7 @@ def _pose(state: dict[str, Any], current_gait: gait.Gait, dt: float) -> dict[str
 
 
 def _lower(state: dict[str, Any], pelvis: Vector, excess: float, dt: float, air: float) -> Vector:
-    """Lower the pelvis for every planted foot to be in reach: down at once, up again smoothly."""
+    """Lower the pelvis by `excess` at once until all planted feet are in reach, and raise it smoothly."""
     eased = state["sink"] + (excess - state["sink"]) * (1 - math.exp(-dt / 0.09))
     state["sink"] = max(excess, eased) if air <= 0 else 0.0
     return pelvis[0], pelvis[1] - state["sink"], pelvis[2]

@@ -13,8 +13,8 @@ from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.renderer import RenderedView
 
 WIDTH, HEIGHT = 480, 270
-_STILL_SCALE = 2  # of single images
-_STEP_SECONDS = 0.25  # of single runs
+_STILL_SCALE = 2  # the scale of single images
+_STEP_SECONDS = 0.25  # the duration of a step in single runs
 _QUALITY = 82
 _CACHED_VIEWS = 2
 _DEFAULT = "a meadow by a lake, hills behind it, a clear day"

@@ -81,7 +81,7 @@ def _ground(land: WorldTerrain, x: float, z: float) -> float:
 
 
 def _free(land: WorldTerrain, x: float, z: float, here: float, distance: float) -> bool:
-    """Return whether a point is accessible from a height `here` at a distance of `way` meters."""
+    """Return whether a point is accessible from the ground height `here`, `distance` meters away."""
     ground = _ground(land, x, z)
     if ground < land.water + 0.12 or ground - here > _STEEP * distance + 0.02:
         return False

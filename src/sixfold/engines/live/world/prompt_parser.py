@@ -55,7 +55,7 @@ def parse(prompt: str) -> WorldSpec:
 
 
 def _best_match(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:
-    """Return the entry with the most words in the text: the last of equals, or the first without matches."""
+    """Return the entry with the most words in the text: in a tie the last, without a match the first."""
     counts = {name: len(set(re.findall(rf"\b(?:{row['words']})\b", text))) for name, row in table.items()}
     best = max(reversed(counts), key=lambda name: counts[name])
     return table[best] if counts[best] else next(iter(table.values()))

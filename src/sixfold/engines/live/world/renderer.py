@@ -23,12 +23,12 @@ from sixfold.engines.live.world.terrain import SIZE, WorldTerrain
 Field = NDArray[Any]
 _NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
 _FIELD = math.radians(74)
-_HORIZON = 0.43  # of the height, from the top
+_HORIZON = 0.43  # share of the image height, from the top
 _TREE_FAR, _MAX_TREES = 330.0, 180
 
 
 class CameraEye(msgspec.Struct, frozen=True):
-    """The camera: position in meters, yaw in radians (0 is +z, growing to the left), and seconds."""
+    """The camera: position in meters, yaw in radians (0 is +z, growing to the left), and time in seconds."""
 
     x: float
     y: float
@@ -196,7 +196,10 @@ class RenderedView:
     def _stamp(
         self, onto: tuple[Field, Field, Field], at: tuple[float, float, float], near: float, kind: int
     ) -> tuple[Field, Field, Field] | None:
-        """Return the parts of the image and of the water mask behind a tree, and its scaled sprite."""
+        """Return the parts of the image and of the water mask behind a tree, and its scaled sprite.
+
+        Returns None for a tree outside of the image.
+        """
         image, depth, wet = onto
         middle, foot, tall = at
         wide = tall * 0.75

@@ -17,7 +17,7 @@ from sixfold.engines.live.world.prompt_parser import WorldSpec
 
 Field = NDArray[Any]
 SIZE = 1024
-_CELL = 7  # meters between possible positions of trees
+_CELL = 7  # meters between the possible positions of trees
 _SHADOW_STEPS = 48
 
 
