@@ -26,7 +26,7 @@ _FOV = math.radians(35)
 _FULL_RATIO = 0.92
 # The depth of front and back, as shares of the subject's shorter side.
 _FRONT, _BACK = 0.24, 0.17
-# How much the seed varies the back.
+# The relative variation of the back by the seed.
 _BACK_SPREAD = 0.35
 
 
@@ -143,7 +143,7 @@ def _back_depth(mesh_subject: MeshSubject, seed: int) -> Array:
 
 
 def _distance(fov: Any) -> float:
-    """Return the distance in meters at which the field of view, `fov` radians, is one meter wide."""
+    """Return the distance in meters at which a camera's field of view, `fov` radians, is one meter wide."""
     angle = float(fov) if isinstance(fov, int | float) else _FOV
     return 0.5 / math.tan(min(2.0, max(0.05, angle)) / 2)
 

@@ -27,7 +27,7 @@ _LINEAR, _MIPMAPPED, _CLAMP = 9729, 9987, 33071
 class Material(msgspec.Struct, frozen=True):
     """The surface of a part. `color` is sRGB 0 to 1 with alpha; textures are encoded images.
 
-    `bumps` is a normal map in tangent space; `gloss` has roughness in green and metalness in blue.
+    `bumps` is a normal map in tangent space; `gloss` contains roughness in green and metalness in blue.
     """
 
     color: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)

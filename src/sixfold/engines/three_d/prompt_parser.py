@@ -23,11 +23,11 @@ from sixfold.engines.three_d.primitives import PrimitiveBody
 Array = NDArray[Any]
 
 _MAX_THINGS = 4
-_GAP = 0.25  # between objects, in shares of their width
-_VARIATION = 0.05  # of an object's proportions, by the seed
+_GAP = 0.25  # distance between objects, as a share of their width
+_VARIATION = 0.05  # relative variation of an object's proportions by the seed
 _WORD = re.compile(r"\w+")
 _COUNTS = {"two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}
-# Words of which something similar is built.
+# Words that are built as a similar object.
 _SIMILAR = frozenset({"dog", "fox", "puppy", "wolf", "knight", "soldier", "lighthouse", "lantern", "ship"})
 _MIRRORS = {"x": ((-1, 1),), "z": ((1, -1),), "xz": ((-1, 1), (1, -1), (-1, -1))}
 
@@ -80,7 +80,7 @@ def parse(prompt: str) -> ParsedPrompt:
 
 
 def _describes(words: Sequence[str], after: int) -> bool:
-    """Return whether an object only describes the noun after it: a dragon skull is no dragon."""
+    """Return whether an object only describes the noun after it, as in `dragon skull`."""
     if not compound_nouns.is_head(words, after) or not compound_nouns.is_english(words):
         return False
     return not _lookup(words, after, "paints")[1]
@@ -168,7 +168,7 @@ def _copies(body: PrimitiveBody, copies: Any) -> list[PrimitiveBody]:
 
 
 def _rotation(degrees: Sequence[float]) -> Array:
-    """Return the rotation about x, then y, then z."""
+    """Return the matrix of a rotation about x, then y, then z."""
     (cx, cy, cz), (sx, sy, sz) = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     about_x = np.array([[1, 0, 0], [0, cx, -sx], [0, sx, cx]])
     about_y = np.array([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])

@@ -18,7 +18,7 @@ from sixfold.engines.video import layers
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-# The share of the image that a subject may cover; otherwise the whole image is taken.
+# The share of the image that a subject may cover; otherwise the whole image is the subject.
 _MIN_AREA, _MAX_AREA = 0.004, 0.92
 # Smaller parts, relative to the largest one, are dropped.
 _MIN_PART = 0.03
@@ -26,7 +26,7 @@ _MIN_PART = 0.03
 _RIM = 0.02
 # The multigrid solver of the inflated shape: cells of the coarsest grid, levels, iterations per level.
 _COARSEST, _LEVELS, _ITERATIONS = 16, 5, 80
-# How much of the estimated relief is added to the inflated shape.
+# The share of the estimated relief that is added to the inflated shape.
 _DETAIL = 0.16
 
 

@@ -12,16 +12,16 @@ from sixfold.engines.image import decode, decoder_process, headers
 
 # Qualities that are tried in this order until the copy is small enough.
 _QUALITIES = (80, 65, 50, 35, 20)
-# Bytes of a copy of 480 pixels; wider ones may have more, by their area.
+# The maximum size in bytes of a copy 480 pixels wide; the limit of wider copies grows with their area.
 _MAX_BYTES, _WIDTH = 40_000, 480
-# Bytes for each pixel of the image: most of them for the conversion of 32-bit grays.
+# The memory in bytes for each pixel of the image; the conversion of 32-bit grays needs most.
 _DECODED = 32
 
 
 def render(path: Path, width: int) -> bytes:
     """Return an image as WebP of at most `width` pixels in width and twice that in height.
 
-    Raises `UnusableInput` if it cannot be decoded. A large image is decoded in a process of its own.
+    Raises `UnusableInput` if it cannot be decoded. A large image is decoded in a separate process.
     """
     header = decoder_process.header(path)
     headers.check_pixels(header.width, header.height, header.buffer_pixels, headers.MAX_PIXELS)

@@ -1,6 +1,7 @@
 """Still images of a video: its first frame as WebP, or a sheet of frames as JPEG.
 
-They are made in a process of its own with limits on memory and time, as the video may come from a provider.
+They are created in a separate process with limits on memory and time, because a provider may have returned
+the video.
 """
 
 from __future__ import annotations
