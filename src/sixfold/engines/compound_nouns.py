@@ -17,7 +17,7 @@ _NOT_NOUNS = ("ing", "ed", "ly", "ful", "less", "ous", "ish", "able", "ible", "w
 
 
 def is_english(words: Collection[str]) -> bool:
-    """Return whether the words do not belong to a language whose adjectives follow the noun."""
+    """Return False if a word occurs only in another language, where adjectives may follow the noun."""
     return _FOREIGN.isdisjoint(words)
 
 

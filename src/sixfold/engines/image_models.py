@@ -1,4 +1,4 @@
-"""Inputs that image models found on this machine have in common, and how their files are named."""
+"""Common inputs of the image models on this machine, and the names derived from their files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_NAME = 100
 _SIDE: Mapping[str, Any] = {"type": "integer", "min": 64, "max": 2048}
 _SIDE_PATTERN = r"(?:6[4-9]|[7-9]\d|[1-9]\d\d|1\d{3}|20[0-3]\d|204[0-8])"
 _WEIGHT = re.compile(r"(.+?)(?::(-?\d(?:\.\d{1,3})?))?", re.DOTALL)
-# LoRAs that a model's description names.
+# The number of LoRAs that a model's description lists.
 _MAX_NAMED = 20
 
 
@@ -20,7 +20,7 @@ def sanitized(name: str) -> str:
 
 
 def parse_lora(text: str) -> tuple[str, float]:
-    """Return the name and the weight of `NAME` or `NAME:WEIGHT`."""
+    """Return the name and the weight of `NAME` or `NAME:WEIGHT`; the default weight is 1."""
     match = _WEIGHT.fullmatch(text)
     return (match[1], float(match[2] or 1)) if match is not None else (text, 1.0)
 
@@ -51,7 +51,7 @@ def inputs(side: int) -> dict[str, Mapping[str, Any]]:
 
 
 def sampling(steps: int | None, cfg: float | None) -> dict[str, Mapping[str, Any]]:
-    """Return the rows of `steps` and `cfg` with their defaults; None if only the engine knows it."""
+    """Return the rows of `steps` and `cfg`; None omits a default that only the engine knows."""
     rows: dict[str, dict[str, Any]] = {
         "steps": {"type": "integer", "min": 1, "max": 150, "description": "Sampling steps"},
         "cfg": {
@@ -68,7 +68,7 @@ def sampling(steps: int | None, cfg: float | None) -> dict[str, Mapping[str, Any
 
 
 def lora(names: Iterable[str]) -> dict[str, Any]:
-    """Return the row of LoRAs, of which a request names up to eight; empty if there are none."""
+    """Return the row of the input for up to eight LoRAs, or an empty dictionary without LoRAs."""
     all_names = sorted(names)
     if not all_names:
         return {}

@@ -1,4 +1,4 @@
-"""Run a function of plain values in a process of its own, with limits on memory and CPU time.
+"""Execution of a function in a separate process, with limits on memory and CPU time.
 
 Usage: python -m sixfold.engines.limited_process MODULE:FUNCTION MEMORY_BYTES SECONDS < arguments
 
@@ -44,7 +44,7 @@ def call(target: str, memory_bytes: int, seconds: int, unreadable: str, *argumen
 
 
 def main() -> int:
-    """Call the function within the limits."""
+    """Call the function within the limits and write its result; return the exit status."""
     memory, seconds = int(sys.argv[2]), int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

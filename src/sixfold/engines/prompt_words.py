@@ -28,12 +28,12 @@ _PARTICLES = re.compile("[\u3040-\u309f的了在和与一只个台条张里上]+
 
 
 def fold(text: str) -> str:
-    """Return a text folded for the comparison of words."""
+    """Return the text normalized (NFKC) and case-folded, for the comparison of words."""
     return normalized("NFKC", text).casefold().replace("\u2019", "'")
 
 
 def of_spans(folded: str, spans: Iterable[Span]) -> PromptWords:
-    """Return the words of a folded text: understood if they overlap a span, else ignored."""
+    """Return the words of a folded text; a word is understood if it overlaps a span, else ignored."""
     covered = bytearray(len(folded))
     for start, end in spans:
         covered[start:end] = b"\x01" * (end - start)
@@ -51,13 +51,13 @@ def of_spans(folded: str, spans: Iterable[Span]) -> PromptWords:
 
 
 def of_patterns(prompt: str, patterns: Iterable[re.Pattern[str]]) -> PromptWords:
-    """Return the words of a prompt that the patterns match, and the others."""
+    """Return the words of a prompt; a word is understood if a pattern matches it, else ignored."""
     folded = fold(prompt)
     return of_spans(folded, (match.span() for pattern in patterns for match in pattern.finditer(folded)))
 
 
 def of_parts(prompt: str, parts: Iterable[PromptWords]) -> PromptWords:
-    """Return the words of a prompt of which several parts of an engine understand some each."""
+    """Return the words of a prompt; a word is understood if a part of the engine understands it."""
     understood = dict.fromkeys(word for part in parts for word in part.understood)
     words = of_spans(fold(prompt), ()).ignored
     return PromptWords(tuple(understood)[:MAX_WORDS], tuple(word for word in words if word not in understood))

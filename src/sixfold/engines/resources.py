@@ -1,4 +1,4 @@
-"""Report what this installation can run engines on: GPU, weights, ComfyUI, model servers, provider keys.
+"""Report of the resources for engines: GPU, weights, ComfyUI, model servers and provider keys.
 
 The report uses the last results of the engines' own probes and sends no requests. GPUs are read through the
 driver's library, since importing torch takes seconds.
@@ -42,8 +42,8 @@ Refresh = Callable[[], Awaitable[object]]
 class InstalledResources:
     """Reports the resources of one installation.
 
-    `kinds` are the kinds of engines in the catalog, `comfyui` and `chat` know which servers respond, and
-    `probes` make both check again.
+    `kinds` are the kinds of engines in the catalog. `comfyui` and `chat` contain the results of the last
+    probes of their servers, and `probes` repeat these probes.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class InstalledResources:
         await asyncio.gather(*(probe() for probe in self._probes))
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return all resources, found or absent."""
+        """Return all resources, whether available or not."""
         gpus, families = await asyncio.gather(
             asyncio.to_thread(_gpus), asyncio.to_thread(_weights, self._settings.data_dir)
         )
@@ -133,7 +133,7 @@ def _resource(
 
 
 def _embedded() -> Iterator[Resource]:
-    """Yield the embedded engines when OpenCV is missing; otherwise nothing needs to be reported."""
+    """Yield the embedded engines as missing if OpenCV is not installed, else nothing."""
     if importlib.util.find_spec("cv2") is None:
         unlocks, how = "images, videos and audio without weights", "install `sixfold[embedded]`"
         yield Resource("embedded", "embedded", None, unlocks, how, used=True)
@@ -162,7 +162,7 @@ def _search_resource(engine: SearchEngine | None) -> Resource:
 
 
 def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
-    """Yield the kinds of servers that are searched for, then the servers in the configuration."""
+    """Yield the kinds of local servers, running or not, and then the configured servers."""
     configured = [server for server in servers if not server.discovered and _is_own_server(server)]
     for kind in local_servers.CHAT:
         how = f"start {kind.program}" if kind.program else ""
@@ -184,7 +184,7 @@ def _is_own_server(server: ServerStatus) -> bool:
 
 
 def _is_at(server: ServerStatus, kind: LocalServer) -> bool:
-    """Return whether a server has the local address where this kind is searched for."""
+    """Return whether a server has the local address that is probed for this kind."""
     return server.host in _OWN_HOSTS and urlsplit(server.url).port == kind.port
 
 

@@ -43,7 +43,7 @@ from sixfold.core.workflows.validate import ValidationResult
 from sixfold.engines.host_services import HostServices, OpenNodes
 
 _CACHED_BYTES = 2**20  # largest file that a run keeps in memory
-_THREADS = 2  # for nodes, where no process runs them
+_THREADS = 2  # for nodes, if they do not run in a process
 
 
 class GraphEngine:
@@ -80,7 +80,7 @@ class GraphEngine:
             raise EngineError(error.message) from error
 
     async def _session(self, scratch: Path) -> NodeSession:
-        """Open the process that runs nodes, or threads where the operator has disabled processes."""
+        """Open a session that runs nodes in a process, or in threads if the operator has disabled processes."""
         if self._open_session is not None:
             return await self._open_session(scratch)
         return LocalSession(self._workshop.packer(scratch), self._threads)
@@ -212,7 +212,7 @@ class _WorkflowRun:
         return await self._workshop.media.store_unnamed(data, file.content_type)
 
     async def find(self, name: str, kind: str) -> NodeFile:
-        """Return the file of an input: one that came with the request, or a stored one by its name."""
+        """Return the file of an input: a file of the request, or a stored file with this name."""
         if name.startswith(SENT_FILE):
             path = self._task.files[name.removeprefix(SENT_FILE)]
             digest = await asyncio.to_thread(lambda: blake3.blake3(path.read_bytes()).hexdigest())
@@ -221,7 +221,7 @@ class _WorkflowRun:
         return await self._workshop.names.file(source, name)
 
     async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
-        """Store a file under a new name: signed, and a PNG or WebP with its graph embedded."""
+        """Sign a file and store it under a new name; the graph is embedded in a PNG or WebP."""
         manifest = self._manifest(self._order.next(node_id, temporary=artifact.temporary), preview=preview)
         data = await asyncio.to_thread(self._signed_bytes, artifact, manifest)
         source = await self._workshop.media.store_unnamed(data, artifact.content_type)
@@ -229,7 +229,7 @@ class _WorkflowRun:
         if len(data) <= _CACHED_BYTES:
             self._data[source.blob] = data
         kind = "temp" if artifact.temporary else "output"
-        # The store counts the number in a name, so concurrent calls would get the same one.
+        # Names are numbered by the files in the store, so concurrent calls would get the same number.
         async with self._name_lock:
             name = await self._workshop.names.put_numbered(self._run, kind, artifact.prefix, source)
         fields = {"filename": name.name, "subfolder": name.subfolder, "type": name.kind}
@@ -254,7 +254,7 @@ class _WorkflowRun:
     # -- result ---------------------------------------------------------------------------------------
 
     async def _result(self, outcome: GraphEnded) -> Result:
-        """Return the output files and data; temporary files are included only when there are no others."""
+        """Return the output files and data; temporary files are included only without other output files."""
         all_rows = [(node_id, row) for node_id, ui in outcome.outputs.items() for row in _files(ui)]
         rows = [row for row in all_rows if row[1]["type"] != "temp"] or all_rows
         texts = [str(text) for ui in outcome.outputs.values() for text in ui.get("text", ())]

@@ -24,7 +24,7 @@ _COMMON = frozenset(
         "were will with der die das und ist zu le la les et est un une el los las y es de del il lo e o os um"
     )
 )
-_COMMON_WEIGHT = 0.15  # factor for words that occur in every text
+_COMMON_WEIGHT = 0.15  # factor for words that occur in almost every text
 
 
 class HashedEngine:

@@ -1,6 +1,6 @@
 """BERT's uncased tokenizer, with the ids that the package `tokenizers` computes.
 
-That package and its dependencies take 37 MB.
+The package is not used, because it takes 37 MB with its dependencies.
 """
 
 from __future__ import annotations
