@@ -1,4 +1,4 @@
-"""Check whether an engine's ComfyUI responds and has a model for the engine's task."""
+"""Probes that check whether an engine's ComfyUI responds and has a model for the engine's task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.engines.providers.comfyui import capabilities
 from sixfold.engines.providers.comfyui.capabilities import UPSCALE, FoundModels, probe
 from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_VIDEO, TEXT_TO_VIDEO
 
-PROBE_SECONDS = 3.0  # for each response; a closed port refuses at once
+PROBE_SECONDS = 3.0  # for each response; a closed port refuses the connection at once
 # A server that was ready may load a large model for this long without responding.
 BUSY_SECONDS = 120.0
 

@@ -1,4 +1,4 @@
-"""Probe a ComfyUI server: its node classes, its models and the tasks that it can serve."""
+"""Probes of a ComfyUI server: its node classes, its models and the tasks that it can serve."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sixfold.engines.providers.comfyui.video_graphs import VideoGraphs
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
 FILL = "fill"
 DEFAULT_URL = local_servers.COMFYUI.url
-_ROUNDS = 3  # of sequential requests: the system, the node classes, the checkpoints
+_ROUNDS = 3  # sequential rounds of requests: the system, the node classes, the checkpoints
 
-# Every node class that our graphs may use.
+# Every node class that the engines' graphs may contain.
 CLASSES = (
     "CheckpointLoaderSimple",
     "UNETLoader",
@@ -100,7 +100,7 @@ class ModelFamily(msgspec.Struct, frozen=True):
 
 
 class CapabilityChoice(msgspec.Struct, frozen=True):
-    """An installed model with its family; one without a `vae` is a full checkpoint."""
+    """An installed model with its family; a model without a `vae` is a full checkpoint."""
 
     file: str
     family: ModelFamily
@@ -164,7 +164,7 @@ class FoundModels(msgspec.Struct, frozen=True):
 
 
 async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: float = 2.0) -> FoundModels:
-    """Return what a ComfyUI at `url` can serve; a failure is returned as `problem`.
+    """Return the models and tasks of the ComfyUI server at `url`; a failure is returned as `problem`.
 
     `seconds` is the timeout of each response; the whole probe may take three times as long.
     """
@@ -197,7 +197,7 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
 
 
 async def read(server: ComfyServer) -> InstalledModels:
-    """Read a server's schemas and models, in a few dozen small requests instead of one of megabytes."""
+    """Read a server's schemas and models, in a few dozen small requests instead of one large one."""
     stats = await server.stats()
     responses = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
     schemas = {name: schema for response in responses for name, schema in response.items() if name in CLASSES}
@@ -261,7 +261,7 @@ def _family(row: Mapping[str, Any]) -> ModelFamily:
 
 
 async def _architectures(server: ComfyServer, files: Iterable[str]) -> dict[str, str]:
-    """Return the architectures in the metadata of checkpoints whose names are unknown."""
+    """Return the architectures by file, from the metadata of checkpoints with unknown names."""
     unknown = [file for file in files if (family := family_of(file)) and family.name == "unknown"][
         :_MAX_METADATA
     ]
@@ -273,7 +273,10 @@ async def _architectures(server: ComfyServer, files: Iterable[str]) -> dict[str,
 
 
 def _split_models(schemas: Schemas) -> tuple[list[CapabilityChoice], str]:
-    """Return models with separate text encoders and VAE, and what the first incomplete one is missing."""
+    """Return the models with separate text encoders and VAE, and a message about the first incomplete one.
+
+    The message is empty if all models are complete.
+    """
     complete: list[CapabilityChoice] = []
     problem = ""
     for file in options(schemas, "UNETLoader", "unet_name"):
@@ -298,7 +301,7 @@ def _text_encoders(schemas: Schemas, parts: ModelParts) -> Iterator[str]:
 
 
 def _upscaler(files: tuple[str, ...]) -> str:
-    """Return the preferred upscaler: one for factor 4, since others are often made for special images."""
+    """Return the preferred upscaler: one for factor 4, since others are often for special images."""
     return first(files, r"x4|4x") or (files[0] if files else "")
 
 

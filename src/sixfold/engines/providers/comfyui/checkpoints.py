@@ -1,4 +1,4 @@
-"""Each image model of the operator's ComfyUI servers as a model of its own: `comfyui/NAME`."""
+"""Catalog models `comfyui/NAME`, one for each image model of the operator's ComfyUI servers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def ids(files: Iterable[str]) -> dict[str, str]:
 
 
 def lora_ids(files: Iterable[str]) -> dict[str, str]:
-    """Return the LoRA files by the names that requests use, which are made like those of models."""
+    """Return the LoRA files by the names that requests use, which are derived as in `ids`."""
     return ids(list(files)[:_MAX_CHOICES])
 
 
 def document(by_server: Iterable[FoundModels]) -> dict[str, Any]:
     """Return a catalog document with a model for each checkpoint of the servers that respond.
 
-    Servers with a checkpoint of the same id share its model, which offers what any of them has.
+    Servers with a checkpoint of the same id share a model; its samplers and LoRAs are those of all of them.
     """
     servers = _usable(by_server)
     files = [ids(server.models) for server in servers]
@@ -72,7 +72,7 @@ def _sanitized(file: str) -> str:
 
 
 class _Offers(NamedTuple):
-    """Files and nodes of the servers that have one checkpoint."""
+    """The samplers, schedulers and LoRAs of the servers that have a checkpoint."""
 
     samplers: list[str]
     schedulers: list[str]

@@ -61,9 +61,10 @@ _GRAPH_VERSION = "1"  # changes whenever the same inputs give another graph
 
 
 class _ImageRequest(msgspec.Struct, frozen=True):
-    """A task as a function that builds its graph for one image of the batch or all, and its output format.
+    """A function that builds the graph of a task, and the output format and number of the images.
 
-    `area` is the part of an image that is filled.
+    `build` takes the index of an image in the batch, or None for the whole batch. `area` is the part of an
+    image that is filled.
     """
 
     build: Callable[[int | None], GraphBuilder]
@@ -73,7 +74,7 @@ class _ImageRequest(msgspec.Struct, frozen=True):
 
 
 class _Moved(Exception):
-    """Raised if a run that has not started is to use another server than the one at `url`."""
+    """Raised if a run that has not started must use a server other than the one at `url`."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -83,9 +84,9 @@ class _Moved(Exception):
 class ComfyEngine:
     """Runs text to image, image to image, filling and upscaling on the operator's ComfyUI.
 
-    `task` selects one of them; without it, inputs without an image are text to image, those with a mask
-    filling, those with an image and a prompt image to image, and those with an image only upscaling.
-    `checkpoint` selects the model file.
+    `task` selects one of them. By default, a request without an image is text to image; with a mask, filling;
+    with an image and a prompt, image to image; with only an image, upscaling. `checkpoint` selects the model
+    file.
     """
 
     def __init__(self, outside: HostServices, *, url: str = "", task: str = "", checkpoint: str = "") -> None:
@@ -222,7 +223,7 @@ class ComfyEngine:
         return _ImageRequest(build, _finish(task, spec.width, spec.height, crop=False), spec.count)
 
     async def _fill_request(self, run: HostRun, task: Task, scratch: Path) -> _ImageRequest:
-        # Masks need OpenCV, which other images do without.
+        # Imported here, because only masks need OpenCV.
         from sixfold.engines.image.inpaint import fill_area
 
         area = await asyncio.to_thread(fill_area.prepare, task, scratch)
@@ -255,8 +256,8 @@ class ComfyEngine:
 class _ImageProgress:
     """Reports the progress of a run, most of which is sampling; it never decreases.
 
-    A run may consist of several `parts` in sequence. `partial_images` of the task is the number of previews
-    that are shown, at equal distances of the progress.
+    A run may consist of several `parts` in sequence. The task's input `partial_images` is the number of
+    previews that are shown, at equal intervals of the progress.
     """
 
     def __init__(self, context: Context, task: Task, parts: int = 1) -> None:
@@ -271,11 +272,11 @@ class _ImageProgress:
 
     @property
     def wants_previews(self) -> bool:
-        """Whether more previews are shown."""
+        """Whether more previews will be shown."""
         return self._shown < self._previews
 
     def begin(self, graph: GraphBuilder) -> _ImageProgress:
-        """Begin the next part."""
+        """Begin the next part, which runs `graph`, and return this object as its event handler."""
         self._graph, self._started = graph, 0
         self._part += 1
         return self

@@ -1,4 +1,4 @@
-"""Read the model files of a ComfyUI server from its node schemas."""
+"""The model files of a ComfyUI server, read from its node schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selects the ComfyUI server for each run: the least busy one that has the model."""
+"""Selection of the ComfyUI server for each run: the least busy server that has the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sixfold.engines.providers.comfyui import capabilities
 from sixfold.engines.providers.comfyui.capabilities import DEFAULT_URL, InstalledModels
 
 _CACHE_SECONDS = 300.0
-# A server that does not state the length of its queue in this time is tried last.
+# A server that does not return the length of its queue within this time is tried last.
 _LOAD_SECONDS = 2.0
 # Returns the models limited to those of a run; raises `EngineError` if the server cannot run it.
 Select = Callable[[InstalledModels], InstalledModels]
@@ -48,7 +48,7 @@ class ComfyHost:
             return self.installed
 
     async def queue_length(self) -> int | None:
-        """Return how many prompts are running or waiting, or None without an answer."""
+        """Return the number of running and waiting prompts, or None if the server does not respond."""
         with contextlib.suppress(ComfyError, TimeoutError):
             async with asyncio.timeout(_LOAD_SECONDS):
                 return await self.server.queue_length()
@@ -56,7 +56,7 @@ class ComfyHost:
 
 
 class HostRun(msgspec.Struct):
-    """A run on one server. `started` is set by its first event; it then stays on this server."""
+    """A run on one server. `started` is set by the first event; a started run stays on its server."""
 
     host: ComfyHost
     installed: InstalledModels
@@ -87,7 +87,7 @@ class HostRun(msgspec.Struct):
 
 
 class ComfyHosts:
-    """The servers that an engine may use: its own URL, or those that the last probe found."""
+    """The servers that an engine may use: the configured URL, or the servers that the last probe found."""
 
     def __init__(self, outside: HostServices, url: str) -> None:
         self._outside = outside
@@ -108,14 +108,14 @@ class ComfyHosts:
         return self._hosts[url]
 
     def has_others(self, run: HostRun) -> bool:
-        """Return whether there is another server than that of a run."""
+        """Return whether the engine may use a server other than that of the run."""
         return any(url != run.server.url for url in self._urls())
 
     @asynccontextmanager
     async def use(self, select: Select, excluded: Collection[str] = ()) -> AsyncIterator[HostRun]:
-        """Use the least busy server that can run something; raises `EngineError` if none can.
+        """Select the least busy server for a run; raises `EngineError` if `select` rejects all servers.
 
-        Servers in `excluded` are left out while there are others.
+        Servers in `excluded` are used only if all servers are excluded.
         """
         urls = self._urls()
         for gone in self._hosts.keys() - {*urls, self.last.server.url}:
@@ -148,7 +148,7 @@ class ComfyHosts:
 
 
 async def _queue_lengths(hosts: list[ComfyHost]) -> dict[str, int | None]:
-    """Return the length of each server's queue; a single server is not queried."""
+    """Return the length of each server's queue by its URL; a single server is not queried."""
     if len(hosts) < 2:
         return {}
     lengths = await asyncio.gather(*(host.queue_length() for host in hosts))
@@ -156,6 +156,9 @@ async def _queue_lengths(hosts: list[ComfyHost]) -> dict[str, int | None]:
 
 
 def _load(host: ComfyHost, queued: dict[str, int | None], active: Counter[str]) -> tuple[bool, int]:
-    """Return the sort key of a server: the length of its queue, in which submitted runs of ours count too."""
+    """Return the sort key of a server: the length of its queue, at least the runs submitted by this process.
+
+    Servers with a queue of unknown length are last.
+    """
     length = queued.get(host.server.url)
     return length is None, max(length or 0, active[host.server.url])

@@ -1,4 +1,4 @@
-"""Build the graphs for images that a ComfyUI server can run with its models."""
+"""Graphs for images that a ComfyUI server can run with its models."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from sixfold.engines.providers.comfyui.capabilities import (
 
 Link = list[Any]  # [node id, slot]
 
-# Share of the area that a family was trained on; beyond it subjects are doubled or dissolve.
+# The lowest and highest area, as shares of a family's training area; outside of them, subjects are duplicated
+# or dissolve.
 _AREA = (0.75, 1.5)
 _ASPECT = 3.0
-# From this factor of the area on, an upscaler is used if there is one.
+# If the area is enlarged by at least this factor, an available upscaler is used.
 _UPSCALE_FROM = 1.7
 
 
 class ImageSpec(msgspec.Struct, frozen=True):
     """The images to generate; `width` and `height` are in pixels.
 
-    None and empty values are those of the model's family. `loras` are files with their weights.
+    None and empty strings stand for the defaults of the model's family. `loras` are files with their weights.
     """
 
     prompt: str
@@ -43,7 +44,7 @@ class ImageSpec(msgspec.Struct, frozen=True):
 
 
 class ImageSource(msgspec.Struct, frozen=True):
-    """An uploaded image by the name that LoadImage takes; `alpha` if some of it is transparent."""
+    """An uploaded image by its name for LoadImage; `alpha` is set if parts of it are transparent."""
 
     name: str
     alpha: bool = False
@@ -96,7 +97,10 @@ def text_to_image(installed: InstalledModels, spec: ImageSpec, alone: int | None
 def image_to_image(
     installed: InstalledModels, spec: ImageSpec, source: ImageSource, denoise: float, alone: int | None = None
 ) -> GraphBuilder:
-    """Return the graph that repaints an image, from `denoise` 0 (keep) to 1 (ignore); `alone` as above."""
+    """Return the graph that repaints an image, from `denoise` 0 (keep) to 1 (ignore it).
+
+    `alone` is as in `text_to_image`.
+    """
     graph, choice = GraphBuilder(), installed.choices[0]
     # The whole source stays in the image, whatever its shape.
     width, height = work_size(spec.width, spec.height, choice.family, aspect=math.inf)
@@ -205,12 +209,12 @@ def _select(graph: GraphBuilder, latent: Link, alone: int | None) -> Link:
 
 
 def _supported(installed: InstalledModels, name: str, value: str, fallback: str) -> str:
-    """Return a sampler or scheduler, or a fallback that an older ComfyUI has too."""
+    """Return the sampler or scheduler `value` if the server has it, or else `fallback`."""
     return value if value in options(installed.schemas, "KSampler", name) else fallback
 
 
 def _load_source(graph: GraphBuilder, source: ImageSource) -> tuple[str, Link]:
-    """Return the node that loads the source, and a link to its first image."""
+    """Return the id of the node that loads the source, and a link to its first image."""
     loaded = graph.add("LoadImage", image=source.name)
     return loaded, [graph.add("ImageFromBatch", image=[loaded, 0], batch_index=0, length=1), 0]
 

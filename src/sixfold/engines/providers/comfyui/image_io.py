@@ -1,6 +1,6 @@
-"""Read source images for the operator's ComfyUI, and turn its images into artifacts.
+"""Source images for the operator's ComfyUI, and conversion of its images to artifacts.
 
-A caller's image is never decoded in the server's own process: only its header is read, and its bytes are
+A caller's image is never decoded in the process of the server: only its header is read, and its bytes are
 uploaded unchanged. A returned image is decoded, scaled to its exact size and encoded in the requested format;
 a PNG that has that size already keeps its pixel data and loses its metadata.
 """

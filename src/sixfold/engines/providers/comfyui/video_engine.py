@@ -21,13 +21,13 @@ from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_VIDEO, Graph
 from sixfold.engines.video import conform, dimensions, probe, task_parser
 from sixfold.engines.video.task_parser import VideoTask
 
-_MAX_BYTES = 512 * 2**20  # of one segment
-_START, _SAMPLED = 0.02, 0.85  # of the progress
+_MAX_BYTES = 512 * 2**20  # the largest file of a segment
+_START, _SAMPLED = 0.02, 0.85  # the progress before and after sampling
 _DEFAULT_PROMPT = "the scene comes to life with gentle, natural movement"
 
 
 class ComfyVideoEngine(ComfyEngine):
-    """Makes videos from text or images on the operator's ComfyUI.
+    """Generates videos from text or images on the operator's ComfyUI.
 
     `task` is `image-to-film` for models that can start from an image, or `text-to-film`. `checkpoint` selects
     the model file. The server enforces `limit_seconds`.
@@ -105,7 +105,7 @@ def _files(output: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _spec(
     task: Task, video: VideoTask, choice: VideoModelChoice, size: tuple[int, int], image: str
 ) -> VideoSpec:
-    """Use the request's frame rate where it counts frames, and the model's where it gives a duration."""
+    """Return the spec of a video; the rate is the request's if it counts frames, else the model's."""
     family, counts_frames = choice.family, bool(task.inputs.get("num_frames"))
     rate = int(video.rate) if counts_frames else family.rate
     frames = video.frames if counts_frames else math.ceil(video.seconds * rate) + 1
@@ -115,7 +115,7 @@ def _spec(
             f"ComfyUI's {choice.file} makes videos of at most {limit:.3g} seconds: request a shorter one."
         )
     steps, cfg = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")
-    distilled = family.cfg <= 1  # made for few steps, and ignores the negative prompt
+    distilled = family.cfg <= 1  # a distilled model needs few steps and ignores the negative prompt
     return VideoSpec(
         prompt=video.prompt or _DEFAULT_PROMPT,
         negative=video.negative,

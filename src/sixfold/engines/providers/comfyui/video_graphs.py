@@ -1,7 +1,7 @@
 """The video models of a ComfyUI server, and the graphs that run them.
 
-A video longer than one run of its model is made in segments, each starting from the last frame of the one
-before; each segment is a file of its own.
+A video that is longer than one run of its model is generated in segments, each starting from the last frame
+of the previous one; each segment is a separate file.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class VideoFamily(msgspec.Struct, frozen=True):
 
 
 class VideoModelChoice(msgspec.Struct, frozen=True):
-    """An installed video model with its text encoder; one without a `vae` is a full checkpoint."""
+    """An installed video model with its text encoder; a model without a `vae` is a full checkpoint."""
 
     file: str
     family: VideoFamily
@@ -95,7 +95,7 @@ class VideoModelChoice(msgspec.Struct, frozen=True):
 
 
 class VideoGraphs(msgspec.Struct, frozen=True):
-    """The video models of a server, best first, and what each task is missing."""
+    """The video models of a server, best first, and by task a message about missing files."""
 
     choices: tuple[VideoModelChoice, ...] = ()
     missing: Mapping[str, str] = {}
@@ -107,7 +107,7 @@ class VideoGraphs(msgspec.Struct, frozen=True):
         return {task: choice.file for task, choice in models.items() if choice and task not in self.missing}
 
     def best(self, pictured: bool, file: str = "") -> VideoModelChoice | None:
-        """Return the best model, with image input if `pictured`, and with this file name if one is given."""
+        """Return the best model, with image input if `pictured`, and named `file` unless that is empty."""
         usable = (choice for choice in self.choices if choice.family.pictured or not pictured)
         return next((model for model in usable if not file or file in (model.file, base(model.file))), None)
 
@@ -190,7 +190,7 @@ class _VideoNodes(msgspec.Struct, frozen=True):
 
 
 def build(schemas: Schemas, choice: VideoModelChoice, spec: VideoSpec) -> Graph:
-    """Return the graph of a video, in as many segments as it takes."""
+    """Return the graph of a video, with as many segments as its length requires."""
     graph = Graph(schemas, choice, spec)
     inputs = _load(graph)
     start: Link | None = None

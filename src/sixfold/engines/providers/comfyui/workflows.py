@@ -1,4 +1,4 @@
-"""Run complete workflows on the operator's ComfyUI, and read its node classes."""
+"""Complete workflows on the operator's ComfyUI, and its node classes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from sixfold.core.workflows.execution.remote import FetchedOutput, NodeLost, Pla
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
 
-_CACHE_SECONDS = 300.0  # between reads of the schemas, which are megabytes
-_RETRY_SECONDS = 5.0  # when a class is missing, which may have been installed since
-# A request may be waiting for the schemas.
+_CACHE_SECONDS = 300.0  # between reads of the schemas, which have several megabytes
+_RETRY_SECONDS = 5.0  # between reads while a class is missing, which may have been installed since
+# The timeouts are short, because a request may wait for the schemas.
 _SCHEMA_LIMITS = comfyui.ComfyLimits(connect_seconds=1.0, answer_seconds=10.0)
 _MAX_BYTES = 512 * 2**20
 _MODEL_FILES = (".safetensors", ".sft", ".gguf", ".ckpt", ".pt", ".pth", ".bin")
@@ -64,7 +64,7 @@ class ComfyWorkflows:
                 return
             try:
                 server = self._server(_SCHEMA_LIMITS)
-                await server.stats()  # fails for another Sixfold or another program
+                await server.stats()  # fails for a server other than ComfyUI, also for Sixfold
                 self._known = await asyncio.to_thread(object_info.read, await server.object_info())
             except comfyui_errors.ComfyTimeout:
                 pass  # The server is loading a model; its classes have not changed.
