@@ -12,7 +12,7 @@ from sixfold.engines.providers.image_io import UploadImage
 from sixfold.engines.providers.model_table import UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine
 
-_MAX_SIDE = 1024  # pixels; enough for a description
+_MAX_SIDE = 1024  # pixels; sufficient for a description
 
 
 class _Caption(ProviderEngine):

@@ -22,8 +22,8 @@ _BY_UNITS = "units"  # the meter of runs that are charged by tokens
 class ProviderChatEngine:
     """Serves `text-llm`, `chat` and `vision` through the gateway.
 
-    `variant` selects a model by one of the operator's aliases. Any other value selects the default model;
-    for a request with an image that is one that accepts images.
+    `variant` selects a model by one of the operator's aliases. Any other value selects the default model, or
+    the default model for images if the request contains an image.
     """
 
     name = "relay"

@@ -25,14 +25,14 @@ from sixfold.net.data_uris import is_data_uri, parse_data_uri
 
 _MAX_FILE_BYTES = 512 * 2**20
 _CANCEL_SECONDS = 2.0
-_SLOT_SECONDS = 5.0  # how long a canceled run may keep its slot
+_SLOT_SECONDS = 5.0  # a canceled run occupies its slot at most this long
 _SLOT_POLL_SECONDS = 0.05
 
 
 class CogContainer(msgspec.Struct, frozen=True):
-    """A running container: its server, the host folder of its mounted artifacts, and a way to remove it.
+    """A running container: its server, the host folder of its mounted artifacts, and its remove function.
 
-    `joined` joins an output that is a list of texts into one text.
+    If `joined` is set, an output that is a list of strings is joined into one string.
     """
 
     server: CogClient
@@ -95,7 +95,7 @@ class CogEngine:
                 await self._container.server.cancel(name)
 
     def _inputs(self, task: Task) -> dict[str, Any]:
-        """Return the inputs for Cog, and copy the mounted files to where the container sees them."""
+        """Return the inputs for Cog, and copy the mounted files to the folder that the container mounts."""
         inputs = {name: value for name, value in task.inputs.items() if value is not None}
         mounted: dict[str, Path] = {}
         for name, path in task.files.items():
@@ -123,7 +123,7 @@ def _data_uri(path: Path) -> str:
 
 
 def _detected_type(path: Path) -> str:
-    # Cog derives a file name's suffix from this type.
+    # Cog derives the suffix of the file's name from this type.
     with path.open("rb") as file:
         kind = media_types.find(file.read(media_types.MAGIC_BYTES))
     return kind.media_type if kind else media_types.UNKNOWN

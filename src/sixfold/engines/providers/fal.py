@@ -47,7 +47,7 @@ class FalEngine(ProviderEngine):
         report: Callable[[float], None],
         model: str = "",
     ) -> FalResult:
-        """Queue a request, wait for its end and return its result."""
+        """Queue a request, wait until it is complete and return its result."""
         start = fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds)
         request = await run.queued(fal, start, report)
         report(0.9)
@@ -61,7 +61,7 @@ class FalVideoEngine(FalEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the video of a task; cancels the queued request when the run ends early."""
-        # Fitting a video needs OpenCV, which images and speech do without.
+        # Imported here, because only videos need OpenCV.
         from sixfold.engines.providers import video_runs
 
         client = self._client()
@@ -87,7 +87,7 @@ class FalSpeechEngine(FalEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return one audio file; cancels the queued request when the run ends early."""
-        # Sound needs PyAV, which images do without.
+        # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
         fal = FalClient(self._client())
@@ -107,7 +107,7 @@ class FalTranscriptionEngine(FalEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the text of a recording and the times of its words."""
-        # Sound needs PyAV, which images do without.
+        # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
         client = self._client()

@@ -1,4 +1,4 @@
-"""The engine of an imported Gradio space: calls a function of the application through its queue."""
+"""The engine of an imported Gradio space, which calls a function of the application through its queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sixfold.core.provenance.formats import media_types
 from sixfold.engines.host_services import ClientServices
 from sixfold.engines.image import headers
 
-_RUN_SECONDS = 3600.0  # the limit of the run itself is shorter
+_RUN_SECONDS = 3600.0  # the timeout of the run is shorter
 _GRACE_SECONDS = 5.0
 _MAX_FILES = 64
 _GENERIC_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
@@ -144,7 +144,7 @@ class GradioEngine:
         return Result(tuple(artifacts), data, others=others)
 
     def _name(self, index: int) -> str:
-        """Return the name of an output, or "" for another value, such as the application's state."""
+        """Return the name of an output, or "" for other values, such as the state of the application."""
         name = self._returns[index] if index < len(self._returns) else ""
         return name if name or (self._returns and index != self._output) else f"output_{index + 1}"
 
@@ -176,7 +176,7 @@ async def _upload(gradio: GradioServer, path: Path) -> dict[str, Any]:
 
 
 def _suffix(path: Path) -> str:
-    # Applications go by the suffix; a stored input may have none.
+    # Applications detect the type of a file by its suffix, which a stored input may lack.
     if path.suffix:
         return path.suffix
     with path.open("rb") as file:
@@ -185,7 +185,7 @@ def _suffix(path: Path) -> str:
 
 
 def _parse_json(value: Any) -> Any:
-    """Return the value of a JSON text, or the text itself when it is not JSON."""
+    """Return the parsed value of a JSON string, or the value itself if it is not JSON."""
     try:
         return json.loads(value)
     except (TypeError, ValueError, RecursionError):
@@ -193,7 +193,7 @@ def _parse_json(value: Any) -> Any:
 
 
 def _report(data: Any, context: Context) -> None:
-    """Report the progress of the innermost of the application's progress bars."""
+    """Report the progress of the innermost progress bar of the application."""
     bars = data if isinstance(data, list) else []
     for bar in bars[-1:]:
         fraction, index, length = (bar.get(key) for key in ("progress", "index", "length"))

@@ -1,4 +1,4 @@
-"""Prepare source images for a provider, and turn its images into artifacts.
+"""Preparation of source images for a provider, and conversion of its images to artifacts.
 
 All functions are CPU-bound: callers run them in a thread. A source is encoded again before it is uploaded,
 upright and in sRGB, so that its metadata (such as places and people) stays on this server. A returned image
@@ -19,7 +19,7 @@ from sixfold.core.catalog.engines import Artifact, EngineError
 from sixfold.engines.image import decode, decoder_process, encode, png_cleaning
 from sixfold.engines.image.decode import DecodedImage, Pixels, UnreadableImage
 
-MAX_UPLOAD_SIDE = 2048  # pixels; more than any of these models uses
+MAX_UPLOAD_SIDE = 2048  # pixels; larger than the input of any of these models
 MAX_SIDE = 4096  # pixels of an output image
 _MEMORY_BYTES = 2**30  # of an image of 40 megapixels, decoded and scaled
 _PROFILE_WITHIN = 4096  # bytes; a color profile precedes the pixels
@@ -59,7 +59,7 @@ def prepare_upload(path: Path, max_side: int = MAX_UPLOAD_SIDE, shape: float | N
 def prepare_here(
     path: Path | str, max_side: int, shape: float | None
 ) -> tuple[bytes, str, tuple[int, int], tuple[int, int]]:
-    """Return the fields of `prepare_upload`, decoded in this process; raises `UnusableInput`."""
+    """Return the fields of the `UploadImage`, decoded in this process; raises `UnusableInput`."""
     image = decode.decode(path, target=(max_side, max_side))
     width, height = float(image.width), float(image.height)
     if shape is not None:
@@ -77,9 +77,9 @@ def prepare_here(
 def encode_output(
     content: bytes | Path, size: tuple[int, int] | None, format_: str, quality: int, provider: str
 ) -> Artifact:
-    """Return a provider's image as an artifact of exactly `size` (width, height), None for its own size.
+    """Return a provider's image as an artifact of exactly `size` (width, height).
 
-    Raises `EngineError` when the image cannot be read.
+    None keeps the size of the image. Raises `EngineError` when the image cannot be read.
     """
     if unchanged := _unchanged_png(content, size, format_):
         return unchanged

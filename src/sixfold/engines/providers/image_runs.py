@@ -1,7 +1,7 @@
-"""Runs an image task at any provider: an engine makes one call, this module does the rest.
+"""Runs of an image task at any provider; the engine of the provider only makes single calls.
 
-It splits the task into calls, downloads images that a provider returns as URLs, fits each image to the size
-and format of the request, and sums the cost.
+The module splits the task into calls, downloads images that a provider returns as URLs, fits each image to
+the size and format of the request, and sums the cost.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def generate_images(
         context.log(f"{run.title}'s {route.model} does not support {name}: it is left out")
     area = None
     if "mask" in route.fields:
-        # Masks need OpenCV, which other images do without.
+        # Imported here, because only masks need OpenCV.
         from sixfold.engines.image.inpaint import fill_area
 
         area = await asyncio.to_thread(fill_area.prepare, task, context.scratch)
@@ -144,7 +144,7 @@ async def _artifacts(
 
 
 async def _download(address: str, index: int, run: ProviderRun) -> bytes | Path:
-    """Return the image at a URL that a provider named, fetched through the guard, or in a `data:` URI."""
+    """Return the image at a URL that a provider returned, fetched through the guard, or in a `data:` URI."""
     max_bytes = run.limits.file_bytes
     if data_uris.is_data_uri(address):
         try:

@@ -91,7 +91,7 @@ class UsedInputs(msgspec.Struct, frozen=True):
 
 
 class ProviderCost(msgspec.Struct, frozen=True):
-    """A provider's price in USD per unit or per million tokens, with its source and the month it was seen."""
+    """A provider's price in USD per unit or per million tokens, with the source and month of the price."""
 
     per: str
     source: str
@@ -138,8 +138,8 @@ class ModelRoute(msgspec.Struct, frozen=True):
 
     Video: `image_model` is the model for a source image, if it differs; `durations` are those it supports,
     in seconds; `retime` marks models whose frames are retimed here; `cost_factors` multiply the cost by
-    resolution; `values` maps our values to the provider's, by input. Speech: `voices` maps our voices to the
-    provider's; `speeds` are its slowest and fastest.
+    resolution; `values` maps the API's values to the provider's, by input. Speech: `voices` maps the API's
+    voices to the provider's; `speeds` are the slowest and the fastest speed.
     """
 
     provider: str
@@ -164,11 +164,11 @@ class ModelRoute(msgspec.Struct, frozen=True):
         return f"{self.provider}-{self.capability}"
 
     def names(self) -> Mapping[str, str]:
-        """Return our input names by the provider's field names, for its error messages."""
+        """Return the API's input names by the provider's field names, for its error messages."""
         return {theirs: _API_NAMES.get(ours, ours) for ours, theirs in reversed(list(self.fields.items()))}
 
     def provider_value(self, name: str, value: Any) -> Any:
-        """Return the provider's value for our value of an input."""
+        """Return the provider's value for an input's value in the API."""
         return self.values.get(name, {}).get(value, value)
 
     def unsupported_inputs(self, request: ProviderTask) -> list[str]:
@@ -268,12 +268,12 @@ def route(provider: str, capability: str, over: Override | None = None) -> Model
 
 
 def _voices(voices: Mapping[str, str] | str) -> Mapping[str, str]:
-    """Return a row's own voices, or a table that several rows share, by its name."""
+    """Return the voices of a row, which may be the name of a table that several rows share."""
     return _table()["voices"][voices] if isinstance(voices, str) else voices
 
 
 def prompt_template(model: str) -> str:
-    """Return the prompt that providers get for a model, with `{prompt}` for the caller's."""
+    """Return the prompt to send for a model; `{prompt}` stands for the caller's prompt."""
     return str(_table()["prompts"].get(model, "{prompt}"))
 
 

@@ -53,7 +53,7 @@ class OpenAISpeechEngine(ProviderEngine):
     provider = OPENAI
 
     async def run(self, task: Task, context: Context) -> Result:
-        # Sound needs PyAV, which images do without.
+        # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
         openai = OpenAIClient(self._client())
@@ -71,7 +71,7 @@ class OpenAITranscriptionEngine(ProviderEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the text of a recording, with the segments and words whose times the server reports."""
-        # Sound needs PyAV, which images do without.
+        # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
         openai = OpenAIClient(self._client())

@@ -114,7 +114,7 @@ class ProviderEngine:
         self.name = self._route.name
 
     def _client(self) -> ProviderClient:
-        """Return a client for one run, with the key as it is set now."""
+        """Return a client for one run, with the current key."""
         return ProviderClient(
             self._outside.client,
             self.provider,

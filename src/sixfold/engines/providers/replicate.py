@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Replicate's documentation requires an uploaded file above this size.
 _INLINE_BYTES = 256 * 1024
-# Long enough for a quick model, short enough to notice a cancelation soon.
+# Long enough for the result of a fast model, and short enough to notice a cancelation soon.
 _WAIT_SECONDS = 5
 
 
@@ -89,7 +89,7 @@ class ReplicateVideoEngine(ReplicateEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the video of a task; cancels the prediction when the run ends early."""
-        # Fitting a video needs OpenCV, which images and speech do without.
+        # Imported here, because only videos need OpenCV.
         from sixfold.engines.providers import video_runs
 
         client = self._client()
@@ -117,7 +117,7 @@ class ReplicateSpeechEngine(ReplicateEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return one audio file; cancels the prediction when the run ends early."""
-        # Sound needs PyAV, which images do without.
+        # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
         replicate = ReplicateClient(self._client())
@@ -135,7 +135,7 @@ class ReplicateTranscriptionEngine(ReplicateEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Return the text of a recording and the times of its segments; the model reports no words."""
-        # Sound needs PyAV, which images do without.
+        # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 
         client = self._client()

@@ -17,9 +17,9 @@ _MAX_IMAGES = 16
 
 
 class ProviderTask(msgspec.Struct, frozen=True):
-    """A request for one or more images. `size` is the exact output size; None keeps the provider's.
+    """A request for one or more images. `size` is the exact output size; None keeps the provider's size.
 
-    `seed`, `strength`, `scale` and `faces` are None where the task has no such input.
+    `seed`, `strength`, `scale` and `faces` are None if the task lacks the input.
     """
 
     model: str
@@ -36,7 +36,7 @@ class ProviderTask(msgspec.Struct, frozen=True):
     quality: int = 90
 
     def optional_inputs(self) -> Mapping[str, Any]:
-        """Return the inputs beside the prompt that are set, by their names in `providers.toml`."""
+        """Return the inputs that are set, except the prompt, by their names in `providers.toml`."""
         inputs = {
             "negative": self.negative or None,
             "seed": self.seed,

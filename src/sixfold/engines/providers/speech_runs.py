@@ -1,4 +1,4 @@
-"""Run a speech task at any provider: split the text into calls and join the audio, or build a transcript."""
+"""Runs of a speech task at any provider: several calls whose audio is joined, or a transcript."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 Wave = NDArray[np.float32]
 
 _PAUSE_SECONDS = 0.26  # between the audio of two calls
-# Words belong to one segment while the pauses between them are shorter and the segment is not longer.
+# The maximum pause between two words of a segment, and the maximum length of a segment.
 _SEGMENT_PAUSE_SECONDS, _MAX_SEGMENT_SECONDS = 0.6, 25.0
 
 
@@ -45,7 +45,7 @@ Speak = Callable[[Mapping[str, Any], Report], Awaitable[bytes]]
 """Make one call with the model's inputs; returns an audio file."""
 
 Transcribe = Callable[[Recording, str, Report], Awaitable[tuple[TranscriptionResult, UsedInputs]]]
-"""Make one call for a recording; the text is its language code or empty."""
+"""Make one call for a recording; the string is its language code, or empty if the language is unknown."""
 
 
 async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderRun) -> Result:
@@ -95,7 +95,7 @@ def _reporter(run: ProviderRun, begin: float, share: float) -> Report:
 
 
 async def download(address: Any, run: ProviderRun) -> bytes:
-    """Return the audio file at a URL that a provider named."""
+    """Return the audio file at a URL that a provider returned."""
     if not isinstance(address, str):
         raise EngineError(f"{run.title} returned no audio; try again.")
     path = run.context.scratch / "fetched"
@@ -109,7 +109,7 @@ async def download(address: Any, run: ProviderRun) -> bytes:
 
 
 def _inputs(route: ModelRoute, request: synthesis.SpeechRequest, text: str, speed: float) -> dict[str, Any]:
-    """Return the model's inputs; a field name with a dot is a member of another input."""
+    """Return the model's inputs; a field name with a dot stands for a member of another input."""
     values = {
         "prompt": text,
         "voice": route.voices[request.voice.id],
@@ -133,7 +133,7 @@ def _speeds(route: ModelRoute, speed: float) -> tuple[float, float]:
 
 
 def _texts(sentences: Sequence[str], max_chars: int) -> list[str]:
-    """Join sentences into texts of at most `max_chars` characters; a longer sentence is a text of its own."""
+    """Join sentences into texts of at most `max_chars` characters; a longer sentence remains one text."""
     texts = [sentences[0]]
     for sentence in sentences[1:]:
         if len(texts[-1]) + len(sentence) < max_chars:
@@ -153,7 +153,7 @@ def _wave(audio: bytes, path: Path, title: str, tempo: float) -> Wave:
         path.unlink()
     if tempo == 1:
         return wave
-    # The decoder needs OpenCV, which speech at its own tempo does without.
+    # Imported here, because only a change of tempo needs OpenCV.
     from sixfold.engines.video import decoder
 
     return np.concatenate([piece[0] for piece in decoder.change_tempo(iter([np.stack([wave, wave])]), tempo)])

@@ -1,7 +1,7 @@
-"""Run a video task at any provider: prepare the request, then fit the returned video to what was requested.
+"""Runs of a video task at any provider: the preparation of the request and the fitting of the video.
 
-A model that makes whole `durations` has its video cut and scaled here. Where a request counts frames
-and the model has no such inputs (`retime`), the video is retimed here, with frames interpolated.
+The video of a model with fixed `durations` is cut and scaled here. If a request counts frames and the model
+lacks such inputs (`retime`), the video is retimed here by interpolation of frames.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.task_parser import VideoTask
 
 IMAGES = ("image_url", "image")
-_BILLED_RATE = 16  # frames per second by which these models bill, whatever rate is requested
+_BILLED_RATE = 16  # frames per second by which these models bill, independent of the requested rate
 # Inputs that the log mentions when a model does not support them.
 _REPORTED = ("seed", "negative_prompt", "num_inference_steps", "guidance_scale")
 # A video with this share of the requested frames is accepted; its last frame is held for the rest.
 _ENOUGH = 0.8
-_FROM, _TO = 0.93, 0.99  # of the progress
+_FROM, _TO = 0.93, 0.99  # the progress at the start and end of fitting
 
 
 class VideoRequest(msgspec.Struct, frozen=True):
-    """One call: the model, its inputs, the billed seconds, and how its video is fitted.
+    """One call: the model, its inputs, the billed seconds, and the fitting of its video.
 
-    `target` is set for models that make whole lengths, `task` for those whose video is retimed here.
+    `target` is set for models with fixed durations, `task` for models whose video is retimed here.
     """
 
     model: str
@@ -53,7 +53,7 @@ class VideoRequest(msgspec.Struct, frozen=True):
 
 
 class VideoResult(msgspec.Struct, frozen=True):
-    """Result of one call: the URL of the video, and the seed where the model reports it."""
+    """Result of one call: the URL of the video, and the seed if the model reports it."""
 
     address: str
     seed: int | None = None
@@ -150,8 +150,8 @@ async def retime(
 ) -> Path:
     """Write one video of `size` (width, height) from the frames of several; raises `VideoUnfit`.
 
-    `rate` is the frame rate of the files, 0 for the task's own. Each file after the first repeats the last
-    frame of the one before it as its first.
+    `rate` is the frame rate of the files, or 0 for the task's rate. Each file after the first begins with the
+    last frame of the previous file.
     """
     source_rate = Fraction(rate) or task.rate
     target, stop = paths[0].with_name("counted.mp4"), threading.Event()
