@@ -1,4 +1,4 @@
-"""Print a model file's description as JSON: `python -m sixfold.engines.python_models.describe FILE`."""
+"""Command that prints a model file's description: `python -m sixfold.engines.python_models.describe FILE`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sixfold.engines.python_models.files import InvalidModelFile
 
 
 def main(argv: list[str]) -> int:
-    """Write the description, or `{"fault": …}`; returns the exit status."""
+    """Write the description as JSON, or `{"fault": …}`; returns the exit status."""
     out = sys.stdout
-    sys.stdout = sys.stderr  # keeps what the file prints out of the description
+    sys.stdout = sys.stderr  # so that output of the file does not mix with the description
     try:
         description = describe(Path(argv[0]))
     except InvalidModelFile as error:

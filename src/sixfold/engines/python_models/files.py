@@ -1,4 +1,4 @@
-"""Load a model file and find its function."""
+"""Loading of a model file and its function."""
 
 from __future__ import annotations
 

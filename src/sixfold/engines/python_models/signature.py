@@ -1,4 +1,4 @@
-"""Derive a model's inputs and output from a function's type hints."""
+"""Derivation of a model's inputs and output from the type hints of its function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLAIN: Mapping[Any, str] = {
     Image.Image: "image",
 }
 _OUTPUT_KINDS: Mapping[Any, str] = {str: "text", Path: "file", bytes: "file", Image.Image: "image"}
-_BOUNDS = (("min", ("least", "ge")), ("max", ("most", "le")))  # our names, and those of annotated-types
+_BOUNDS = (("min", ("least", "ge")), ("max", ("most", "le")))  # names in Sixfold and in annotated-types
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
 
 
 def output_kind(function: Callable[..., Any]) -> str:
-    """Return the kind of output by the return hint, such as `image`, or `json`."""
+    """Return the kind of output for the return hint, such as `image`; the default is `json`."""
     hint, marks = _unwrap(hints(function).get("return", dict))
     if get_origin(hint) in (list, tuple) and get_args(hint):
         hint, marks = _unwrap(get_args(hint)[0])

@@ -1,4 +1,4 @@
-"""Decide which files of the models folder are live, and which of them run in a sandbox."""
+"""Rules that decide whether a file of the models folder is live, and whether it runs in a sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ ADD = "on a public address a file must be added with `sixfold model add`"
 
 
 class VisibilityDecision(msgspec.Struct, frozen=True):
-    """Whether a file runs in a sandbox, the `fault` why it is not live, or a `note` for its author."""
+    """The decision for a file: whether it runs in a sandbox, and a `note` for its author.
+
+    `fault` is the reason if the file is not live.
+    """
 
     sandboxed: bool = False
     fault: str = ""
@@ -25,8 +28,8 @@ class VisibilityRules(msgspec.Struct, frozen=True):
     """Rules for files of the models folder.
 
     With `open_to_all`, a file is live as soon as it is in the folder. `sandbox` is the setting of that name.
-    A file that `sixfold model add` added is trusted and runs like the operator's own programs; any other file
-    runs in a sandbox. Without a sandbox, only the user's own files are live, with a note.
+    A file that `sixfold model add` added is trusted and runs without a sandbox; any other file runs in a
+    sandbox. If there is no sandbox, only files that the operator owns are live, with a note.
     """
 
     open_to_all: bool = True

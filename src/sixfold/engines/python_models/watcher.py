@@ -1,9 +1,9 @@
-"""Watch `DATA/models/*.py` and register each file as a model of the operator's account.
+"""Watcher of `DATA/models/*.py`, which registers each file as a model of the operator's account.
 
-A file is run in a process of its own to read its signature, never in the server, and in a sandbox if its
-model must run in one. Live models run from copies named by content, so that predictions of an older
-version still find their program. Errors in `greet.py` are in the log, in `sixfold model list` and in
-`greet.py.error`.
+A file is run in a separate process to read its signature, never in the server, and in a sandbox if its
+model must run in a sandbox. Live models run from copies that are named by a hash of their content, so that
+predictions of an older version still find their code. Errors in `greet.py` are in the log, in
+`sixfold model list` and in `greet.py.error`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sixfold.settings import Settings, worker_environment
 
 KIND = "model"
 SANDBOX = "sandbox"  # the driver of sandboxed models
-ADDED = "added.json"  # the entries by `sixfold model add`
+ADDED = "added.json"  # the entries that `sixfold model add` writes
 _LOG = logging.getLogger("sixfold.models")
 _INTERVAL_SECONDS = 0.5
 _DESCRIBE_SECONDS = 60
@@ -72,7 +72,7 @@ def environment() -> dict[str, str]:
 def inspect(
     path: Path, environ: Mapping[str, str], rules: VisibilityRules, added_row: Mapping[str, str]
 ) -> DescribedModel:
-    """Describe a file under the rules; `added_row` is its entry by `sixfold model add`."""
+    """Describe a file under the rules; `added_row` is the entry that `sixfold model add` wrote for it."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     decision = rules.judge(path, trusted=added_row.get("sha256") == sha256)
     if decision.fault:
@@ -81,7 +81,7 @@ def inspect(
 
 
 def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False) -> DescribedModel:
-    """Run a file in a process of its own, `sandboxed` or not, and return its description."""
+    """Run a file in a separate process, `sandboxed` or not, and return its description."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     prefix = bubblewrap.command(Sandbox(readable=(path.absolute(),))) if sandboxed else []
     try:
@@ -103,7 +103,7 @@ def describe(path: Path, environ: Mapping[str, str], *, sandboxed: bool = False)
 
 
 def read_entries(folder: Path) -> dict[str, dict[str, str]]:
-    """Return the entries by `sixfold model add` by file name, with `sha256` and `hardware`."""
+    """Return the entries of `sixfold model add`, with `sha256` and `hardware`, by file name."""
     try:
         rows = json.loads((folder / ADDED).read_text("utf-8"))
     except (OSError, ValueError):
@@ -239,7 +239,7 @@ def _stamps(folder: Path) -> dict[Path, tuple[int, ...]]:
 
 
 def _write_error(path: Path, fault: str) -> None:
-    """Write the error file of a model, or delete it."""
+    """Write the error file of a model, or delete it if `fault` is empty."""
     error_file = path.with_name(f"{path.name}.error")
     if fault and path.exists():
         error_file.write_text(f"{fault}\n", "utf-8")
