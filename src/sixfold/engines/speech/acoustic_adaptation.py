@@ -20,7 +20,7 @@ Values = NDArray[np.float32]
 STEPS = 16  # per standard deviation
 _END = b"endhdr\n"
 _CHECKED = b"chksum0 yes\n"
-# The recognizer's own floor for variances.
+# The floor that the recognizer applies to variances.
 _MIN_VARIANCE = 1e-4
 
 
@@ -68,6 +68,6 @@ def adapted(model: Path) -> Values:
 
 
 def steps(model: Path, target: NDArray[Any]) -> NDArray[np.int8]:
-    """Return the shifts with which `adapted` returns about the `target` means."""
+    """Return the shifts with which `adapted` approximates the `target` means."""
     shift = (target - means(model)) / np.sqrt(variances(model)) * STEPS
     return np.clip(np.rint(shift), -127, 127).astype(np.int8)

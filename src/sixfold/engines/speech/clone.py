@@ -48,7 +48,7 @@ class CloneEngine:
 
     @staticmethod
     def _sample(task: Task, context: Context) -> Path | None:
-        """Write the sample as WAV, at most 30 seconds of it; return None without one."""
+        """Write at most 30 seconds of the sample as WAV; return None for a task without a sample."""
         path = task.files.get("voice_sample")
         if path is None:
             return None

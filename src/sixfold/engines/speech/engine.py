@@ -22,7 +22,7 @@ class SpeechEngine:
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return an audio file, whose length follows `speed` within a hundredth."""
+        """Return an audio file, whose length matches `speed` within 1 %."""
         request = synthesis.parse(task)
         artifact = synthesis.record(request, lambda text: speak(text, request), _RATE, context)
         seconds = artifact.info["duration"]
@@ -31,7 +31,7 @@ class SpeechEngine:
 
 
 def speak(text: str, request: SpeechRequest) -> Wave:
-    """Return a sentence at the requested speed, by the synthesizer's own pace as far as possible."""
+    """Return a sentence at the requested speed, using the synthesizer's speed setting as far as possible."""
     natural = post_processing.trim(_synthesize(text, request, request.voice.pace))
     if request.speed == 1:
         return natural

@@ -22,8 +22,8 @@ from sixfold.engines.speech.voices import SpeakingVoice
 Wave = NDArray[np.float32]
 
 _RATE = 24_000
-_MAX_PHONEMES = 510  # per call
-# The first letters of voice names by language.
+_MAX_PHONEMES = 510  # in one call of the network
+# The first letters of the voice names of each language.
 _ACCENTS = {"en": "ab", "es": "e", "fr": "f", "hi": "h", "it": "i", "pt": "p"}
 _SPOKEN = {"a": "en-us", "b": "en-gb", "e": "es", "f": "fr-fr", "h": "hi", "i": "it", "p": "pt-br"}
 
@@ -59,7 +59,10 @@ class KokoroEngine:
         return Result((artifact,), data, "full")
 
     def speaker(self, voice: SpeakingVoice, language: str) -> str:
-        """Return the network's voice for one of the API, of the same language and gender, in turn."""
+        """Return the network's voice for a voice of the API.
+
+        The voices of the API with the same language and gender share the matching voices in turn.
+        """
         matching = sorted(name for name in self._styles if name[:1] in _ACCENTS.get(language, ""))
         if not matching:
             raise EngineError(f"The folder `source` does not contain a Kokoro voice for {language}.")

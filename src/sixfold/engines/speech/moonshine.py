@@ -26,7 +26,7 @@ _SUFFIXES = (".onnx", ".ort")
 _TOKENS = "tokenizer.bin"
 _START, _END = 1, 2
 _SPACE = "\u2581".encode()
-# The network repeats itself beyond this rate, which no speaker reaches.
+# Beyond this rate, which is faster than any speaker, the network repeats itself.
 _TOKENS_PER_SECOND = 6.5
 # Shorter ranges are joined up to this length: the words around a word help to recognize it.
 _JOINED_SECONDS = 15.0
@@ -120,9 +120,9 @@ def _join_tokens(tokens: Sequence[tuple[bytes, float]]) -> list[_Word]:
 
 
 def _segments(words: Sequence[_Word], ranges: Sequence[tuple[int, int]]) -> Iterator[TimedSegment]:
-    """Yield the sentences of some words.
+    """Yield a segment for each sentence in the words.
 
-    The times of words are estimates: each takes a part of the ranges in proportion to its length.
+    The times of words are estimates: each word occupies a part of the ranges in proportion to its length.
     """
     starts = np.cumsum([0, *(end - start for start, end in ranges)])
     lengths = np.cumsum([0, *(len(word.text) + 1 for word in words)])
@@ -144,7 +144,7 @@ def _time(spoken: float, ranges: Sequence[tuple[int, int]], starts: NDArray[Any]
 
 
 def _read_tokens(data: bytes) -> list[bytes]:
-    """Read tokens, each behind its length in one byte, or in two from 128 on."""
+    """Read tokens, each preceded by its length in one byte, or in two bytes from 128 on."""
     tokens: list[bytes] = []
     at = 0
     while at < len(data):

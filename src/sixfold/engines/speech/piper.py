@@ -108,7 +108,7 @@ class _VoiceFile:
         return self._session.run(None, feed)[0].reshape(-1).astype(np.float32)
 
     def ids(self, phonemes: str) -> list[int]:
-        """Return the network's ids of phonemes, with start, padding and end; unknown ones are omitted."""
+        """Return the network's ids of phonemes, with start, padding and end; unknown phonemes are omitted."""
         ids = [*self._ids[_START], *self._ids[_PAD]]
         for phoneme in normalized("NFD", phonemes):
             if phoneme in self._ids:

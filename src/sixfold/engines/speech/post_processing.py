@@ -12,9 +12,9 @@ from sixfold.engines.audio.ambience import loop_buffer, loudness
 Wave = NDArray[np.float32]
 
 TARGET = -18.0  # LUFS
-# The beginning of a recording that determines the gain of the whole.
+# The gain of a recording is determined by this much of its beginning.
 SAMPLE_SECONDS = 20.0
-# Processing lengthens a sentence by this much reverberation.
+# The reverberation that processing adds to the end of a sentence.
 TAIL_SECONDS = 0.06
 _REVERB_SECONDS = 0.14
 _REVERB_SHARE = 0.05

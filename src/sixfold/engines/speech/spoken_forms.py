@@ -1,6 +1,7 @@
-"""Written forms as they are spoken: money, dates, times, fractions, units, telephone numbers and addresses.
+"""Written forms in words: money, dates, times, fractions, units, telephone numbers and addresses.
 
-The synthesizers read numbers in their language, so that digits stay; `data/spoken_forms.toml` has the words.
+Digits are not converted, because the synthesizers read numbers in each language. `data/spoken_forms.toml`
+contains the words.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 
 
 class SpokenForms(msgspec.Struct, frozen=True):
-    """The words of one language, and the rules made of them."""
+    """The words of one language, and the rules derived from them."""
 
     words: Mapping[str, Any]
     english: bool
@@ -61,7 +62,7 @@ class SpokenForms(msgspec.Struct, frozen=True):
         return " ".join(self.words["signs"].get(part, part) for part in parts if part)
 
     def _address(self, match: re.Match[str]) -> str:
-        # A word with a dot is an address only if it says so, or ends as the usual ones do.
+        # A word with a dot is an address only with a usual beginning or ending.
         sure = match[0].startswith(("http", "www.")) or match[1].endswith((".com", ".org", ".net"))
         return self._spelled(match[1]) if sure else match[0]
 
@@ -89,7 +90,7 @@ class SpokenForms(msgspec.Struct, frozen=True):
         )
 
     def _year(self, year: int) -> str:
-        # English reads a year in two halves, but for the first years of a millennium.
+        # In English, years are read in two halves, except for the first decade of a century.
         halves = self.english and year % 100 >= 10 and 1100 <= year < 2100
         return f"{year // 100} {year % 100}" if halves else str(year)
 

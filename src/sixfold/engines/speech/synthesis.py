@@ -74,7 +74,7 @@ def _with_pauses(
 
 
 def _normalize(pieces: Iterator[Wave], rate: int) -> Iterator[Wave]:
-    """Apply a constant gain, which the loudness of the first pieces determines."""
+    """Apply a constant gain that is determined by the loudness of the first pieces."""
     first: list[Wave] = []
     length = 0
     for piece in pieces:

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 Wave = NDArray[np.float32]
 
 _WINDOW_SECONDS = 0.03
-# The range in which a piece may be moved to match: more than half a period of a deep voice.
+# A piece may be shifted by this much to match: more than half a period of a deep voice.
 _SEARCH_SECONDS = 0.008
-# Smaller relative changes are not made.
+# Relative changes of the length below this value are not applied.
 _MIN_CHANGE = 0.005
 
 

@@ -117,7 +117,7 @@ def speech_ranges(wave: Wave) -> list[tuple[int, int]]:
 
 
 def group_ranges(ranges: Sequence[tuple[int, int]], seconds: float) -> Iterator[list[tuple[int, int]]]:
-    """Yield groups of consecutive ranges that extend over at most some seconds, or have one range."""
+    """Yield groups of consecutive ranges that extend over at most `seconds`, or consist of one range."""
     group: list[tuple[int, int]] = []
     for start, end in ranges:
         if group and end - group[0][0] > seconds * RATE:
@@ -141,7 +141,7 @@ def _is_tone(samples: Wave) -> bool:
 
 
 def _merge(times: NDArray[Any]) -> list[tuple[float, float]]:
-    """Merge times closer than a pause into ranges and drop those that are too short."""
+    """Merge times closer than a pause into ranges, and drop ranges that are too short."""
     ranges: list[list[float]] = []
     for time in map(float, times):
         if ranges and time - ranges[-1][1] < _PAUSE:
@@ -152,7 +152,7 @@ def _merge(times: NDArray[Any]) -> list[tuple[float, float]]:
 
 
 def _split_points(start: float, end: float, level: NDArray[Any]) -> Iterator[float]:
-    """Yield the positions at which a long range is split: the quietest ones."""
+    """Yield the quietest positions in a long range, in seconds, at which it is split."""
     while end - start > _LONGEST:
         first, last = (round((start + share * _LONGEST) / _FRAME) for share in (0.6, 1.0))
         quiet = np.convolve(level[first:last], np.ones(_BREATH), "same")

@@ -14,7 +14,7 @@ import msgspec
 
 from sixfold.core.catalog.engines import UnusableInput
 
-# Further languages that the synthesizer speaks well enough, by its names.
+# The synthesizer's names of languages that differ from the language code.
 _OWN = {"en": "en-us", "pt": "pt-br", "no": "nb"}
 _CODES = (
     "en es fr de it pt nl sv da nb no fi pl cs sk hu ro el tr ru uk hi id vi ca eo la sw cy is hr bg lt lv et"
@@ -61,7 +61,7 @@ def find(name: str) -> SpeakingVoice:
 
 
 def language(hint: str) -> str:
-    """Return the code for `de`, `de-AT` or `German`, or an empty one for `auto`; raise `UnusableInput`."""
+    """Return the code for `de`, `de-AT` or `German`, or "" for `auto`; raise `UnusableInput`."""
     name = hint.strip().casefold()
     if name in ("", "auto"):
         return ""
@@ -88,5 +88,5 @@ def open_network(path: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
     except (faults.InvalidProtobuf, faults.InvalidGraph, faults.Fail) as error:
-        # None is a subclass of the errors that other damages raise.
+        # These exceptions do not derive from `ValueError` or `RuntimeError`, unlike those for other damage.
         raise ValueError(str(error)) from error
