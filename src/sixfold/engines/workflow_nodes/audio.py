@@ -24,7 +24,7 @@ def require_audio(value: Any) -> AudioValue:
 
 
 def load(_context: NodeContext, audio: Any) -> tuple[AudioValue | None]:
-    """Load an audio file; returns None when no file is value."""
+    """Load an audio file; the value is None if the input is not a file."""
     if not isinstance(audio, NodeFile):
         return (None,)
     return (AudioValue(files.read(audio.path, _MAX_SECONDS), files.RATE),)
@@ -119,7 +119,7 @@ def merge(_context: NodeContext, audio1: Any, audio2: Any, merge_method: str) ->
 
 
 def volume(_context: NodeContext, audio: Any, volume: int) -> tuple[AudioValue]:
-    """Change the volume by a number of decibels."""
+    """Change the volume by `volume` decibels."""
     value = require_audio(audio)
     return (AudioValue((value.wave * np.float32(10 ** (volume / 20))), value.rate),)
 

@@ -1,4 +1,4 @@
-"""Decode videos into frames, and check the size of images and frame sequences."""
+"""Decoding of videos into frames, and limits on the size of images and frame sequences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines import demux
 
 MAX_SIDE = 16_384
-_MAX_VALUES = 3 * 2**28  # of one value: 3 GiB of floats
+_MAX_VALUES = 3 * 2**28  # the limit of one value: 3 GiB of floats
 _MAX_FRAMES = 1200
 
 

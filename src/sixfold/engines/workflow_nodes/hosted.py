@@ -89,7 +89,7 @@ def _seed(inputs: Mapping[str, Any]) -> int | UnknownCost:
 
 
 def _known(kind: Callable[[Any], Any], value: Any) -> Any:
-    """Convert a value; one that is known only during the run stays unknown."""
+    """Convert a value; a value that is known only during the run is returned unchanged."""
     return value if isinstance(value, UnknownCost) else kind(value)
 
 

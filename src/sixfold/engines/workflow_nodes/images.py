@@ -1,4 +1,4 @@
-"""Image nodes: load, save, scale, color, sharpen and blend, with ComfyUI's results."""
+"""Image nodes: load, save, scale, color, sharpen and blend, with the same results as ComfyUI."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _DEFAULT_FRAMES = 81  # of a video whose length is known only during the run
 _SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced"})
 _LATENT = ("latent_image", "samples", "latent", "latents", "samples1", "samples_to", "destination")
 _IMAGES = ("start_image", "image", "reference_image", "ref_image", "pixels")
-_ALIGNED = ("positive", "negative")  # conditionings that a class gives in this order
+_ALIGNED = ("positive", "negative")  # conditionings that a class returns in this order
 
 
 class LatentControl(msgspec.Struct, frozen=True):

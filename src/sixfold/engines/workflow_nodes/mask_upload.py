@@ -1,4 +1,4 @@
-"""Apply a mask that a client drew: its alpha channel becomes the image's."""
+"""Application of a mask that a client drew: its alpha channel becomes the image's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image import decoder_process
 from sixfold.engines.workflow_nodes import preview
 
-_LEVEL = 4  # the level that ComfyUI uses
-_MAX_PIXELS = 40_000_000  # three copies of 160 MB each
+_LEVEL = 4  # the compression level that ComfyUI uses
+_MAX_PIXELS = 40_000_000  # for three copies of 160 MB each
 
 _PIXEL_BYTES = 10  # of memory per pixel of the image and of its mask
 
@@ -40,7 +40,7 @@ def apply_mask(image: Path, mask: Path, result: Path) -> None:
 
 
 def apply_here(image: Path | str, mask: Path | str, result: Path | str) -> None:
-    """Do what `apply_mask` does after its checks, in this process; raises `UnusableInput`."""
+    """Apply the mask as in `apply_mask`, in this process and without its checks; raises `UnusableInput`."""
     formats = [decoder_process.header(Path(path)).format for path in (image, mask)]
     try:
         with (

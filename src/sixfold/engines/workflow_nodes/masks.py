@@ -1,4 +1,4 @@
-"""Nodes on masks and on images with masks, with ComfyUI's results."""
+"""Nodes for masks and for images with masks, with the same results as ComfyUI."""
 
 from __future__ import annotations
 

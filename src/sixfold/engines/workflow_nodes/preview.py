@@ -1,4 +1,4 @@
-"""Render an image for a client: smaller, without its alpha channel, or its alpha channel alone."""
+"""Previews of an image for a client: smaller, without its alpha channel, or its alpha channel alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def _checked_size(path: Path) -> tuple[int, int]:
 
 
 def render(path: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
-    """Return an image as `preview` asks ("webp;90"), else its `channel`, and the content type.
+    """Return an image in the format and quality of `preview` (as `webp;90`), and the content type.
+
+    Without `preview`, the result is the `channel` of the image as PNG.
 
     Raises `UnusableInput`.
     """
@@ -64,7 +66,7 @@ def render_here(path: Path | str, preview: str | None, channel: str) -> tuple[by
             kind = "jpeg" if options[0] == "jpeg" and "a" not in channel else "webp"
             quality = min(int(options[-1]), 100) if options[-1].isdecimal() else _QUALITY
             output = _reduced(image, "RGB" if kind == "jpeg" or channel == "rgb" else "RGBA")
-            image.close()  # frees its pixels before the encoder allocates its own
+            image.close()  # frees the pixels before the encoder allocates memory
             output.save(out, kind, quality=quality)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UnusableInput("The image cannot be read.") from error

@@ -1,4 +1,4 @@
-"""The registry of node classes, ComfyUI's and our own, with the functions of those that run here."""
+"""The registry of node classes of ComfyUI and Sixfold, with the functions of those that run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scale images with ComfyUI's results."""
+"""Scaling of images with the same results as ComfyUI."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _pool(pixels: Frames, count: int, axis: int) -> Frames:
 
 
 def _lanczos(pixels: Frames, width: int, height: int) -> Frames:
-    """Scale 8-bit values, as ComfyUI does."""
+    """Scale by Lanczos's filter in 8-bit values, as ComfyUI does."""
     bytes_ = np.clip(pixels * np.float32(255), 0, 255).astype(np.uint8)
     image = bytes_[..., 0] if bytes_.shape[-1] == 1 else bytes_
     resized = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)

@@ -1,4 +1,4 @@
-"""Serialize node values for the cache: lossless, and compact for images with 8-bit values."""
+"""Serialization of node values for the cache: lossless, and compact for images with 8-bit values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sixfold.core.workflows.ports import ListValue, NodeFile
 from sixfold.engines.workflow_nodes.values import AudioValue, FramesValue, VideoValue
 
 _LEVEL = 1
-_MAX_SMALL_BYTES = 2**14  # larger values are not searched for plain numbers and texts
-_MAX_FLOAT_BYTES = 128 * 2**20  # larger arrays would not compress to what the cache accepts
+_MAX_SMALL_BYTES = 2**14  # larger values are not decoded to look for numbers and strings
+_MAX_FLOAT_BYTES = 128 * 2**20  # larger arrays would exceed the limit of the cache even if compressed
 
 
 class _Unpackable(Exception):
@@ -39,11 +39,11 @@ class NodeValuePacker:
             return None
 
     def unpack(self, data: bytes) -> tuple[Any, ...]:
-        """Return the values of `pack`."""
+        """Return the values that `pack` serialized."""
         return tuple(self._unpacked(row) for row in msgspec.msgpack.decode(data)) if data else ()
 
     def small(self, data: bytes) -> tuple[Any, ...] | None:
-        """Return the values if all are numbers or texts, else None."""
+        """Return the values if all are numbers or strings, else None."""
         if len(data) > _MAX_SMALL_BYTES:
             return None
         rows = msgspec.msgpack.decode(data) if data else []
@@ -103,7 +103,7 @@ def _packed(value: Any) -> list[Any]:
 
 
 def _array(value: Any) -> list[Any]:
-    """Store multiples of 1/255 as bytes and other floats unchanged; raises `_Unpackable` for too many."""
+    """Pack multiples of 1/255 as bytes, and other floats unchanged; raises `_Unpackable` for large arrays."""
     pixels = np.clip(np.rint(value * np.float32(255)), 0, 255).astype(np.uint8)
     if np.array_equal(pixels.astype(np.float32) / np.float32(255), value):
         return ["bytes", list(value.shape), zlib.compress(pixels.tobytes(), _LEVEL)]

@@ -28,11 +28,11 @@ _READ_BYTES = 2**18
 _THREADS = 2
 _DETAIL_CHARACTERS = 8_000
 _CV2_OUT_OF_MEMORY = -4  # cv2.Error.StsNoMem
-_REGISTRY = registry.registry()  # read when the module is imported, once for all workers of a server
+_REGISTRY = registry.registry()  # read at import, once for all workers of a server
 
 
 class ChildFailed(Exception):
-    """Raised for a child prediction that failed; the server has the reason under this number."""
+    """Raised for a child prediction that failed; the server stores the reason under `number`."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -158,7 +158,7 @@ class _Run:
 
 
 class _Children:
-    """Implements `NodeChildren` for one node; the server sets the child's key and follows its progress."""
+    """Implements `NodeChildren` for one node; the server sets the child's key and tracks its progress."""
 
     def __init__(self, number: int, run: _Run) -> None:
         self._number = number
