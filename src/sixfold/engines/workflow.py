@@ -80,7 +80,7 @@ class GraphEngine:
             raise EngineError(error.message) from error
 
     async def _session(self, scratch: Path) -> NodeSession:
-        """Open a session that runs nodes in a process, or in threads if the operator has disabled processes."""
+        """Open a session that runs nodes in a process, or in threads if the operator disabled processes."""
         if self._open_session is not None:
             return await self._open_session(scratch)
         return LocalSession(self._workshop.packer(scratch), self._threads)

@@ -24,13 +24,13 @@ Floats: TypeAlias = NDArray[np.float32]
 
 _LOG = logging.getLogger(__name__)
 
-NAME = "all-minilm-l6-v2/1"  # changes whenever the same text gives another vector
+NAME = "all-minilm-l6-v2/1"  # must change whenever the vector of a text changes
 DIMENSIONS = 384
 UNREADABLE = (ImportError, OSError, ValueError, KeyError)
 FILES = ("model.safetensors", "tokenizer.json")
 _LAYERS, _HEADS = 6, 12
-_MAX_TOKENS = 256  # of one text, the model's limit; the rest is ignored
-_BATCH_TOKENS = 2048  # of one pass with padding, which fits a core's cache
+_MAX_TOKENS = 256  # tokens of a text, the model's limit; the rest is ignored
+_BATCH_TOKENS = 2048  # tokens of a pass with padding, which fit into a core's cache
 _EPSILON = np.float32(1e-12)
 _SQRT_HALF = np.float32(0.5**0.5)
 _ERF = tuple(map(np.float32, (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)))
