@@ -43,8 +43,9 @@ _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any = json_decoding.decode_whole
 _USAGE = re.compile(rb'"usage":\s*\{')
-# Quotes in a JSON string are escaped, so neither alternative matches inside a message.
-_NULL_USAGE = re.compile(rb',\s*"usage":\s*null(?=\s*[,}])|(?<=\{)"usage":\s*null\s*,\s*')
+# Quotes in a JSON string are escaped, so neither matches in a message; `re` finds a literal prefix quickly.
+_NULL_USAGE = re.compile(rb',\s*"usage":\s*null(?=\s*[,}])')
+_FIRST_NULL_USAGE = re.compile(rb'\{"usage":\s*null\s*,\s*')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS |= {"content_filter": "filter", "model_length": "length"}
 _MAX_USER_CHARS = 64
@@ -307,7 +308,7 @@ class CompletionsParser:
                 chunk = self._parse_chunk(data)
         if keep_usage or chunk is None or b'"usage"' not in events:
             return events
-        return _without_usage(_NULL_USAGE.sub(b"", events))
+        return _without_usage(_FIRST_NULL_USAGE.sub(b"{", _NULL_USAGE.sub(b"", events)))
 
     def events(self, block: bytes) -> Sequence[Event]:
         events: list[Event] = []

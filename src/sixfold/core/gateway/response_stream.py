@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.attempts import EVENT_PROTOCOLS, ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
@@ -74,6 +75,9 @@ class ResponseStream:
                 output = scanner.forward(block, keep_usage=keep_usage)
                 if output:
                     yield output
+                if len(output) > LOOP_BYTES:
+                    # Neither side of a fast connection waits between large events.
+                    await asyncio.sleep(0)
             last_chunk, final = scanner.forward(b"", keep_usage=keep_usage), _outcome(scanner)
             # After an incomplete event, clients would not recognize the error that follows.
             if last_chunk and final[0] == "succeeded":
