@@ -41,9 +41,8 @@ class PredictionService:
     """Accepts, reads, awaits and cancels predictions.
 
     `appraisers` maps the names of prices that are not in the price table to functions that estimate the
-    amount to hold. `admit` checks rate limits, also by the name of the price. `prepare` does the slow part of
-    a quote in slices, so that it does not block the event loop. `named_files` finds files by the names in
-    texts.
+    amount to hold. `admit` maps names of prices to functions that check rate limits. `prepare` does the slow
+    part of a quote in slices. `named_files` finds the files that texts refer to by name.
     """
 
     def __init__(
