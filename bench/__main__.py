@@ -47,7 +47,7 @@ NAMES = (
     "stt_accuracy",
     "transcription",
 )
-# Fills databases with gigabytes, so it runs only when it is named.
+# A benchmark that writes gigabytes to databases runs only if the command line names it.
 ON_REQUEST = ("growth",)
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance

@@ -57,7 +57,7 @@ async def call(app: ASGIApp, headers: dict[str, str], method: str, **params: Any
 
 
 async def measure_time(work: Callable[[], Any], times: int) -> list[float]:
-    """Measure the processor time of each of many calls, since the machine may have other work."""
+    """Return the processor time of each call in seconds, which other work on the machine hardly affects."""
     samples: list[float] = []
     for _ in range(times + 10):
         began = time.process_time()
@@ -127,7 +127,7 @@ def extraction_rows() -> list[Row]:
     for size in (1_000, 5_000):
         text = "\n\n".join(parts)[:size]
         page = MemoryPage("p", "a", "notes/x", "X", text, "note", (), (), 1, 0, 0, "bench")
-        content = extraction.read(page, inference.table())  # compiles the patterns that it meets
+        content = extraction.read(page, inference.table())  # compiles the patterns that the page needs
         samples: list[float] = []
         for _ in range(READS):
             began = time.process_time()

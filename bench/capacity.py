@@ -64,7 +64,7 @@ Call = Callable[[int], Awaitable[None]]
 
 
 class Totals(NamedTuple):
-    """Resource use so far: CPU in seconds, bytes and counts."""
+    """Resource use since the start: CPU in seconds, bytes and counts."""
 
     server: float
     workers: float
@@ -88,7 +88,7 @@ class Product:
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     async def totals(self) -> Totals:
-        """Return the resources that server and database have used."""
+        """Return the resources that the server and the database have used."""
         workers = sum(map(gateway.process_cpu, _descendants(self.pid)))
         server = gateway.process_cpu(self.pid)
         if self.postmaster is None:
@@ -101,7 +101,7 @@ class Product:
         connection: Any = await asyncpg.connect(self.url)
         wal = await connection.fetchrow("SELECT * FROM pg_stat_wal")
         syncs = wal.get("wal_sync")
-        if syncs is None:  # PostgreSQL 18 moved it
+        if syncs is None:  # PostgreSQL 18 moved the count to pg_stat_io
             syncs = await connection.fetchval("SELECT SUM(fsyncs) FROM pg_stat_io WHERE object = 'wal'")
         kept = await connection.fetchval("SELECT pg_database_size(current_database())")
         await connection.close()
@@ -111,7 +111,7 @@ class Product:
 def _descendants(pid: int) -> list[int]:
     own = list[str]()
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError):  # it has ended
+        with contextlib.suppress(FileNotFoundError):  # the thread has ended
             own += thread.read_text().split()
     return [each for child in map(int, own) for each in (child, *_descendants(child))]
 
@@ -229,9 +229,10 @@ async def _until_known(client: aiohttp.ClientSession) -> None:
 
 
 def predicted_wait(arrivals: float, runs: Sequence[float], workers: int) -> float:
-    """Return the mean seconds in a queue with Poisson arrivals and runs of these lengths.
+    """Return the mean waiting time in seconds in a queue with Poisson arrivals and these durations of runs.
 
-    It is that of Erlang's C, times the half of one and the squared variation of the lengths (Allen-Cunneen).
+    It is the waiting time of Erlang's C, times half of 1 plus the squared coefficient of variation of the
+    durations (Allen-Cunneen).
     """
     seconds = statistics.mean(runs)
     variation = statistics.pvariance(runs) / seconds**2

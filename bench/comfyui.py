@@ -48,7 +48,7 @@ One = Callable[[int], Awaitable[None]]
 
 
 class _Outside:
-    """Open a client without a proxy or keys."""
+    """Client services without a proxy or keys."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
@@ -61,7 +61,7 @@ class _Outside:
 
 
 class _Context:
-    """Ignore all events."""
+    """Run context that ignores progress and logs."""
 
     scratch = Path()
 
@@ -167,7 +167,7 @@ async def _measure(url: str, folder: Path) -> list[Row]:
         }
         samples: dict[str, list[float]] = {name: [] for name in ways}
         seeds = itertools.count(1)
-        for turn in range(ROUNDS + 2):  # the first two turns read what the server has, and warm up
+        for turn in range(ROUNDS + 2):  # the first two turns read the server's models, and warm up
             for name, one in ways.items():
                 began = time.perf_counter()
                 await one(next(seeds))

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-_CACHE = {"lru": 0, "ram": 0, "ram_inactive": 0}  # arguments of caches other than its classic one
+_CACHE = {"lru": 0, "ram": 0, "ram_inactive": 0}  # arguments of caches other than the classic cache
 
 
 def _class(run: Callable[..., Any], inputs: dict[str, Any], **more: Any) -> type:
@@ -30,7 +30,7 @@ def _class(run: Callable[..., Any], inputs: dict[str, Any], **more: Any) -> type
     return type("Trivial", (), {"FUNCTION": "run", "run": run, "INPUT_TYPES": table, **more})
 
 
-# What tests/unit/workflows/tiny_graphs.py has of these names, in ComfyUI's words.
+# The node classes of tests/unit/workflows/tiny_graphs.py in ComfyUI's format.
 CLASSES = {
     "Number": _class(
         lambda _, value: (value,), {"value": ("INT", {"min": 0, "max": 100})}, RETURN_TYPES=("INT",)
@@ -103,5 +103,6 @@ def main(checkout: Path, answers: TextIO) -> None:
 
 if __name__ == "__main__":
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as only_answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what ComfyUI itself prints is no answer
+        # Output of ComfyUI must not mix with the results.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         main(Path(sys.argv[1]), only_answers)

@@ -38,7 +38,7 @@ class Found:
 
 
 def measure(seed: int, ground: Stratum, shot: Shot) -> Found:
-    """Cut out one video as the engine does."""
+    """Cut out one video as the engine does, and return the quality of its masks."""
     masks = MaskTracker()
     frames = list(moving.film(seed, ground, shot, FRAMES))
     for rgb, _ in frames[: masks.ahead]:

@@ -137,7 +137,7 @@ def score(source: list[Array], path: Path) -> float:
 
 
 def _convert(source: Path, name: str, crf: int, target: Path) -> float:
-    """Convert a file as `media-encode` does, at a quality; return the seconds."""
+    """Convert a file as `media-encode` does, at the quality `crf`; return the duration in seconds."""
 
     def kind_of(size: tuple[int, int], frames: int) -> VideoKind:
         kind, _ = presets.kind(name, size, frames)
@@ -173,7 +173,7 @@ def rows_of(name: str, source: Path, folder: Path, program: str) -> Iterator[Row
 
 
 def rows() -> list[Row]:
-    """Compare every clip in both formats; empty without ffmpeg."""
+    """Compare every clip in both formats; return an empty list without ffmpeg."""
     program = os.environ.get("FFMPEG", "")
     if not program:
         return []

@@ -69,10 +69,10 @@ class Quiet:
     """Run context that ignores progress and logs."""
 
     def progress(self, fraction: float) -> None:
-        """Ignore it."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Ignore it."""
+        """Ignore the line."""
 
     @property
     def scratch(self) -> Path:
@@ -97,7 +97,7 @@ def generate(kind: str, seed: int, count: int = 120, horizon: int = 12) -> Job:
 
 
 def jobs(passengers: list[float]) -> Iterator[Job]:
-    """Return every series of the benchmark."""
+    """Yield every series of the benchmark."""
     if passengers:
         whole = np.array(passengers)
         for end in (96, 108, 120, 132):

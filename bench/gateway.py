@@ -44,13 +44,13 @@ RATE, RATE_SECONDS = 1_000, 5
 LONG = bool(os.environ.get("SIXFOLD_BENCH_LONG"))
 AGAIN = int(os.environ.get("SIXFOLD_BENCH_REQUESTS", "1000000" if LONG else "100000"))
 ABORTS = int(os.environ.get("SIXFOLD_BENCH_ABORTS", "100000" if LONG else "10000"))
-_CHUNKS = 43  # of one stream, as the model server sends it
+_CHUNKS = 43  # the chunks of one stream of the model server
 _BODY = {"model": "main", "messages": [{"role": "user", "content": "say it"}], "max_tokens": 100}
 _SENTENCE = 'The quick brown fox said "hello" to the lazy dog. It did not answer. '
 _TURNS = [
     {"role": role, "content": [{"type": "text", "text": 14 * _SENTENCE}]} for role in ("user", "assistant")
 ]
-# 20 kB.
+# The body has 20 kB.
 _LONG_BODY = {**_BODY, "messages": 10 * _TURNS}
 _NGINX = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
 events {{ worker_connections 1024; }}
@@ -122,7 +122,7 @@ class _Caller:
         self._reader, self._writer, self._raw = reader, writer, raw
 
     async def ask(self) -> float:
-        """Return the seconds until a response is complete."""
+        """Send a request, and return the seconds until its response is complete."""
         began = time.perf_counter()
         self._writer.write(self._raw)
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
@@ -243,7 +243,7 @@ def _latency_rows(name: str, found: dict[str, list[float]], direct: dict[str, li
 
 
 class _Server(NamedTuple):
-    """A measured server; `asked` counts its requests in a round."""
+    """A measured server; `asked` is the number of its requests in a round."""
 
     name: str
     pid: int
@@ -253,7 +253,7 @@ class _Server(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """Send concurrent requests; measure latencies, total time and the server's processor time."""
+    """A round of concurrent requests: latencies, total time and the server's processor time in seconds."""
 
     samples: list[float]
     seconds: float
@@ -357,7 +357,7 @@ def prepare_sixfold(folder: Path, models: int) -> tuple[list[str], dict[str, str
         "SIXFOLD_DATA_DIR": str(folder / "data"),
         "SIXFOLD_PROBE": "0",
         "SIXFOLD_LOG_LEVEL": "warning",
-        "SIXFOLD_REQUESTS_PER_SECOND_PER_ACCOUNT": "1000000",  # it is checked, and never reached
+        "SIXFOLD_REQUESTS_PER_SECOND_PER_ACCOUNT": "1000000",  # the limit is checked, but never reached
     }
     (folder / "data").mkdir()
     (folder / "data" / "sixfold.toml").write_text(_CONFIG.format(models=models))

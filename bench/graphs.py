@@ -76,7 +76,7 @@ def bundle(count: int, length: int) -> Graph:
     return result
 
 
-# What both are given, and what only ours is: a chain this long is too deep for ComfyUI.
+# The graphs that both executors run, and a graph for Sixfold alone: its chain is too deep for ComfyUI.
 SHAPES = {"one chain of 200": chain(200), "20 chains of 10": bundle(20, 10)}
 LONG = {"one chain of 20,000": chain(20_000)}
 
@@ -123,7 +123,7 @@ async def executors(place: Path | None) -> list[Row]:
 
 
 def text_chain(length: int, said: str) -> Graph:
-    """Return a chain of ComfyUI's own classes that passes a text from node to node and displays it."""
+    """Return a chain of ComfyUI's built-in classes that passes a text from node to node and displays it."""
     graph = {"0": node("PrimitiveString", value=said)}
     graph.update({str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, length - 1)})
     return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}

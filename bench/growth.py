@@ -30,8 +30,8 @@ _BEGAN = 1_760_000_000_000_000
 _STEP_US = 30_000_000
 _OWNER = "CASE WHEN n % 5 = 0 THEN 1 ELSE 2 + n % ({accounts} - 1) END"
 
-# Statements over `rows (n)`, each with the number of its rows. `{n}` has nine digits, so that ids sort as
-# numbers do.
+# Statements over `rows (n)`, each with the number of its rows. `{n}` has nine digits, so ids sort by their
+# numbers.
 _FILL = (
     (
         "{accounts}",

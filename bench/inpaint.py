@@ -25,7 +25,7 @@ from sixfold.engines.image.inpaint.masks import MaskHole
 Pixels = NDArray[Any]
 
 TITLE = "Inpainting without weights, photographs of scikit-image"
-# Name, and the ellipse of the hole: its middle and radii, as shares of the sides.
+# The name, and the ellipse of the hole: its center and radii, as shares of the sides.
 HOLES = (
     ("rocket", (0.30, 0.25, 0.08, 0.12)),
     ("rocket", (0.62, 0.20, 0.05, 0.15)),
@@ -61,7 +61,7 @@ def rim(result: Pixels, hole: MaskHole) -> float:
 
 
 def steps(image: Pixels, hole: MaskHole) -> NDArray[Any]:
-    """Return the step of the mean color across the hole's edge in each part of the way around."""
+    """Return the step of the mean color across the hole's edge, in each part of the edge."""
     gone = hole.gone.astype(np.uint8)
     window = np.ones((2 * _RING + 1,) * 2, np.uint8)
     outer, inner = cv2.dilate(gone, window) - gone, gone - cv2.erode(gone, window)
@@ -81,7 +81,7 @@ def steps(image: Pixels, hole: MaskHole) -> NDArray[Any]:
 
 
 def rows() -> list[Row]:
-    """Return the rim of each photograph, and the time beside a fixed piece of work."""
+    """Return the rim of each photograph, and the time relative to a fixed calibration task."""
     cv2.setNumThreads(1)
     result = calibration()
     times: list[float] = []

@@ -16,7 +16,7 @@ from sixfold.store.sqlite.database import SqliteDatabase
 
 
 async def measure() -> dict[str, tuple[int, int, int]]:
-    """Return by language the questions with an answer in the first result, in the first three, and in all."""
+    """Return, by language, the questions answered by the first result, by the first three, and in total."""
     database = SqliteDatabase(":memory:")
     finder = SearchService(database, IndexCache(database, PageIndex))
     rows: dict[str, tuple[int, int, int]] = {}

@@ -4,7 +4,7 @@
 
 Four strata of 67 composites each, with seeds that were not used for tuning: plain backgrounds, textures,
 shadows and clutter. Overlap is the soft IoU. The edge error is the mean difference of alpha, in percent,
-within two pixels of partly transparent pixels; the fringe is the distance of their colours from the
+within two pixels of partly transparent pixels; the fringe is the distance of their colors from the
 subject's, of 255.
 """
 

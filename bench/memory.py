@@ -44,7 +44,7 @@ from tests.harness import backends, databases, postgres
 TITLE = "Memory at 100,000 pages"
 PAGES, IMPORTED, QUESTIONS, WRITES, EDITS = 100_000, 5_000, 300, 40, 20_000
 _BATCH = 500
-_AT_ONCE = 50  # edits that come together, with a search behind them
+_AT_ONCE = 50  # concurrent edits, followed by a search
 _FTS = "SELECT rowid FROM fts WHERE fts MATCH ? ORDER BY rank LIMIT 10"
 _VOCABULARY = 60_000
 _SPOKEN = "ba ce di fo gu ha je ki lo mu na pe qui ro su ta ve wi xo yu za chi dre flo gra"
@@ -149,7 +149,7 @@ async def _searches(
 
 
 async def _tree(database: Database, caller: Caller) -> list[float]:
-    """Open the folder with the most subfolders."""
+    """Open the folder with the most subfolders, and return the seconds of each time."""
     seconds: list[float] = []
     for _ in range(WRITES):
         began = time.perf_counter()
@@ -159,7 +159,7 @@ async def _tree(database: Database, caller: Caller) -> list[float]:
 
 
 async def _writes(database: Database, finder: SearchService, caller: Caller) -> list[float]:
-    """Return the time from writing a page until a search returns it."""
+    """Return the seconds from the write of each page until a search returns the page."""
     seconds: list[float] = []
     writer = PageWriter(caller, MemoryLimits())
     for _ in range(WRITES):
@@ -254,7 +254,7 @@ async def _first(caller: Caller, back: str, folder: Path) -> tuple[float, float]
         finder = SearchService(database, IndexCache(database, PageIndex, 2**33))
         await finder.search(
             Caller("nobody", "bench"), SearchRequest("first")
-        )  # imports what every search needs
+        )  # imports the modules that every search needs
         gc.collect()
         before, began = _pss(), time.perf_counter()
         await finder.search(caller, SearchRequest("first"))
@@ -277,7 +277,7 @@ def _with_vectors(model: Noise) -> type[PageIndex]:
     half = halved(vector)
 
     class Vectored(PageIndex):
-        """Create an index that assigns a vector to each page as it is added."""
+        """An index that assigns a vector to each page when the page is added."""
 
         def put(self, page_id: str, entry: index.IndexEntry, *, on_disk: bool = False) -> None:
             super().put(page_id, entry, on_disk=on_disk)
@@ -320,7 +320,7 @@ def rows() -> list[Row]:
             continue
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
             folder = Path(name)
-            if back == "postgres":  # with its commits on the disk, as SQLite's are
+            if back == "postgres":  # with durable commits, like SQLite
                 result = postgres.Databases(folder / "server", careful=True)
                 (folder / backends.DATABASE_FILE).write_text(result.lend(), "utf-8")
             results += asyncio.run(_on(back, folder))

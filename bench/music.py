@@ -23,16 +23,16 @@ _MUSIC = {"lyrics": "", "duration": 30, "bpm": 120, "key": "C Major", "seed": 17
 
 
 class _Quiet:
-    """A context that only has a folder."""
+    """Run context with a folder, which ignores progress and logs."""
 
     def __init__(self, folder: str) -> None:
         self.scratch = Path(folder)
 
     def progress(self, fraction: float) -> None:
-        """Ignore it."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Ignore it."""
+        """Ignore the line."""
 
 
 def _measure_time(

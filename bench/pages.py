@@ -29,7 +29,7 @@ TITLE = "Pages"
 ANSWERS = int(os.environ.get("SIXFOLD_BENCH_PAGES_ANSWERS", "15"))
 MESSAGES, ITEMS_AT_ONCE = 500, 20
 AIM_MS, LONG_TASK_MS = 100, 50
-# The model server waits so long before its first token, so that the page listens by then.
+# The delay of the model server's first token, by which time the page is connected.
 _THINKING_SECONDS = 0.3
 _PAGES = (
     "/",
@@ -89,7 +89,7 @@ _ANSWER = (
 
 @dataclass
 class _Model:
-    """A model server; `sent` has the times of first tokens, in seconds since the epoch."""
+    """A model server; `sent` contains the times of first tokens, in seconds since the epoch."""
 
     sent: list[float] = field(default_factory=list[float])
 
@@ -180,7 +180,7 @@ async def _chat(page: Any, url: str, key: str, model: _Model) -> list[Row]:
 
 
 async def _weights(page: Any, url: str) -> list[Row]:
-    """Return what pages transfer with an empty cache, headers excluded."""
+    """Return the bytes that pages transfer with an empty cache, headers excluded."""
     session = await page.context.new_cdp_session(page)
     await session.send("Network.enable")
     await session.send("Network.setCacheDisabled", {"cacheDisabled": True})
@@ -195,7 +195,7 @@ async def _weights(page: Any, url: str) -> list[Row]:
 
 
 async def _sign_in_link(environ: dict[str, str]) -> str:
-    """Return a link of the server, when it has started."""
+    """Return the server's sign-in link after its start."""
     command = [sys.executable, "-m", "sixfold.cli.main", "open", "--json"]
     async with asyncio.timeout(90):
         while True:
@@ -233,7 +233,7 @@ async def _measure(folder: Path) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Measure the pages; without Chromium only the calibration."""
+    """Measure the pages; without Chromium, return only the calibration."""
     if browser.CHROMIUM is None:
         return [*calibration(), Row("skipped", 0, "", note="Chromium was not found on this machine")]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:

@@ -33,7 +33,7 @@ SPENDS, CLAIMS, JOBS, READS = 40 * GROUP, 16 * GROUP, 1_000, 2_000
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Return the throughput of one database."""
+    """Throughput of one database per second, and the seconds of each read."""
 
     single: float
     grouped: float
@@ -71,7 +71,10 @@ async def _ledger(folder: Path) -> tuple[float, float, list[float]]:
 
 
 async def _claims(folder: Path) -> float:
-    """Claim and complete runs with their payments, as the supervisor does, without a worker."""
+    """Claim and complete runs with their payments, as the supervisor does, without a worker.
+
+    Returns the runs per second.
+    """
     async with running_pipeline(folder, Options(credit=10**12, start=False, queue_limit=10**6)) as built:
         for start in range(0, CLAIMS, 500):
             count = min(500, CLAIMS - start)
@@ -92,7 +95,7 @@ async def _claims(folder: Path) -> float:
 
 
 async def _jobs(folder: Path) -> float:
-    """Measure predictions from submission to receipt on two workers."""
+    """Return the predictions per second, from submission to receipt, on two workers."""
     options = Options(credit=10**12, driver=ProcessDriver(), queue_limit=10**6)
     async with running_pipeline(folder, options) as built:
         await asyncio.gather(built.run(), built.run())

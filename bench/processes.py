@@ -36,7 +36,7 @@ class _Server(NamedTuple):
     key: str
 
     def cpu(self) -> tuple[float, float]:
-        """Return processor seconds of process 0, and of all processes."""
+        """Return the processor seconds of process 0, and the sum of all processes."""
         own = gateway.process_cpu(self.pid)
         return own, own + sum(gateway.process_cpu(pid) for pid in _children(self.pid))
 

@@ -25,10 +25,10 @@ from tests.corpora.languages import languages as made_languages
 from tests.corpora.wiki import Wiki, wiki
 
 TUNING, UNSEEN = ("26", "30", "41"), ("42", "43")
-DEPTH = 10  # results that are looked at
+DEPTH = 10  # the number of results that are evaluated
 _LOCOMO = Path("shared/data/locomo/locomo_dev.json")
 
-Ask = Callable[[str], Awaitable[Sequence[str]]]  # a question; the slugs of the results, best first
+Ask = Callable[[str], Awaitable[Sequence[str]]]  # maps a question to the slugs of the results, best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Pages in the order of their writing, and their questions; each corpus is a separate memory."""
+    """Pages in the order in which they are written, and questions; each corpus is a separate memory."""
 
     name: str
     notes: tuple[CorpusPage, ...]
@@ -137,12 +137,12 @@ def _conversation(row: dict[str, Any]) -> Corpus:
 
 
 def islands(seed: int = 29) -> tuple[Corpus, ...]:
-    """Return the project's reference work as one memory; its `title` and `hop` were labelled by hand."""
+    """Return the project's reference work as one memory; `title` and `hop` were labeled by hand."""
     return (_make("islands", made_islands(seed)),)
 
 
 def own() -> tuple[Corpus, ...]:
-    """Return the project's own wiki as one memory."""
+    """Return the project's wiki as one memory."""
     return (_make("wiki", wiki()),)
 
 

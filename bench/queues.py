@@ -72,7 +72,7 @@ async def _running(command: list[str], port: int, path: str, **environ: str) -> 
             await _until(client, address + path)
         yield address
     finally:
-        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        with contextlib.suppress(ProcessLookupError):  # the process has already ended
             process.terminate()
         await process.wait()
 
@@ -136,7 +136,7 @@ async def _ask_serve(client: aiohttp.ClientSession, address: str, number: int) -
             raise SystemExit("Ray Serve answered something else")
 
 
-# Its name, what pip calls it, its program, what answers once it is ready, and how it is asked.
+# The peer's name, package, program, readiness path, and function that sends a request.
 PEERS: tuple[Peer, ...] = (
     ("Gradio's queue", "gradio", _GRADIO, "/", _ask_gradio),
     ("Ray Serve", "ray[serve]", _SERVE, "/-/routes", _ask_serve),

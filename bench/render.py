@@ -42,7 +42,7 @@ Array = NDArray[Any]
 TITLE = "A timeline rendered at 1280 x 720"
 HD, RATE = (1280, 720), 30
 SECONDS, LONG = 12, 60
-_THREADS = 2  # of the encoder, as ours has
+_THREADS = 2  # threads of the encoder, as in Sixfold
 _QUALITY = ("-c:v", "libx264", "-preset", "veryfast", "-crf", "19", "-threads", str(_THREADS), "-c:a", "aac")
 
 
@@ -51,10 +51,10 @@ class _Context:
         self.scratch = scratch
 
     def progress(self, fraction: float) -> None:
-        """Ignore it."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Ignore it."""
+        """Ignore the line."""
 
 
 def films(folder: Path) -> None:
@@ -78,7 +78,7 @@ def films(folder: Path) -> None:
 
 
 def project(seconds: float) -> dict[str, Any]:
-    """Return the project of a length; in longer projects the videos alternate."""
+    """Return a project of `seconds`; in longer projects the videos alternate."""
     half = SECONDS / 2
     clips = [
         {
@@ -175,7 +175,7 @@ def _memory(folder: Path, seconds: float) -> Row:
     return Row(f"peak memory, {seconds:g} s of video", int(done.stdout) / 1024, "MiB")
 
 
-# A child's rusage begins with its parent's peak: what is measured is started by something small.
+# A child's rusage starts with the peak of its parent, so a small process starts the measured one.
 _WATCHED = """
 import os, sys
 child = os.spawnvp(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
@@ -208,7 +208,7 @@ def _measure_time(name: str, make: Callable[[], None]) -> Row:
 
 
 def _flicker() -> list[Row]:
-    """Return how much the mask of a still subject changes between frames under film grain."""
+    """Return the change of a still subject's mask between frames under film grain."""
     rng = np.random.default_rng(2)
     still = np.full((360, 640, 3), (185, 190, 200), np.float32)
     cv2.circle(still, (320, 180), 110, (180, 60, 40), -1, cv2.LINE_AA)

@@ -1,4 +1,4 @@
-"""Measure how much of the subject smart resize keeps, beside a centre crop.
+"""Measure the share of the subject that smart resize keeps, beside a center crop.
 
 .venv/bin/python -m bench resize
 

@@ -35,8 +35,8 @@ from tests.api.app_fixture import AppFixture, bearer, running_app
 
 TITLE = "Retrieval"
 PEER = "basic-memory 0.22.1"
-_PEER_PACKAGES = ("basic-memory==0.22.1", "fastmcp==3.3.1")  # of the newest that install beside each other
-_SHARED = 5  # pages to a title, from which on slugs find more
+_PEER_PACKAGES = ("basic-memory==0.22.1", "fastmcp==3.3.1")  # the newest compatible versions
+_SHARED = 5  # with this number of pages per title or more, slugs are better titles for the peer
 _EMBED_SECONDS = 3600.0
 _INSTALL_SECONDS = 900
 
@@ -193,7 +193,7 @@ class _Peer:
         }
 
     def install(self) -> str:
-        """Install the peer; return the reason of a failure, or nothing."""
+        """Install the peer; return the reason of a failure, or an empty string."""
         python = _peer_python()
         if python is None:
             return "it needs Python 3.12, which is not here"
@@ -212,8 +212,8 @@ class _Peer:
         for note in corpus.notes:
             path = home / f"{note.slug}.md"
             path.parent.mkdir(parents=True, exist_ok=True)
-            # It weighs titles above all: where ten share one, a slug finds three times as much; where two do,
-            # as in the wiki, a twelfth less. Each corpus is written in the way that it finds more in.
+            # basic-memory gives titles the highest weight. If ten pages share a title, a slug as the title
+            # triples the matches; if two pages do, as in the wiki, it loses a twelfth of them.
             title = json.dumps(note.title if unique_titles else note.slug.replace("/", " "))
             head = f"---\ntitle: {title}\npermalink: {note.slug}\ntype: note\n---\n\n"
             path.write_text(f"{head}{note.body}\n", "utf-8")
@@ -243,7 +243,7 @@ class _Peer:
 
 
 def _has_unique_titles(corpus: Corpus) -> bool:
-    """Return True if most titles identify a page, as in a wiki and unlike in a dialogue."""
+    """Return whether few pages share a title, as in a wiki and unlike in a dialogue."""
     return len({note.title for note in corpus.notes}) * _SHARED > len(corpus.notes)
 
 
@@ -285,7 +285,7 @@ def _row(group: str, name: str, found: Quality, seconds: Sequence[float]) -> Row
 
 
 def _fetch(folder: Path) -> str:
-    """Install MiniLM into a data folder as a user does; return the reason of a failure, or nothing."""
+    """Install MiniLM into a data folder as a user does; return the reason of a failure, or ""."""
     command = [sys.executable, "-m", "sixfold.cli.main", "engines", "add", "embeddings"]
     done = subprocess.run(
         [*command, "--data-dir", str(folder)],

@@ -26,13 +26,13 @@ PROMPTS = (
 class Quiet:
     """Run context that ignores progress and logs."""
 
-    scratch = Path()  # this engine writes no file
+    scratch = Path()  # not used, because this engine does not write files
 
     def progress(self, fraction: float) -> None:
-        """Ignore it."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Ignore it."""
+        """Ignore the line."""
 
 
 def _samples(engine: SceneEngine, model: str, side: int) -> list[float]:

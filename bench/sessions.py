@@ -32,7 +32,7 @@ from tests.harness import postgres
 TITLE = "Live sessions: frames of 480 x 270, poses at 20 a second"
 PROMPTS = ("a meadow by a lake", "snowy mountains", "desert at sunset", "forest in the rain")
 FRAMES, POSES, MANY = 60, 60, (1, 20, 100)
-# Sessions of two servers together.
+# The number of sessions that two servers share.
 SHARED = 200
 BEAT = 0.05
 
@@ -59,7 +59,7 @@ def poses() -> list[float]:
 
 
 def lateness(moments: list[float]) -> list[float]:
-    """Return the difference of each gap from the interval."""
+    """Return the absolute difference in seconds of each gap from the interval."""
     return [abs(after - before - BEAT) for before, after in itertools.pairwise(moments)]
 
 
@@ -97,7 +97,7 @@ def descendant_pids(pid: int) -> list[int]:
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it may have ended
+            with contextlib.suppress(OSError):  # the process may have ended
                 parents[int(entry.name)] = int(read_stat(entry.name)[1])
     results = [pid]
     for parent in results:

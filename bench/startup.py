@@ -50,7 +50,7 @@ def echo(text: str) -> str:
 
 
 async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: str = "") -> Row:
-    """Start worker after worker with one run each; the first is not counted."""
+    """Start workers one after the other, with one run each, and return their times without the first."""
     seconds: list[float] = []
     try:
         for number in range(count + 1):
@@ -79,7 +79,7 @@ def skipped_row(name: str, why: str) -> Row:
 
 
 def containers(folder: Path) -> Row:
-    """Return containers of an image with one static program."""
+    """Measure containers of an image with one static program."""
     name = "container"
     try:
         with podman.running_service() as served:
@@ -94,7 +94,7 @@ def containers(folder: Path) -> Row:
 
 
 async def cluster(folder: Path) -> Row:
-    """Return actors on a cluster of three raylets on this machine."""
+    """Measure actors on a cluster of three raylets on this machine."""
     if importlib.util.find_spec("ray") is None:
         return skipped_row("Ray actor", "Ray is not installed: `make cluster`")
     os.environ.update(ray_cluster.QUIET)  # before Ray is imported

@@ -67,7 +67,7 @@ class _Stream(asyncio.Protocol):
         self._arrival: asyncio.Future[None] = loop.create_future()
 
     async def until(self, tokens: int) -> None:
-        """Wait until as many tokens have arrived."""
+        """Wait until `tokens` tokens have arrived in total."""
         while self.tokens < tokens:
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
@@ -116,7 +116,10 @@ def _descriptors(pid: int) -> int:
 
 
 class _Measured(NamedTuple):
-    """PSS of the server in MB and its descriptors while streams are open, PSS after them, CPU in seconds."""
+    """Measurements of the server: PSS in MB and descriptors while streams are open, and PSS after their end.
+
+    `opening` and `chunk` are CPU time in seconds.
+    """
 
     memory: float
     descriptors: int

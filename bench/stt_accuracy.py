@@ -82,10 +82,10 @@ class RunContext:
         self.scratch = scratch
 
     def progress(self, _fraction: float) -> None:
-        """Ignore it."""
+        """Ignore the progress."""
 
     def log(self, _line: str) -> None:
-        """Ignore it."""
+        """Ignore the line."""
 
 
 def words(text: str) -> list[str]:

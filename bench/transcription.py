@@ -42,7 +42,7 @@ def prompts() -> Iterator[tuple[Path, str]]:
 
 
 def rows() -> list[Row]:
-    """Return a row per engine, or the reason why there is none."""
+    """Return a row per engine, or a row with the reason why an engine cannot be measured."""
     if not _TEXTS.is_file() or not _SOUNDS.is_dir():
         return [Row("skipped: install asterisk-core-sounds-en and asterisk-core-sounds-en-g722", 0, "")]
     engines: dict[str, Any] = {"PocketSphinx": SphinxEngine()}

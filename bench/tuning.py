@@ -1,10 +1,10 @@
-"""Choose the weights of search by coordinate descent on LoCoMo and half of the own wiki's questions.
+"""Choose the weights of search by coordinate descent on LoCoMo and half of the project wiki's questions.
 
 .venv/bin/python -m bench.tuning [--rounds N] [--meaning FOLDER]
 
 Prints proposed changes of `core/memory/indexing/weights.py` without applying them. The held-out conversations
-and the other half of the wiki are only reported. With `--meaning`, the weights of vector search are tuned,
-with the files of MiniLM in FOLDER; without it those of words.
+and the other half of the wiki are only reported. `--meaning` tunes the weights of vector search, with the
+files of MiniLM in FOLDER; without it, the weights of word search are tuned.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from sixfold.engines.text.minilm import NAME, MiniLM
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite.database import SqliteDatabase
 
-_STEPS = (0.5, 0.75, 1.25, 1.5)  # what a weight is multiplied with, one at a time
+_STEPS = (0.5, 0.75, 1.25, 1.5)  # the factors that are tried for one weight at a time
 _WORDS = (
     "passage", "previous", "next", "previous_but_one", "next_but_one", "reply", "folder", "path", "article",
     "entities", "links", "statement", "substance", "answer", "crowd", "page.k1", "page.b", "whole_folder.k1",
     "whole_folder.b",
 )  # fmt: skip
 _MEANING = ("meaning", "meaning_previous", "meaning_next")
-_LEAST_GAIN = 0.0008  # less is chance
+_LEAST_GAIN = 0.0008  # smaller gains may be random
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Asked:
 
 
 async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: MiniLM | None) -> list[Asked]:
-    """Write the corpora, embed them where there is a model, and read every question."""
+    """Write the corpora, embed them if `model` is set, and parse every question."""
     index_cache = IndexCache(database, PageIndex, 2**32)
     if model is not None:
         index_cache.use(NAME)
@@ -84,7 +84,7 @@ def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
 
 
 def objective(parts: Sequence[Quality]) -> float:
-    """Return the score to maximize: recall and order; LoCoMo counts four times the own wiki."""
+    """Return the score to maximize: recall and order; LoCoMo counts four times as much as the wiki."""
     shares = (0.8, 0.2) if len(parts) > 1 else (1.0,)
     values = ((part.recall_5 + part.recall_10 + part.ndcg) / 3 for part in parts)
     return sum(share * value for share, value in zip(shares, values, strict=True))
@@ -144,7 +144,7 @@ def _row(quality: Quality) -> str:
 
 
 async def cross_validate(rounds: int) -> None:
-    """Tune on all conversations but one and half of the wiki, measure that one, and repeat for each."""
+    """Tune on half of the wiki and all conversations except one, measure that one, and repeat for each."""
     database = SqliteDatabase(":memory:")
     try:
         names = (*quality.TUNING, *quality.UNSEEN)

@@ -71,16 +71,16 @@ SHEET = (
 
 
 class _Quiet:
-    """A context that only has a folder."""
+    """Run context with a folder, which ignores progress and logs."""
 
     def __init__(self, folder: str) -> None:
         self.scratch = Path(folder)
 
     def progress(self, fraction: float) -> None:
-        """Ignore it."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Ignore it."""
+        """Ignore the line."""
 
 
 def _make(folder: str, source: Array | None, **inputs: Any) -> Path:

@@ -27,10 +27,10 @@ class _Quiet:
     scratch = Path()
 
     def progress(self, fraction: float) -> None:
-        """Ignore it."""
+        """Ignore the progress."""
 
     def log(self, line: str) -> None:
-        """Ignore it."""
+        """Ignore the line."""
 
 
 def _inputs(seed: int) -> dict[str, Any]:
@@ -126,7 +126,7 @@ async def _prediction_overhead(folder: Path, weights: Path) -> tuple[list[float]
 
 
 def rows() -> list[Row]:
-    """Measure, where the extra is installed."""
+    """Measure the overhead if the extra is installed."""
     if importlib.util.find_spec("diffusers") is None:
         return []
     from tests.unit.engines.diffusers import tiny
