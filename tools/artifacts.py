@@ -26,7 +26,7 @@ KEY_VARIABLE = "RELEASE_KEY"
 
 
 def bill_of_materials() -> dict[str, Any]:
-    """Return the CycloneDX document of the server and what the lock installs with it."""
+    """Return the CycloneDX document of the server and the distributions that the lock installs with it."""
     text = licences.documented()
     components = [
         component(Requirement(pin), scope, text)
@@ -47,7 +47,7 @@ def bill_of_materials() -> dict[str, Any]:
 
 
 def component(pin: Requirement, scope: str, licence_texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the component of a pinned distribution, with its licence in docs/reference/licences.md."""
+    """Return the component of a pinned distribution, with its licence from docs/reference/licences.md."""
     version = str(pin.specifier).removeprefix("==")
     purl = f"pkg:pypi/{pin.name}@{version}"
     row: dict[str, Any] = {"type": "library", "name": pin.name, "version": version, "scope": scope}

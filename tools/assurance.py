@@ -54,7 +54,7 @@ class Guarantee:
         return bool(self.outcomes["passed"]) and not self.outcomes["failed"]
 
     def figure(self) -> str:
-        """Return the counts and the outcomes as text."""
+        """Return the counts and the outcomes as a string."""
         counted = [f"{count(place)} {label}" for label, place in self.counts.items()]
         ends = [
             f"{self.outcomes[end]} {end}"
@@ -95,7 +95,7 @@ class Run:
             yield name.partition("::")[0]
 
     def line(self) -> str:
-        """Return the date and the outcomes as text."""
+        """Return the date and the outcomes as a string."""
         result = Counter(end for _, end in self.ends)
         day = self.began.astimezone(UTC).date().isoformat()
         return f"{result.total()} checks on {day}: {result['failed']} failed, {result['skipped']} skipped"
@@ -149,7 +149,7 @@ def judge(rows: list[Guarantee], runs: list[Run]) -> None:
 
 
 def page(rows: list[Guarantee], runs: list[Run]) -> str:
-    """Return the text of docs/reference/assurance.md."""
+    """Return the content of docs/reference/assurance.md."""
     parts = [HEADER, "\nChecks run: ", "; ".join(run.line() for run in runs), ".\n"]
     for of, title in TITLES.items():
         lines = [row.row() for row in rows if row.of == of]

@@ -36,14 +36,14 @@ from tools import thumbnails
 
 WORKFLOWS = Path("src/sixfold/data/workflows")
 _WAIT_SECONDS = 900
-_STRIP = 96  # number of colors that show a vector on its card
+_STRIP = 96  # number of colors that represent a vector on its card
 _ORDER = ["embedded", "weights", "comfyui", "provider"]
 _REFERENCE = re.compile(r"\$([a-z0-9:-]+)")
 _KINDS = ("image/", "video/", "audio/", "model/")
 
 
 class Studio:
-    """Run models in a temporary installation, and record the URL of each model's first output file."""
+    """Runs models in a temporary installation, and records the URL of each model's first output file."""
 
     def __init__(self, application: bootstrap.Application, owner: Principal, folder: Path) -> None:
         self._application = application
@@ -58,7 +58,7 @@ class Studio:
         return self._examples
 
     async def run(self, name: str) -> Prediction:
-        """Run a model, after the models whose outputs it needs."""
+        """Run a model, after the models whose outputs its inputs refer to."""
         inputs = {key: await self._resolve(value) for key, value in self._examples[name].items()}
         order = PredictionRequest(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
         predictions = self._application.predictions
@@ -173,7 +173,7 @@ def literal_inputs(studio: Studio, name: str) -> dict[str, Any]:
 
 
 def inputs_digest(studio: Studio, name: str) -> str:
-    """Return a short digest of all inputs of an example, including those of the models that it needs."""
+    """Return a short digest of all inputs of an example, including the inputs of models that it refers to."""
     text = json.dumps(studio.examples[name], sort_keys=True)
     before = [
         inputs_digest(studio, other)

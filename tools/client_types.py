@@ -27,7 +27,7 @@ from tests.api.app_fixture import running_app
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src/sixfold/client"
 TYPESCRIPT = ROOT / "clients/typescript"
-# The documents of Sixfold's own APIs. The compatible ones are used through the clients of their vendors.
+# The documents of Sixfold's APIs. The compatible APIs are used through the clients of their vendors.
 DOCUMENTS = ("platform", "media", "image", "hosting", "memory", "workflows")
 # JSON bodies and query strings without a component name, by the name of their Python type.
 BODIES = {
@@ -150,7 +150,7 @@ def typed_dict(name: str, text: str, properties: Node, required: set[str]) -> st
 
 
 def python_types(name: str, document: Node, owners: dict[str, tuple[str, Node]]) -> str:
-    """Return the module with the types of one document; `owners` has the modules of types written before."""
+    """Return the module with the types of one document; `owners` contains the types of earlier modules."""
     classes: list[str] = []
     shared: set[str] = set()
     for component_name, schema in sorted(document["components"]["schemas"].items()):
@@ -298,7 +298,7 @@ def format_code(text: str) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Return the text of every generated file."""
+    """Return the content of every generated file by its path."""
     result = documents()
     owners: dict[str, tuple[str, Node]] = {}
     generated = {

@@ -58,11 +58,11 @@ READY_SECONDS = 240.0
 
 
 class CheckFailed(Exception):
-    """A check of the image or the cluster failed."""
+    """Raised if a check of the image or the cluster failed."""
 
 
 class RequestFailed(CheckFailed, OSError):
-    """A request got an error status."""
+    """Raised for a response with an error status."""
 
 
 @dataclass
@@ -76,12 +76,12 @@ class Podman:
         (self.folder / "containers.conf").write_text(CONFIGURATION)
         self.environ = {**os.environ, "CONTAINERS_CONF": str(self.folder / "containers.conf")}
         places = f"--root {self.folder}/store --runroot {self.folder}/run"
-        self.program = self.folder / "podman"  # podman-compose takes the path of one program
+        self.program = self.folder / "podman"  # podman-compose accepts only the path of one program
         self.program.write_text(f'#!/bin/sh\nexec podman {places} "$@"\n')
         self.program.chmod(0o755)
 
     def __call__(self, *words: str, fails: bool = False) -> str:
-        """Run a command and return its output; it must fail if `fails` is true, else succeed."""
+        """Run a command and return its output; the command must fail if `fails` is true, else succeed."""
         process = subprocess.run(
             [self.program, *words], env=self.environ, capture_output=True, text=True, check=False
         )
@@ -99,7 +99,7 @@ class Podman:
         return time.monotonic() - began
 
     def megabytes(self, image: str) -> float:
-        """Return the size of an image with all its layers."""
+        """Return the size of an image with all its layers in megabytes."""
         return int(self("image", "inspect", "--format", "{{.Size}}", image)) / sizes.MEGABYTE
 
 
@@ -129,7 +129,7 @@ def report(label: str, *figures: str) -> None:
 
 
 def wait_until(ready: Callable[[], bool], event: str) -> float:
-    """Wait wait_until `ready` returns true; return the duration in seconds."""
+    """Wait until `ready` returns true; return the duration in seconds."""
     began = time.monotonic()
     while time.monotonic() < began + READY_SECONDS:
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -251,7 +251,7 @@ def _check_backup(podman: Podman, name: str) -> None:
 
 
 def _drain(podman: Podman, name: str, client: ApiClient) -> str:
-    """Send SIGTERM during a run: the waiting request must return the run's id, which is returned."""
+    """Send SIGTERM during a run, check that the waiting request returns the run, and return the run's id."""
     messages: list[Any] = []
     body = {"model": "ra2", "input": {"prompt": "a harbour", "width": 2048, "height": 2048}, "wait": 60}
     thread = threading.Thread(target=lambda: messages.append(client.json("/api/containers/run", body)))
@@ -286,7 +286,7 @@ class ProxyServer(Server):
         return self._key
 
     async def command(self, *arguments: str, **environ: str) -> tuple[int, str]:
-        """Run an administration command, which must succeed."""
+        """Run an administration command, which must succeed; return the status 0 and the output."""
         response = await asyncio.to_thread(self.compose, "exec", "-T", "server-1", "sixfold", *arguments)
         return 0, response
 
@@ -302,7 +302,7 @@ class Compose:
         self.name = f"check{secrets.token_hex(3)}"
         self.folder = self.podman.folder / self.name
         shutil.copytree(lock.ROOT / "deploy" / "compose", self.folder)
-        file = self.folder / "compose.yaml"  # the session's engine is a preview
+        file = self.folder / "compose.yaml"  # the engine of the session is a preview
         file.write_text(
             file.read_text().replace("SIXFOLD_PUBLIC_URL:", f"{PREVIEWS}\n    SIXFOLD_PUBLIC_URL:")
         )
@@ -349,7 +349,7 @@ class Compose:
         return f"{self.name}_{service}_{number}"
 
     def keep_logs(self) -> Path:
-        """Write the logs of all containers into a folder, and return it."""
+        """Write the logs of all containers into a folder, and return the folder's path."""
         folder = self.podman.folder / "logs" / self.name
         folder.mkdir(parents=True)
         for name in self.containers():
@@ -365,7 +365,7 @@ class Compose:
         return self.podman("ps", "-a", "--filter", f"name={self.name}", "--format", "{{.Names}}").split()
 
     def healthy(self, service: str) -> bool:
-        """Run a container's HEALTHCHECK, since podman does not run it without systemd."""
+        """Return whether a container's HEALTHCHECK passes; podman does not run it without systemd."""
         with contextlib.suppress(CheckFailed):
             return self.podman("healthcheck", "run", self.container(service)) is not None
         return False
@@ -412,7 +412,7 @@ async def cluster(podman: Podman, reuse_image: bool) -> None:
 
 
 def _stop(compose: Compose) -> list[str]:
-    """Stop the cluster; return the duration, and the time at which each container end_times."""
+    """Stop the cluster; return, as text, the duration and the seconds until the end of each container."""
     began, clock = time.monotonic(), time.time()
     compose("stop", "-t", "45")
     seconds = time.monotonic() - began
@@ -437,7 +437,7 @@ async def _crash_parts(compose: Compose, key: str) -> None:
         poses = len(work.heard)
         await asyncio.to_thread(compose.podman, "kill", "-s", "KILL", name)
         await asyncio.to_thread(compose.podman, "start", name)
-        await work.until(lambda poses=poses: len(work.heard) > poses + 20)  # the session goes on
+        await work.until(lambda poses=poses: len(work.heard) > poses + 20)  # the session continues
     await work_tasks
     over.set()
     await session

@@ -19,7 +19,7 @@ from tests.unit.engines.diffusers import tiny
 
 _TABLE = Path(__file__).with_suffix(".toml")
 _TOKENIZERS = {"clip": tiny.tokenizer, "bytes": tiny.bytes_tokenizer, "chat": tiny.chat_tokenizer}
-# Weights are drawn once and repeated from an offset of their own: drawing 6 billion numbers takes minutes.
+# Random weights are drawn once and repeated from different offsets: drawing 6 billion numbers takes minutes.
 _BLOCK_SIZE = 2**24
 _DEVIATION = 0.02
 
@@ -34,7 +34,7 @@ def row_of(name: str) -> Mapping[str, Any]:
 
 
 def build(name: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Path:
-    """Save a pipeline in the format of the Hub and return its folder; a call repeats its weights exactly."""
+    """Save a pipeline in the format of the Hub and return its folder; the weights are deterministic."""
     row = row_of(name)
     components = {key: value for key, value in row.items() if isinstance(value, Mapping)}
     index: dict[str, Any] = {"_class_name": row["class"], "_diffusers_version": diffusers.__version__}

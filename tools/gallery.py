@@ -42,7 +42,7 @@ PROMPTS = [
 class _NullContext:
     """Run context that ignores progress and logs."""
 
-    scratch = Path()  # unused: this engine writes no files
+    scratch = Path()  # not used, because this engine does not write files
 
     def progress(self, fraction: float) -> None:
         """Ignore the progress."""

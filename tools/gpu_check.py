@@ -59,7 +59,7 @@ def reset_peak() -> int:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
-    # 5 resets the peak of resident memory that the kernel keeps for this process.
+    # 5 resets the peak of resident memory that the kernel records for this process.
     Path("/proc/self/clear_refs").write_text("5")
     return resident("VmRSS")
 

@@ -144,7 +144,7 @@ def _show(response: httpx.Response) -> str:
 
 
 def _cut(value: Any, depth: int = 0) -> Any:
-    """Return the value without what is too long, too many or too deep."""
+    """Shorten long strings and lists in a value, and replace deeply nested objects by an ellipsis."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else value[: _LONGEST_TEXT - 30] + "…"
     if isinstance(value, dict):

@@ -43,7 +43,7 @@ _SPDX_NAMES = {
 
 
 def project() -> Mapping[str, list[str]]:
-    """Return the dependencies in pyproject.toml by extra; "" is the server itself."""
+    """Return the dependencies in pyproject.toml by extra; those of the server are under ""."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     return {"": table["dependencies"], **table["optional-dependencies"]}
 
@@ -90,7 +90,7 @@ def layers() -> Mapping[str, list[str]]:
 
 
 def licence(name: str) -> str:
-    """Return the licence of a distribution as a short text."""
+    """Return the licence of a distribution as a short string."""
     if name in _OVERRIDES:
         return _OVERRIDES[name]
     fields = metadata.metadata(name).json
@@ -132,7 +132,7 @@ _TITLES = {
 
 
 def page() -> str:
-    """Return the text of docs/reference/licences.md."""
+    """Return the content of docs/reference/licences.md."""
     parts = [_HEAD]
     for extra, names in layers().items():
         title, text = _TITLES.get(extra, (f"The extra `{extra}`", ""))

@@ -1,14 +1,14 @@
 """Write the lock: four layered files of pinned, hashed requirements, without any index address.
 
-    constraints.txt           what the server needs, and the backend that installs it
+    constraints.txt           the requirements of the server, and its build backend
     constraints-embedded.txt  added by the extra `embedded`
     constraints-test.txt      added by the extra `test`
     constraints-dev.txt       added by the extra `dev`
     constraints-weights.txt   added by the extra `weights`: versions without hashes, and without torch
 
-A layer holds only what the layers above it do not, so a file's length says what an extra costs. uv
+A layer contains only the pins that the layers above lack, so a file's length shows the cost of an extra. uv
 resolves the requirements once, for every supported Python and platform.
-Run it with `make lock`; `make lock ARGS=--upgrade` takes newer releases.
+Run it with `make lock`; `make lock ARGS=--upgrade` selects newer releases.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LAYERS = {
     "constraints-dev.txt": ("embedded", "test", "dev"),
 }
 HEADER = "# Written by `make lock`; do not edit.{note}\n"
-# Versions that `make weights` keeps to; torch and what its builds bring differ by machine and index.
+# The versions that `make weights` installs; torch and its dependencies differ by machine and index.
 WEIGHTS = "constraints-weights.txt"
 OF_TORCH = re.compile(r"torch|triton|nvidia-|cuda-")
-# Extras that no layer holds: torch, since its builds differ by machine, the packages that are installed
-# with it, and ray, which only clusters need.
+# Extras without a layer: torch, since its builds differ by machine, the packages that are installed with it,
+# and ray, which only clusters need.
 UNLOCKED = frozenset({"weights", "listening", "ray"})
 # An editable install needs the build backend in the environment, since nothing is built in isolation.
 BUILD = ["editables>=0.5"]
@@ -55,7 +55,7 @@ def name_of(pin: str) -> str:
 
 
 def resolve(uv: Path, extras: tuple[str, ...], constraints: Path | None) -> str:
-    """Return uv's lock of the project with `extras`, kept to the versions in `constraints`."""
+    """Return uv's lock of the project with `extras`, limited to the versions in `constraints`."""
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     with tempfile.TemporaryDirectory() as scratch:
         expected = Path(scratch) / "build-backend.in"

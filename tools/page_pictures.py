@@ -68,7 +68,7 @@ async def _walk(page: Any) -> None:
     await asyncio.sleep(6)
 
 
-# Whether the operator sees it, its path, and what happens there before the screenshot.
+# For each page: whether it requires the operator, its path, and a function to call before the screenshot.
 TOUR: tuple[tuple[bool, str, Preparation], ...] = (
     (False, "/", _wait_for_images),
     (False, "/catalog", _wait_for_images),

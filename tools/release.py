@@ -105,7 +105,7 @@ class CleanEnvironment:
         """Install the wheel with an extra at the lock's versions; exit if its size exceeds the limit."""
         requirement = f"{wheel}[{extra}]" if extra else str(wheel)
         start = time.monotonic()
-        # The bytecode that pip compiles counts, since the first start would write it as well.
+        # The size includes the bytecode that pip compiles, since the first start would write it as well.
         self.run("python", "-m", "pip", "install", "-q", "--no-input", "-c", str(self.pins), requirement)
         seconds = time.monotonic() - start
         megabytes = (self.bytes() - self.empty) / sizes.MEGABYTE
@@ -159,7 +159,7 @@ def curl(*words: str) -> bytes:
 
 
 def generate_image(banner_text: str) -> str:
-    """Run the command that the server printed, and return the image's size and the duration as text."""
+    """Run the command that the server printed, and return the image's size and the duration as a string."""
     (line,) = [line for line in banner_text.splitlines() if line.strip().startswith("curl ")]
     start = time.monotonic()
     output = subprocess.run(["bash", "-c", f"{line} --fail -S"], check=True, stdout=subprocess.PIPE).stdout

@@ -30,7 +30,7 @@ from sixfold.core.provenance.formats import png
 SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
 KEY = os.environ.get("SIXFOLD_API_KEY", "")
 
-# Each template follows those it depends on; `$name` is the output file of template `name`.
+# Each template follows the templates that it depends on; `$name` is the output file of template `name`.
 RUNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("anime-image", {"prompt": "a girl with a red umbrella on a bridge, spring", "seed": 4}),
     ("fast-image-native", {"prompt": "a red apple on a white table", "width": 640, "height": 640, "seed": 7}),

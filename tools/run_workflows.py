@@ -21,7 +21,7 @@ from typing import Any
 SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
 KEY = os.environ.get("SIXFOLD_API_KEY", "")
 
-# Each workflow follows those it depends on; `$slug` is the output file of workflow `slug`.
+# Each workflow follows the workflows that it depends on; `$slug` is the output file of workflow `slug`.
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "api-contract": {"text": "hello"},
     "voice-clone-tts": {"speech": "The tide comes in at seven.", "seed": 3},
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _source_video() -> str:
-    """Return the URL of a short video, since the workflows return animated images."""
+    """Return the URL of a short input video; the outputs of workflows are animated images instead."""
     inputs = {"prompt": "waves on a beach at dawn, the camera pans left", "num_frames": 17, "seed": 5}
     _, response = _request(
         "POST", "/api/containers/run", {"model": "video-t2v", "input": inputs, "wait": 600}

@@ -34,13 +34,13 @@ from tests.e2e.ray_cluster import QUIET, RayCluster, running_cluster
 from tests.fakes.chat_servers import model_server
 
 _SAMPLE_SECONDS = 2.0
-_SETTLED = 0.3  # share of the samples that is left out of the slope
+_SETTLED = 0.3  # share of the first samples that the slope omits
 _MB = 1024  # KiB per MB
 
 
 @dataclass
 class History:
-    """Samples of one process: seconds, MB and descriptors."""
+    """Samples of one process: time in seconds, memory in MB, and number of descriptors."""
 
     name: str
     pid: int
@@ -53,7 +53,7 @@ class History:
         self.samples.append((moment, memory, descriptors))
 
     def row(self) -> tuple[str, ...]:
-        """Return the process's row of the table."""
+        """Return the cells of the process's row in the table."""
         settled = self.samples[int(len(self.samples) * _SETTLED) :]
         slope = 0.0
         if len(settled) > 2:

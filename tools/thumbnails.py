@@ -185,8 +185,8 @@ def model(data: bytes) -> bytes:
 
 
 def _face_colors(mesh: Any) -> Any:
-    """Return the color of each face from 0 to 255, which may be one color for all."""
-    inputs = getattr(mesh.visual, "vertex_attributes", {}).get("color")  # beside a material without a texture
+    """Return the color of each face from 0 to 255, or a single color for all faces."""
+    inputs = getattr(mesh.visual, "vertex_attributes", {}).get("color")  # set if the material lacks a texture
     if inputs is not None and len(inputs) == len(mesh.vertices):
         linear = np.asarray(inputs, np.float64)[mesh.faces][..., :3].mean(1) / 255
         return 255 * linear ** (1 / 2.2)
@@ -218,7 +218,7 @@ def poses(sequence: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def words(data: Mapping[str, Any]) -> str:
-    """Return data as a short text for a card."""
+    """Return data as a short string for a card."""
     plain = data["value"] if data.keys() == {"value"} else data.get("text", data)
     text = plain if isinstance(plain, str) else json.dumps(_round_values(plain), ensure_ascii=False)
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1].rstrip() + "…"

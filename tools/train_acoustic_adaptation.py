@@ -125,7 +125,7 @@ def align(sentences: Sequence[str], voices: Sequence[str]) -> Iterator[Segment]:
                 decoder.set_alignment()
                 _decode(decoder, samples)
             except RuntimeError:
-                continue  # the alignment did not reach the end
+                continue  # the alignment did not reach the end of the sentence
             finally:
                 logs = sorted(Path(folder).iterdir())
                 frames = _frames(logs[0].read_bytes())
@@ -159,7 +159,7 @@ def _frames(raw: bytes) -> Values:
 
 
 class Adaptation:
-    """Adapt the model's means to segments of other voices."""
+    """Adapts the model's means to segments of other voices."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = segments
@@ -203,7 +203,7 @@ class Adaptation:
                     self.means[phones, stream, :, part] = (inputs @ row).reshape(len(phones), 128)
 
     def adapt_means(self) -> None:
-        """Move each mean towards its frames, in proportion to their number (MAP)."""
+        """Move each mean toward its frames, in proportion to their number (MAP)."""
         prior = self.means
         for _ in range(2):
             counts, sums = self.share()

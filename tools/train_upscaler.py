@@ -35,10 +35,10 @@ Pixels = NDArray[np.uint8]
 OUT = Path(network.__file__).with_name("network.npz")
 PHOTOGRAPHS = Path(__file__).with_suffix(".toml")
 BATCH, SIDE = 4, 40
-# Batches, highest learning rate, and the number of crops of which the most detailed one is used: skies teach
-# little at first, but without them soft photographs are sharpened too much.
+# Batches, highest learning rate, and number of crops from which the most detailed one is selected. At first,
+# plain skies contribute little, but without them soft photographs are sharpened too much.
 PHASES = ((10_000, 2e-3, 3), (1_000, 5e-4, 1))
-# Pixels at the border of a patch that do not count, since the network lacks their neighbors.
+# Pixels at the border of a patch that the loss ignores, since the network lacks their neighbors.
 RIM = 3
 _SEED = 27
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .,;:!?&%$()-+=/ÄÖÜäöüßéèñç"
@@ -46,7 +46,7 @@ _FILTERS = (Image.Resampling.BICUBIC, Image.Resampling.LANCZOS, Image.Resampling
 
 
 def photographs(folder: Path) -> list[Pixels]:
-    """Return the photographs of the table, each at several sizes below its own, so that they are sharp."""
+    """Return the photographs of the table, each reduced to several sizes, which makes them sharp."""
     result: list[Pixels] = []
     for group in tomllib.loads(PHOTOGRAPHS.read_text("utf-8")).values():
         for name in group["photographs"]:
@@ -91,7 +91,7 @@ def _color(random: np.random.Generator) -> tuple[int, int, int]:
 
 
 class Patches:
-    """Pairs of small patches and what they are to become."""
+    """Pairs of small patches and their targets."""
 
     def __init__(self, images: Sequence[Pixels], seed: int, crops: int) -> None:
         self._images = images
@@ -99,7 +99,7 @@ class Patches:
         self._crops = crops
 
     def batch(self, scale: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return small patches, and the part of the large ones that bicubic scaling lacks, of 128 levels."""
+        """Return small patches and the residuals of bicubic scaling, in units of 128 levels."""
         small, lacking = zip(*(self._pair(scale) for _ in range(BATCH)), strict=True)
         return _planes(small), _planes(lacking)
 
@@ -164,7 +164,7 @@ class Trainee(nn.Module):
             nn.init.normal_(self.layers()[f"x{scale}"].weight, std=1e-3)
 
     def forward(self, small: torch.Tensor, scale: int) -> torch.Tensor:
-        """Return what to add to the bicubic enlargement."""
+        """Return the difference to add to the bicubic enlargement."""
         values = self._steps(self.first(small))
         for number in range(0, len(self.body), 2):
             inner = self._steps(self.body[number](values))

@@ -29,7 +29,7 @@ def pins() -> list[str]:
 
 
 def digest() -> str:
-    """Return a hash of the pins, which tells whether they were checked."""
+    """Return a hash of the pins, which shows whether the current pins were checked."""
     return hashlib.sha256("\n".join(pins()).encode()).hexdigest()
 
 

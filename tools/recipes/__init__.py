@@ -1,1 +1,1 @@
-"""Runs other people's programs against a Sixfold server, as the documentation shows them."""
+"""Runs of third-party programs with a Sixfold server, as in the documentation."""

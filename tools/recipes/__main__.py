@@ -1,11 +1,11 @@
-"""Run the recipes of docs/howto/programs.md with the real programs, installed into a folder of their own.
+"""Run the recipes of docs/howto/programs.md with the real programs, installed into a separate folder.
 
     make recipes                       all of them
     make recipes ARGS="codex n8n"      some of them
 
 The server and its model server, a stand-in that repeats words, run in this process on loopback. A program
-that cannot be installed is skipped, and the table says why. Exit status 1 if a program does not print what it
-must.
+that cannot be installed is skipped, with the reason in the table. The exit status is 1 if a program does not
+print the expected output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Installs packages of PyPI or npm into the folder of a recipe."""
+"""Installation of packages of PyPI or npm into the folder of a recipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READY = ".ready"
 
 
 class NotInstalled(Exception):
-    """A program cannot be installed here; the text says why."""
+    """Raised if a program cannot be installed here; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Packages:
 
 
 def install(name: str, packages: Packages, folder: Path) -> None:
-    """Install the packages, unless the folder has them; raise `NotInstalled`."""
+    """Install the packages unless the folder contains them; raise `NotInstalled`."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / _READY).exists():
         return
@@ -41,7 +41,7 @@ def install(name: str, packages: Packages, folder: Path) -> None:
         npm = shutil.which("npm")
         if npm is None:
             raise NotInstalled("npm is not on this machine: install Node.js 20.19 or newer")
-        # Without it, npm takes the folder's name for the package's, and installs no package into itself.
+        # Without this file, npm names the package after the folder, and refuses to install it into itself.
         (folder / "package.json").write_text('{"private": true}', "utf-8")
         options = ("--no-fund", "--no-audit", "--loglevel=error", "--prefix", str(folder))
         _call(folder, npm, "install", *options, *packages.npm)

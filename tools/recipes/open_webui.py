@@ -44,7 +44,7 @@ async def run(place: Place) -> str:
 
 
 async def _document(client: httpx.AsyncClient) -> str:
-    """Upload a file, wait until its embeddings are stored, and ask for it."""
+    """Upload a file, wait until its embeddings are stored, and return the result of a query for it."""
     file = {"file": ("landing.txt", _TEXT.encode(), "text/plain")}
     file_id = (await client.post("/api/v1/files/", files=file)).raise_for_status().json()["id"]
     async with asyncio.timeout(_SECONDS):

@@ -1,4 +1,4 @@
-"""Where a recipe runs, and how it runs a program."""
+"""The environment of a recipe, and the execution of programs in it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SECONDS = 240
 
 
 class RecipeFailed(Exception):
-    """A program did not do what it must."""
+    """Raised if a program did not behave as expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a recipe runs: its folder, and the server with a key and a chat model."""
+    """The environment of a recipe: its folder, and the server with a key and a chat model."""
 
     folder: Path
     origin: str
@@ -26,7 +26,7 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a program, with a home folder of its own."""
+        """The environment variables of a program, with a separate home folder."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
         return {
@@ -39,7 +39,7 @@ class Place:
         }
 
     async def call(self, *command: str, **variables: str) -> str:
-        """Run a program in the folder and return what it prints; raise `RecipeFailed` if it fails."""
+        """Run a program in the folder and return its output; raise `RecipeFailed` if it fails."""
         child = await asyncio.create_subprocess_exec(
             *command,
             cwd=self.folder,

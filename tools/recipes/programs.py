@@ -1,4 +1,4 @@
-"""The recipes: which packages a program has, how it runs, and what it must print."""
+"""The recipes: the packages of each program, the function that runs it, and the expected output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.recipes.place import GUIDE, Place
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A program, and texts that it must print."""
+    """A program, and the strings that its output must contain."""
 
     name: str
     packages: Packages
