@@ -1,4 +1,4 @@
-"""Columns of byte strings and strings, packed into a few buffers, and a hash table of the strings' places."""
+"""Columns of byte strings and strings in a few buffers, and a hash table that maps strings to positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 else:
     Numbers = array  # not generic at run time
 
-_PART_BITS = 12  # 4,096 places per part
+_PART_BITS = 12  # 4,096 positions per part
 _PART_MASK = (1 << _PART_BITS) - 1
 _LOAD = 6  # strings per bucket
 _PLACE_BYTES = 8  # start and length
@@ -18,7 +18,7 @@ _BUCKET_BYTES = 136
 
 
 class _Part:
-    """The byte strings of 4,096 places, one after the other."""
+    """The byte strings of 4,096 positions, one after the other."""
 
     __slots__ = ("data", "lengths", "starts", "unused")
 
@@ -51,7 +51,7 @@ class _Part:
 
 
 class BytesColumn:
-    """A column with a byte string for each place.
+    """A column with a byte string for each position.
 
     A string that is longer than the previous one is appended to its part, which is rewritten once half of it
     is unused.
@@ -65,13 +65,13 @@ class BytesColumn:
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, place: int) -> bytes:
-        return self._parts[place >> _PART_BITS].get(place & _PART_MASK)
+    def __getitem__(self, position: int) -> bytes:
+        return self._parts[position >> _PART_BITS].get(position & _PART_MASK)
 
-    def __setitem__(self, place: int, value: bytes) -> None:
-        """Set the string of a place, which is at most one after the last."""
-        number, at = place >> _PART_BITS, place & _PART_MASK
-        if place == self._length:
+    def __setitem__(self, position: int, value: bytes) -> None:
+        """Set the string of a position, which is at most one after the last."""
+        number, at = position >> _PART_BITS, position & _PART_MASK
+        if position == self._length:
             if not at:
                 self._parts.append(_Part())
             self._parts[number].append(value)
@@ -95,7 +95,7 @@ class BytesColumn:
 
 
 class StringColumn:
-    """A column with a string for each place."""
+    """A column with a string for each position."""
 
     def __init__(self) -> None:
         self._bytes = BytesColumn()
@@ -103,11 +103,11 @@ class StringColumn:
     def __len__(self) -> int:
         return len(self._bytes)
 
-    def __getitem__(self, place: int) -> str:
-        return self._bytes[place].decode()
+    def __getitem__(self, position: int) -> str:
+        return self._bytes[position].decode()
 
-    def __setitem__(self, place: int, text: str) -> None:
-        self._bytes[place] = text.encode()
+    def __setitem__(self, position: int, text: str) -> None:
+        self._bytes[position] = text.encode()
 
     @property
     def size(self) -> int:
@@ -116,7 +116,7 @@ class StringColumn:
 
 
 class StringTable:
-    """A hash table from the strings of a column to their places; it grows by one bucket at a time."""
+    """A hash table from the strings of a column to their positions; it grows by one bucket at a time."""
 
     def __init__(self, texts: StringColumn) -> None:
         self._texts = texts
@@ -128,20 +128,20 @@ class StringTable:
         return self._count
 
     def get(self, text: str) -> int | None:
-        for place in self._bucket(text):
-            if self._texts[place] == text:
-                return place
+        for position in self._bucket(text):
+            if self._texts[position] == text:
+                return position
         return None
 
-    def add(self, text: str, place: int) -> None:
+    def add(self, text: str, position: int) -> None:
         """Add a string that was written to the column and is not in the table yet."""
-        self._bucket(text).append(place)
+        self._bucket(text).append(position)
         self._count += 1
         if self._count > _LOAD * len(self._buckets):
             self._split()
 
-    def remove(self, text: str, place: int) -> None:
-        self._bucket(text).remove(place)
+    def remove(self, text: str, position: int) -> None:
+        self._bucket(text).remove(position)
         self._count -= 1
 
     def _bucket(self, text: str) -> Numbers:
@@ -150,13 +150,13 @@ class StringTable:
 
     def _split(self) -> None:
         old = len(self._buckets) - self._round
-        places = self._buckets[old]
+        positions = self._buckets[old]
         self._buckets[old] = Numbers("I")
         self._buckets.append(Numbers("I"))
         if len(self._buckets) == 2 * self._round:
             self._round *= 2
-        for place in places:
-            self._bucket(self._texts[place]).append(place)
+        for position in positions:
+            self._bucket(self._texts[position]).append(position)
 
     @property
     def size(self) -> int:
