@@ -92,7 +92,7 @@ class _Statistics(msgspec.Struct, frozen=True):
         return cls(pixels, mean, variance)
 
     def similarity(self, rgb: Pixels) -> float:
-        """Return the mean SSIM of an image to this one, weighted by channel."""
+        """Return the mean SSIM between this image and another, weighted by channel."""
         other = _Statistics.of(rgb)
         both = self.mean * other.mean
         covariance = _blur(self.pixels * other.pixels) - both

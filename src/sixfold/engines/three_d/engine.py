@@ -24,7 +24,7 @@ _RESOLUTION, _TEXTURE, _FACES = 1536, 2048, 500_000
 _FOV = math.radians(35)
 # The default share of the square that the subject fills.
 _FULL_RATIO = 0.92
-# The depth of front and back, as shares of the subject's shorter side.
+# The depth of front and back, as fractions of the subject's shorter side.
 _FRONT, _BACK = 0.24, 0.17
 # The relative variation of the back by the seed.
 _BACK_SPREAD = 0.35

@@ -72,7 +72,10 @@ class _Buffer(msgspec.Struct):
         return len(self.views) - 1
 
     def vertices(self, values: Array, *, bounds: bool = False) -> int:
-        """Add an accessor of float vectors."""
+        """Add an accessor for float vectors and return its index.
+
+        `bounds` also stores their minimum and maximum.
+        """
         floats = np.ascontiguousarray(values, "<f4")
         row: dict[str, Any] = {
             "bufferView": self.view(floats.tobytes(), _VERTICES),

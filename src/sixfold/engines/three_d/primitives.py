@@ -15,7 +15,7 @@ Array = NDArray[Any]
 _AROUND = 40  # steps of a surface of revolution
 # A profile that turns by a larger angle has a sharp edge.
 _SHARP = math.cos(math.radians(38))
-# The samples of a rounded edge, in shares of its radius.
+# The samples of a rounded edge, in fractions of its radius.
 _ROUND = (0.0, 0.3, 1.0)
 
 

@@ -23,7 +23,7 @@ from sixfold.engines.three_d.primitives import PrimitiveBody
 Array = NDArray[Any]
 
 _MAX_THINGS = 4
-_GAP = 0.25  # distance between objects, as a share of their width
+_GAP = 0.25  # distance between objects, as a fraction of their width
 _VARIATION = 0.05  # relative variation of an object's proportions by the seed
 _WORD = re.compile(r"\w+")
 _COUNTS = {"two": 2, "three": 3, "four": 4, "2": 2, "3": 3, "4": 4}

@@ -53,10 +53,10 @@ _WORDS = {
 
 
 class ParticleFall(msgspec.Struct, frozen=True):
-    """One kind of particle; `size` is a range in shares of the frame's height.
+    """One kind of particle; `size` is a range in fractions of the frame height.
 
     `fall` and `drift` are the speeds of the nearest particles in heights and widths per second; `sway` is a
-    share of the width.
+    fraction of the width.
     """
 
     name: str

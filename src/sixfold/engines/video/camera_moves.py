@@ -33,8 +33,8 @@ class CameraPose(msgspec.Struct, frozen=True):
     """The camera's position and direction at one time.
 
     A point at (x, y) from the center with nearness q (0 far, 1 near) is projected to
-    `zoom * rotate(roll, (x + shift_x q) / (1 - approach q)) + pan`. Shifts and pans are shares of the frame's
-    width or height; `roll` is in degrees.
+    `zoom * rotate(roll, (x + shift_x q) / (1 - approach q)) + pan`. Shifts and pans are fractions of the
+    frame width or height; `roll` is in degrees.
     """
 
     pan_x: float = 0.0
@@ -284,7 +284,7 @@ class _CameraShake:
         ]
 
     def at(self, second: float, sway: float, shake: float) -> tuple[float, float, float]:
-        """Return the offsets as shares of the frame's width and height, and the roll in degrees."""
+        """Return the offsets as fractions of the frame width and height, and the roll in degrees."""
         offsets: list[float] = []
         for waves in self._waves:
             slow = sum(

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 _RATE = Fraction(24)
 _MAX_SIDE = 1280
-# The camera's motion at full strength: sideways and upward in shares of the frame, and toward the image.
+# The camera's motion at full strength: sideways and upward in fractions of the frame, and toward the image.
 _SWAY, _LIFT, _APPROACH = 0.06, 0.03, 0.10
 _STRENGTH, _SECONDS = 0.55, 3
 

@@ -34,7 +34,7 @@ _MEAN_NEARNESS = 0.5
 
 
 class Ripple(msgspec.Struct, frozen=True):
-    """A displacement of a layer's pixels on the coarse grid, in shares of the frame's height."""
+    """A displacement of a layer's pixels on the coarse grid, in fractions of the frame height."""
 
     x: Array
     y: Array

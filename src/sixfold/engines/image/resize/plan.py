@@ -40,7 +40,7 @@ _WORK_SIDE = 256
 class DetectedRegion(msgspec.Struct, frozen=True):
     """The important parts of an image: `worth` (HxW, 0 to 1) at a small size, and boxes.
 
-    `box` encloses the important parts and `heads` the heads, as shares of the sides.
+    `box` encloses the important parts and `heads` the heads, as fractions of the sides.
     """
 
     worth: Array

@@ -12,7 +12,7 @@ from sixfold.engines.image.scene import shapes, subjects
 from sixfold.engines.image.scene.canvas import Color, blur, distance, fill, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
-# Furniture by words of the prompt: name, x, foot and height as shares of the image.
+# Furniture by words of the prompt: name, x, foot and height as fractions of the image.
 _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]], ...] = (
     (("bedroom", "chambre", "schlafzimmer"), (("lamp", 0.86, 0.80, 0.44), ("bed", 0.40, 0.92, 0.40))),
     (
@@ -43,7 +43,7 @@ _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]
     (("",), (("lamp", 0.88, 0.79, 0.46), ("plant", 0.09, 0.84, 0.34), ("sofa", 0.46, 0.90, 0.30))),
 )  # fmt: skip
 
-# Furniture behind a person, by words of the prompt: name, foot and height as shares.
+# Furniture behind a person, by words of the prompt: name, foot and height as fractions of the image.
 _BEHIND: tuple[tuple[tuple[str, ...], tuple[str, float, float]], ...] = (
     (("kitchen", "restaurant", "bakery"), ("stove", 0.80, 0.30)),
     (("hospital",), ("bed", 0.80, 0.26)),

@@ -176,7 +176,7 @@ def _in_hand(person: subjects.SubjectSpot, item: subjects.SubjectSpot) -> subjec
 
 
 def _abreast(middle: float, width: float, count: int) -> list[float]:
-    """Return the centers of `count` equal shares of a width."""
+    """Return the centers of `count` equal parts of a width."""
     return [middle + width * ((at + 0.5) / count - 0.5) for at in range(count)]
 
 

@@ -18,7 +18,7 @@ from sixfold.engines.image.scene.prompt_parser import ParsedScene
 
 
 class StageLayout(msgspec.Struct, frozen=True):
-    """Positions as shares of the width and height."""
+    """Positions as fractions of the width and height."""
 
     horizon: float
     light: tuple[float, float]
