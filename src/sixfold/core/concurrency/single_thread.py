@@ -34,7 +34,7 @@ class SingleThread:
         return await asyncio.wrap_future(self._executor.submit(call))
 
     async def run_large(self, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of a function, called directly for an input of at most `LOOP_BYTES`."""
+        """Return the result of a function; it runs in the thread if `size` exceeds `LOOP_BYTES`."""
         if size <= LOOP_BYTES:
             return function(*args, **kwargs)
         return await self.run(function, *args, **kwargs)

@@ -22,7 +22,7 @@ _RANK: Mapping[str, int] = {"explicit": 0, "confirmed": 1, "inferred": 2}
 
 
 class LinkTarget(msgspec.Struct, frozen=True):
-    """The page to which a written slug resolves."""
+    """The page that the slug or name in a link resolves to."""
 
     id: str
     slug: str

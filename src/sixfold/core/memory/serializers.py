@@ -316,7 +316,7 @@ def version(result: Row) -> VersionSchema:
 
 
 def change(result: Change, max_chars: int) -> ChangeSchema:
-    """Return the difference of two versions; a long diff is cut."""
+    """Return the diff between two versions, truncated to `max_chars` characters."""
     return {
         "slug": result.slug,
         "from": result.older,

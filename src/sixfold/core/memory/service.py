@@ -39,7 +39,7 @@ class MemoryPart(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The difference of two versions of a page: a unified diff, and the fields before and after."""
+    """The difference between two versions of a page: a unified diff, and the fields before and after."""
 
     slug: str
     older: int

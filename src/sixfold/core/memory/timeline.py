@@ -78,7 +78,7 @@ def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Tim
 def add_new(
     caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int
 ) -> Transaction[None]:
-    """Add the entries that calls have not added before."""
+    """Add only the entries that no earlier call has added to the page."""
     existing = set((yield from of_calls(page)))
     yield from add(caller, page, [entry for entry in entries if entry not in existing], moment)
 

@@ -26,7 +26,7 @@ KINDS: Final[tuple[ShareKind, ...]] = ("run", "workflow", "chat", "page")
 
 
 class ShareTarget(msgspec.Struct, frozen=True):
-    """An object to share: its id, its title, and the place of the last item of a chat."""
+    """An object to share: its id, its title, and the position of the last item of a chat."""
 
     id: str
     title: str

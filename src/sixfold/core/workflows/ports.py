@@ -107,7 +107,7 @@ Run = Callable[..., "NodeResult | Sequence[Any] | Awaitable[NodeResult | Sequenc
 
 
 class NodeChildren(Protocol):
-    """Runs models for a graph, which are charged to its account within its hold."""
+    """Runs child predictions of a graph and charges them to the graph's account, within its hold."""
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]

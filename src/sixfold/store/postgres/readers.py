@@ -28,7 +28,7 @@ _IDLE_SECONDS = 30
 
 
 class ReadRunner(msgspec.Struct, frozen=True):
-    """A runner of read transactions; a given function fetches the rows of one statement."""
+    """Runs read transactions; the caller passes the function that fetches the rows of a statement."""
 
     queries: Mapping[str, SqlStatement]
     bind: PostgresBinder
@@ -50,7 +50,7 @@ class ReadRunner(msgspec.Struct, frozen=True):
 
 
 class Snapshot:
-    """A read-only transaction on one connection, which sees one moment of the database."""
+    """A read-only transaction on one connection, with a consistent snapshot of the database."""
 
     def __init__(self, connection: PostgresConnection, reopen: Begin | None = None) -> None:
         self.connection = connection
@@ -97,7 +97,7 @@ class ReaderPool:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[Snapshot]:
-        """Open a transaction that sees one moment of the database."""
+        """Open a read-only transaction with a consistent snapshot of the database."""
         async with self._slots:
             opened = Snapshot(await self._begin(), self._begin)
             try:

@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatItem(msgspec.Struct, frozen=True):
-    """An item of a chat as JSON, its place, and the details that the page shows with its text, as JSON."""
+    """An item of a chat as JSON, its position, and the details that the page shows with its text, as JSON."""
 
     id: str
     place: int
@@ -53,7 +53,7 @@ class ChatItems(NamedTuple):
 class ChatRecord(msgspec.Struct, frozen=True):
     """A chat without its items. Times are in epoch µs, `cost` in micro-dollars.
 
-    A version contains the items of `parent` up to the place `shared`. `draft` is an answer in progress
+    A version contains the items of `parent` up to the position `shared`. `draft` is an answer in progress
     (`busy`) or a failed answer, as JSON, or empty.
     """
 
@@ -89,7 +89,7 @@ class ChatSummary(msgspec.Struct, frozen=True):
 
 
 class ChatVersion(msgspec.Struct, frozen=True):
-    """A version of a chat, which contains the items of `parent` up to the place `shared`."""
+    """A version of a chat, which contains the items of `parent` up to the position `shared`."""
 
     id: str
     parent: str
@@ -132,7 +132,7 @@ class ChatStore:
         return ChatRecord(**values)
 
     async def items(self, tenant: Tenant, chat_id: str, limit: int, before: int = _END) -> ChatItems:
-        """Return the last items before a place: at most `limit` items and `PAGE_BYTES` of JSON."""
+        """Return the last items before a position: at most `limit` items and `PAGE_BYTES` of JSON."""
         bounds = {"before": before, "limit": limit + 1, "most_bytes": PAGE_BYTES, "item_bytes": ITEM_BYTES}
         params = {"account_id": tenant.account_id, "id": chat_id}
         rows = await self._database.read(many("chat_items", **params, **bounds))

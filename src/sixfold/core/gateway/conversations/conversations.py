@@ -93,7 +93,7 @@ class ItemNotFound(errors.NotFound):
 
 
 def finish(lock: ConversationLock, items: Sequence[ConversationItem]) -> Transaction[int]:
-    """Add the items of a response and unlock the conversation; return the place of the last item.
+    """Add the items of a response and unlock the conversation; return the position of the last item.
 
     The quotas are checked before the response starts. A conversation that was deleted meanwhile is not
     restored.
@@ -103,7 +103,7 @@ def finish(lock: ConversationLock, items: Sequence[ConversationItem]) -> Transac
 
 
 def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> Transaction[tuple[str, ...]]:
-    """Return the items up to place `last` as JSON; raises `TooLong` for more than `max_bytes`."""
+    """Return the items up to position `last` as JSON; raises `TooLong` for more than `max_bytes`."""
     record = yield from one("conversation_size", **tenant.row, id=conversation_id)
     if record is None:
         raise ConversationNotFound(conversation_id)
@@ -116,7 +116,7 @@ def history(tenant: Tenant, conversation_id: str, last: int, max_bytes: int) -> 
 
 
 def insert(tenant: Tenant, conversation_id: str, items: Sequence[ConversationItem]) -> Transaction[int]:
-    """Append items and return the place of the last one.
+    """Append items and return the position of the last one.
 
     Ids that already exist in the conversation are replaced.
     """

@@ -34,8 +34,8 @@ SUMMARY_PREFIX = "sixfold-summary:"
 class StoredResponse(msgspec.Struct, frozen=True):
     """A stored response. `input` is a JSON array, `response` a JSON object, as sent to and by the API.
 
-    `server` is the target that stores the response under the same id, or empty. `place` is the place of its
-    last item in its `conversation`.
+    `server` is the target that stores the response under the same id, or empty. `place` is the position of
+    its last item in its `conversation`.
     """
 
     id: str

@@ -75,7 +75,10 @@ class RealtimeConversation:
         del self._items[self._position(item_id, "item_id")]
 
     def truncate(self, item_id: str, content_index: int, end_ms: int) -> None:
-        """Remove the end of the audio of a model's message; raises `InvalidInput`."""
+        """Truncate the audio of a model's message at `end_ms`.
+
+        Raises `InvalidInput` if the part is not audio from the model or is shorter.
+        """
         item = self.find(item_id)
         part = None
         if isinstance(item, MessageItem) and item.role == "assistant" and content_index < len(item.parts):

@@ -130,7 +130,10 @@ def tokens_of(text: str) -> int:
 
 
 async def build(memory: MemoryService, caller: Caller, request: ContextRequest) -> PackedContext:
-    """Search and pack the best passages into the budget; raises the errors of a search."""
+    """Search, and return the best passages that fit the token budget.
+
+    Raises the same errors as `MemoryService.search`.
+    """
     chars = int(request.tokens * _ASCII_PER_TOKEN)
     result = await memory.search(
         caller,

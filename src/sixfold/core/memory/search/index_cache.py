@@ -93,7 +93,7 @@ class IndexCache:
         self._new_index()
 
     async def index(self, account_id: str) -> Index:
-        """Return an account's index, updated so far that a search can apply the remaining changes."""
+        """Return an account's index, recent enough that a search can apply the remaining changes."""
         return (await self._loaded(account_id)).index
 
     @contextlib.asynccontextmanager

@@ -36,7 +36,10 @@ class RunValues:
         self._loading: dict[str, asyncio.Task[None]] = {}
 
     def small_inputs(self, node: GraphNode) -> tuple[dict[str, Any], int] | None:
-        """Return a node's inputs and their characters, or None if an input is in the session or too long."""
+        """Return a node's inputs and their total length in characters.
+
+        Returns None if an input is in the session or the inputs are too long.
+        """
         values = self._values
         for origin, _ in node.links.values():
             if origin not in values:
