@@ -75,7 +75,7 @@ class IdempotencyGuard:
         handler: PrincipalHandler,
         error_format: ErrorFormat = error_response,
     ) -> Handler:
-        """Return the handler of a POST that authenticates, then runs `handler` once per idempotency key."""
+        """Return a POST handler that authenticates, then runs `handler` once per idempotency key."""
 
         async def handle(request: Request) -> Response:
             principal = await authenticate(request)
@@ -154,7 +154,7 @@ async def _wait(ended: asyncio.Event, deadline: float) -> None:
 
 
 def refused(authenticate: Authenticate, handler: Handler) -> Handler:
-    """Return the handler of a POST whose response contains a secret that is stored only as a hash.
+    """Return a POST handler whose response contains a secret that is stored only as a hash.
 
     Its response cannot be repeated, so a request with an `Idempotency-Key` is refused after authentication.
     """

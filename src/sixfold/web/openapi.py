@@ -163,7 +163,7 @@ def page(name: str, **rows: Shape) -> type[msgspec.Struct]:
 
 
 def generate(tree: Node) -> tuple[Node, dict[str, Node]]:
-    """Replace the types in a tree by references; return the tree and the schemas of its components."""
+    """Return the tree with its types replaced with schema references, and the referenced schemas by name."""
     types: list[Any] = []
     _collect(tree, types)
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")

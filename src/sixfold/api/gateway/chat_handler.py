@@ -81,7 +81,7 @@ class SearchOutput(Protocol):
 
 
 class ChatCall(msgspec.Struct, frozen=True):
-    """The parsed head of a request; `parse` reads the rest if the server speaks another protocol.
+    """The top-level fields of a request; `parse` parses the rest if the server speaks another protocol.
 
     `tools` maps tool names as servers of another protocol see them to the caller's tools; `echo` returns the
     fields that the response repeats. `recalled` estimates the input tokens of previous responses that the

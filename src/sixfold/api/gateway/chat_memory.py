@@ -68,7 +68,7 @@ class AddedMemory(msgspec.Struct, frozen=True):
         return f'tokens={document["tokens"]}; pages={len(document["pages"])}; slugs="{slugs}"'
 
     def on(self, response: Response | RawResponse) -> Response | RawResponse:
-        """Add the header to a response, unless it repeats an earlier one."""
+        """Add the header to a response, unless the response is an idempotent replay."""
         if not any(name == b"idempotent-replayed" for name, _ in response.raw_headers):
             response.raw_headers.append((_NAME, self.header().encode()))
         return response

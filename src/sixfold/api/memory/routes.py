@@ -51,7 +51,7 @@ class PageRoutes:
         return handle
 
     def once(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
-        """Return a handler of a POST that runs once per Idempotency-Key."""
+        """Return a POST handler that runs once per Idempotency-Key."""
 
         async def handle(request: Request, principal: Principal) -> Response:
             return await work(request, Caller.of(principal))

@@ -71,11 +71,11 @@ class Answer:
 
     @property
     def stopping(self) -> bool:
-        """Whether the answer was requested to stop."""
+        """Whether a stop was requested."""
         return self._stopping.is_set()
 
     async def stopped(self) -> None:
-        """Wait until the answer is requested to stop."""
+        """Wait until a stop of the answer is requested."""
         await self._stopping.wait()
 
     @property

@@ -65,7 +65,7 @@ _head = msgspec.json.Decoder(_MessagesHead)
 
 
 def parse_call(raw: bytes, *, counting: bool = False) -> ChatCall:
-    """Parse the head of a request; raises `BadRequest` and `InputTooLarge`."""
+    """Parse the top-level fields of a request body; raises `BadRequest` and `InputTooLarge`."""
     bodies.check_size(raw)
     try:
         head = _head.decode(raw)

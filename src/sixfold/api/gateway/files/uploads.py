@@ -32,7 +32,7 @@ _SECOND_US = 1_000_000
 
 
 class UploadInPartsSchema(TypedDict):
-    """An upload in parts; `file` once it is completed."""
+    """An upload in parts; `file` is set once the upload is completed."""
 
     id: str
     object: Literal["upload"]

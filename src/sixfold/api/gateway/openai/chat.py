@@ -70,7 +70,7 @@ _head = msgspec.json.Decoder(_ChatHead)
 
 
 def parse_call(raw: bytes) -> ChatCall:
-    """Parse the head of a request; raises `BadRequest` or `InvalidRequest`."""
+    """Parse the top-level fields of a request body; raises `BadRequest` or `InvalidRequest`."""
     head = cast("_ChatHead", parsing.head(_head, raw))
     if not head.messages:
         raise InvalidRequest("messages must have at least one message", param="messages")

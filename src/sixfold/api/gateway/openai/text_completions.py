@@ -44,7 +44,7 @@ _prompts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def parse_call(raw: bytes) -> ChatCall:
-    """Parse the head of a request; raises `BadRequest` or `InvalidRequest`."""
+    """Parse the top-level fields of a request body; raises `BadRequest` or `InvalidRequest`."""
     head = cast("_TextHead", parsing.head(_head, raw))
     if head.max_tokens is not None and head.max_tokens < 0:
         raise InvalidRequest(f"max_tokens must be at least 0 (got {head.max_tokens})", param="max_tokens")

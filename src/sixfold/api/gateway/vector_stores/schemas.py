@@ -39,7 +39,7 @@ class FileCountsSchema(TypedDict):
 
 
 class ExpiresAfterSchema(TypedDict):
-    """Expiration of a store."""
+    """The expiration policy of a vector store."""
 
     anchor: Literal["last_active_at"]
     days: int

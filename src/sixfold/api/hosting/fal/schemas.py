@@ -110,7 +110,7 @@ class FalTokenSchema(TypedDict):
 
 
 class FalUploadSchema(TypedDict):
-    """The URL for the PUT of a file, and the URL of the uploaded file."""
+    """The URL to upload a file to with PUT, and the URL of the uploaded file."""
 
     upload_url: str
     file_url: str

@@ -62,7 +62,7 @@ class SecretSessionSchema(TypedDict):
 
 
 class ClientSecretSchema(TypedDict):
-    """A client secret, and the end of its validity in seconds since the epoch."""
+    """A client secret, and its expiration time in seconds since the epoch."""
 
     value: str
     expires_at: int

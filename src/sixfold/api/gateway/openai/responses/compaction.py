@@ -64,7 +64,10 @@ _head = msgspec.json.Decoder(_ItemHead).decode
 
 
 def parse_call(raw: bytes) -> ResponsesRequest:
-    """Parse the head of a request, which may have no input of its own; raises as `dialect.parse_call`."""
+    """Parse the top-level fields of a request body, which may have no input of its own.
+
+    Raises the errors of `dialect.parse_call`.
+    """
     call = dialect.parse_call(raw, counting=True)
     if call.stream:
         raise InvalidRequest("A compaction cannot be streamed: omit stream", param="stream")

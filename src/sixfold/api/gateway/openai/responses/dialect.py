@@ -105,7 +105,7 @@ _head = msgspec.json.Decoder(_ResponsesHead)
 
 
 def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
-    """Parse the head of a request; raises `BadRequest` or `InvalidRequest`.
+    """Parse the top-level fields of a request body; raises `BadRequest` or `InvalidRequest`.
 
     A request that only counts tokens may have no input of its own.
     """
