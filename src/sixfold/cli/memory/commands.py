@@ -393,7 +393,7 @@ class ServerMemory:
         return _version(self._request("PUT", slug, data, {**_FILE, **guard, **_origin(path)}))
 
     def remove(self, slug: str, version: int) -> None:
-        """Delete a page that is at `version`."""
+        """Delete a page if it is at `version`; raises `SyncConflict` if it changed or no longer exists."""
         response = self._request("DELETE", slug, None, {"If-Match": f'"{version}"'})
         if response.status == 404:
             raise SyncConflict

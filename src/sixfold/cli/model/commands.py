@@ -77,7 +77,7 @@ def _add_image(arguments: argparse.Namespace) -> None:
 
 
 def list_(arguments: argparse.Namespace) -> None:
-    """Run `model list`: print the model files with their errors, and the models from images."""
+    """Run `model list`: print the model files with their errors, and the models from container images."""
     configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
     models = watcher.read_entries(folder)
@@ -123,7 +123,7 @@ def remove(arguments: argparse.Namespace) -> None:
 
 
 def _stored_models(configured: Settings) -> tuple[Row, ...]:
-    """Return the rows of the operator's models that were imported from images and spaces."""
+    """Return the rows of the operator's models that were imported from container images and spaces."""
     with database_access.understood():
         if storage.open_keeper(configured).schema() is None:
             return ()

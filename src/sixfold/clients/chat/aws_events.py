@@ -1,7 +1,8 @@
 """AWS event streams: split a stream of binary messages into events.
 
 Source: https://docs.aws.amazon.com/transcribe/latest/dg/streaming-setting-up.html#streaming-event-stream. A
-message is two lengths and their checksum, headers, a payload, and a checksum of all.
+message consists of two lengths with a checksum, the headers, the payload, and a checksum of the whole
+message.
 """
 
 from __future__ import annotations

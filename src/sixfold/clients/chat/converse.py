@@ -1,9 +1,9 @@
 """Amazon Bedrock's Converse API.
 
 Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html and
-…/API_runtime_ConverseStream.html (blocks, stop reasons, usage, whose `inputTokens` exclude tokens read from
-or written to the cache). A JSON response is requested as the input of a tool with that schema, as not every
-model has structured output.
+…/API_runtime_ConverseStream.html (content blocks, stop reasons and usage). `inputTokens` excludes tokens
+read from or written to the cache. A JSON schema for the response is sent as the input schema of a tool,
+because not every model supports structured output.
 """
 
 from __future__ import annotations
