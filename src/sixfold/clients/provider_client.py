@@ -305,10 +305,8 @@ class ProviderClient:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if 200 <= status < 300:
             if body is None:
-                return _CallFailed(
-                    ProviderRefusal("broken", message="returned a response that is larger than the limit"),
-                    repeat=False,
-                )
+                message = f"returned a response of more than {self.limits.answer_bytes:,} bytes"
+                return _CallFailed(ProviderRefusal("broken", message=message), repeat=False)
             if body.strip() and document is None:
                 # The body is truncated or not JSON. Only a GET is safe to repeat.
                 message = "returned a response that cannot be parsed"

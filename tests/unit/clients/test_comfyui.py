@@ -371,7 +371,7 @@ async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path:
         (b'["a"]', "is not ComfyUI"),
         (b'{"system": {}}', "is not ComfyUI"),
         (Response("no such page", 404), "is not ComfyUI"),
-        (Response("asked by itself", 403), r"refused /system_stats \(403\)"),
+        (Response("asked by itself", 403), r"refused GET /system_stats \(403\): set the address of ComfyUI"),
     ],
 )
 async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: Any, message: str) -> None:

@@ -203,7 +203,7 @@ def test_a_masked_stream_has_a_limit_of_texts(monkeypatch: pytest.MonkeyPatch) -
     masker = StreamMasker[bytes](KINDS)
     for index in (0, 1, 2, 0):
         list(masker.add(EventLine(choice(index), KINDS)))
-    with pytest.raises(EngineFailed, match="more than 3 texts"):
+    with pytest.raises(EngineFailed, match="more than 3 text channels"):
         list(masker.add(EventLine(choice(3), KINDS)))
 
 

@@ -116,7 +116,10 @@ class ComfyServer:
         status, body = await self._exchange("GET", "/system_stats")
         # A Sixfold server rejects calls with the hop header.
         if status == 403:
-            raise ComfyError("ComfyUI refused /system_stats (403).")
+            raise ComfyError(
+                "The server at this address refused GET /system_stats (403): set the address of ComfyUI, not "
+                "of a Sixfold server."
+            )
         document = await _decode(body) if status == 200 else {}
         system = document.get("system") if isinstance(document, dict) else None
         if not isinstance(system, dict) or "comfyui_version" not in system:

@@ -251,7 +251,7 @@ class FailoverClient:
                 while block := await stream.read():
                     content += block
                     if len(content) > LOOP_BYTES:
-                        raise UpstreamFailure("returned a response that is larger than the limit")
+                        raise UpstreamFailure(f"returned a response of more than {LOOP_BYTES:,} bytes")
             finally:
                 await stream.aclose()
         return stream.status, bytes(content)

@@ -144,7 +144,7 @@ async def read_all(stream: UpstreamStream, lease: MemoryLease | None = None) -> 
         blocks.append(block)
         size += len(block)
         if size > MAX_RESPONSE_BYTES:
-            raise UpstreamFailure("returned a response that is larger than the limit")
+            raise UpstreamFailure(f"returned a response of more than {MAX_RESPONSE_BYTES:,} bytes")
         if lease is not None and size > _FREE_BYTES:
             await lease.resize(size)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)

@@ -304,7 +304,7 @@ async def test_an_answer_that_is_longer_than_allowed_is_refused(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     result = engine(fal, outside, limits={"answer_bytes": 100})
-    assert "larger than the limit" in await fails(result, parts.drawing(), record)
+    assert "a response of more than 100 bytes" in await fails(result, parts.drawing(), record)
 
 
 async def test_a_picture_inside_the_answer_needs_no_fetching(

@@ -271,7 +271,7 @@ class _Connection(asyncio.Protocol):
             self.close()
             return
         if self._reply is not None and self._reply.head_size > _MAX_HEAD_BYTES:
-            self._fail("returned headers that are larger than the limit")
+            self._fail(f"returned headers of more than {_MAX_HEAD_BYTES:,} bytes")
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:

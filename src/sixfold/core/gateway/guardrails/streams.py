@@ -140,7 +140,9 @@ class StreamMasker(Generic[T]):
         state = self._channels.get(channel)
         if state is None:
             if len(self._channels) >= _MAX_CHANNELS:
-                raise EngineFailed(f"The model server sent a stream with more than {_MAX_CHANNELS:,} texts")
+                raise EngineFailed(
+                    f"The model server sent a stream with more than {_MAX_CHANNELS:,} text channels"
+                )
             state = self._channels[channel] = _ChannelState(TextMasker(self._kinds))
         elif state.ended:
             state.masker, state.began, state.ended = TextMasker(self._kinds), state.length, False
