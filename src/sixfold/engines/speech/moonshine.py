@@ -160,5 +160,8 @@ def _network(folder: Path, name: str) -> Path:
     paths = [folder / f"{name}{suffix}" for suffix in _SUFFIXES]
     path = next(filter(Path.is_file, paths), None)
     if path is None:
-        raise EngineError(f"The transcription model is incomplete: {name}.onnx is missing in {folder}.")
+        raise EngineError(
+            f"The transcription model is incomplete: {name}.onnx is missing from {folder}; "
+            "download the model again."
+        )
     return path

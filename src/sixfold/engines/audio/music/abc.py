@@ -131,7 +131,7 @@ def _meter(text: str) -> Fraction:
 def _fraction(text: str) -> Fraction:
     match = re.fullmatch(r"\s*(\d{1,2})\s*/\s*(\d{1,2})\s*", text)
     if not match or not int(match[2]) or not int(match[1]):
-        raise UnusableInput(f"the lengths of abc must be fractions such as 1/8 (got `{text[:20]}`)")
+        raise UnusableInput(f"L and M in abc must be fractions such as 1/8 or 3/4 (got `{text[:20]}`)")
     return Fraction(int(match[1]), int(match[2]))
 
 

@@ -15,7 +15,7 @@ from sixfold.engines.image.inpaint.onnx import OnnxInpaintEngine
 from sixfold.engines.image.matting import selfcheck
 
 _SIDE = 256
-# Largest difference in levels (of 255) between the filled hole and the wall around it.
+# Largest difference in levels (of 255) between the filled area and its surroundings.
 _AWAY = 110
 
 
@@ -31,7 +31,9 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
     away = float(np.abs(filled[marked].mean(0) - small[~marked].mean(0)).max())
     if not away < _AWAY:
         raise EngineError(
-            f"Self-check failed: the filling differs from the wall by {away:.0f} (limit {_AWAY} of 255)"
+            f"Self-check failed: the color of the filled area differs from its surroundings by {away:.0f} "
+            f"levels (limit: {_AWAY} of 255)"
         )
     data = encode.encode(filled, None, format="png")
-    return data, f"{engine.version[2:]} fills a hole; {away:.0f} of 255 levels from the surrounding wall"
+    summary = f"fills a hole; its color differs from its surroundings by {away:.0f} of 255 levels"
+    return data, f"{engine.version[2:]} {summary}"

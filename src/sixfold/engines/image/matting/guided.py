@@ -77,7 +77,10 @@ def _box(inputs: Mapping[str, Any], size: tuple[int, int]) -> tuple[float, float
 def _points(inputs: Mapping[str, Any], size: tuple[int, int]) -> tuple[tuple[float, float, bool], ...]:
     values: Sequence[float] = inputs.get("points") or ()
     if len(values) % 3:
-        raise UnusableInput("points must be three numbers each: x, y, and 1 on the subject or 0 beside it")
+        raise UnusableInput(
+            "points must have three numbers per point: x, y, and 1 (subject) or 0 (background); got "
+            f"{len(values)} numbers"
+        )
     triples = [(values[at], values[at + 1], values[at + 2]) for at in range(0, len(values), 3)]
     for x, y, inside in triples:
         if not (x < size[0] and y < size[1]):
