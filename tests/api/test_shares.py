@@ -204,7 +204,7 @@ async def test_a_stranger_needs_the_token(app: AppFixture) -> None:
         ({"expires_in": 59}, 400, "expires_in must be 60"),
         ({"expires_in": True}, 400, "expires_in must be 60"),
         ({"public": "yes"}, 400, "public must be"),
-        ({"token": "mine"}, 400, "Unknown field 'token'"),
+        ({"token": "mine"}, 400, "Unknown field 'token': use "),
         ({"kind": "workflow", "id": "line-control"}, 404, "built-in"),
         ({"kind": "chat", "id": "conv_none"}, 404, ""),
         ({"kind": "page", "id": "none"}, 404, "not found"),

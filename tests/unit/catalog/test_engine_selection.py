@@ -114,7 +114,7 @@ def test_configured_options_and_engines_override_the_catalog() -> None:
         ({"models": {"ra9": "own"}}, "unknown model 'ra9'"),
         ({"models": {"ra1": "owm"}}, "own, comfy, fal, painter; got 'owm'"),
         ({"mine": {"source": "x"}}, r"\[engines.mine\] requires `like`"),
-        ({"mine": 3}, "'mine' must be a table of engine options"),
+        ({"mine": 3}, "'mine' must be a table of engine options; the only other keys"),
     ],
 )
 def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], message: str) -> None:

@@ -64,7 +64,7 @@ def test_an_amount_that_is_none_is_refused(sixfold: Commands, amount: str) -> No
     ("words", "sentence"),
     [
         (("create", "nobody"), "is not an e-mail address"),
-        (("create", "a@b.c"), "An account a@b.c already exists"),
+        (("create", "a@b.c"), "An account with the e-mail address a@b.c already exists"),
         (("create", "d@b.c", "--credit", "-1"), "must not be negative"),
         (("show", "x@y.z"), "Account x@y.z not found"),
         (("credit", "x@y.z", "1"), "Account x@y.z not found"),

@@ -54,7 +54,8 @@ def read(connection: sqlite3.Connection, users: Mapping[str, str], uploads: Path
             chars += len(document.text)
             if chars > MAX_BYTES:
                 raise UnreadableExport(
-                    f"The texts of the database must have at most {MAX_BYTES:,} characters"
+                    f"The documents in this database have more than {MAX_BYTES:,} characters in total: "
+                    "delete some in Open WebUI, then import again"
                 )
             export.documents.append(document)
     except sqlite3.OperationalError as error:

@@ -111,7 +111,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
         },
     )
     if not inserted:
-        raise errors.Conflict(f"An account {address} already exists")
+        raise errors.Conflict(f"An account with the e-mail address {address} already exists")
     if credit:
         entry = ledger.LedgerEntry("credit", f"Opening credit of {money.format_usd(credit)} USD")
         yield from ledger.deposit(account_id, credit, entry)

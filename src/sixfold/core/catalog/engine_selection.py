@@ -74,7 +74,8 @@ def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, An
 def _own(name: str, row: Any, engines: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise InvalidEngineConfig(
-            f"[engines] {name!r} must be a table of engine options, `order` or `models`"
+            f"[engines] {name!r} must be a table of engine options; the only other keys are "
+            "`order` and `models`"
         )
     options = cast("dict[str, Any]", dict(row))  # pyright: ignore[reportUnknownArgumentType] - TOML's own
     like = str(options.pop("like", name))

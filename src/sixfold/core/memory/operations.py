@@ -357,7 +357,9 @@ class _MemoryOperations:
         slug, on = arguments["slug"], terms(arguments)
         if arguments["operation"] == "rename":
             if arguments["to"] is None:
-                raise errors.InvalidInput([errors.Problem("to", "rename requires the field to", "missing")])
+                raise errors.InvalidInput(
+                    [errors.Problem("to", "to is required for rename: send the new slug", "missing")]
+                )
             return self._saved(await self._memory.rename(caller, slug, arguments["to"], on))
         return self._saved(await self._memory.edit(caller, slug, parse_edit(arguments), on))
 

@@ -45,7 +45,9 @@ class ShareDraft(msgspec.Struct, frozen=True):
         """Parse the fields of a request; raises `InvalidInput`."""
         unknown = sorted(set(fields) - _FIELDS)
         if unknown:
-            raise errors.InvalidInput.of(unknown[0], f"Unknown field {unknown[0][:40]!r} of a share")
+            raise errors.InvalidInput.of(
+                unknown[0], f"Unknown field {unknown[0][:40]!r}: use {', '.join(sorted(_FIELDS))}"
+            )
         kind = fields.get("kind")
         if kind not in objects.KINDS:
             raise errors.InvalidInput.of("kind", f"kind must be one of {', '.join(objects.KINDS)}")

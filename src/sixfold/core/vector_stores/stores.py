@@ -263,8 +263,8 @@ def _add(
     usage = yield from one("vector_store_usage", account_id=tenant.account_id)
     if usage is not None and usage["bytes"] >= limits.bytes:
         raise errors.TooLarge(
-            f"The vector stores of an account may have at most {limits.bytes:,} bytes (got "
-            f"{usage['bytes']:,})"
+            f"An account's vector stores may use at most {limits.bytes:,} bytes in total (got "
+            f"{usage['bytes']:,}): delete some"
         )
     batch_id = ids.new("vsfb") if batch else ""
     if batch:

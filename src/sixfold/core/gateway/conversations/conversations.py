@@ -335,7 +335,7 @@ def check_quota(policy: GatewayPolicy, tenant: Tenant, size: int, *, new: bool =
     used = int(usage["size"]) if usage is not None else 0
     if used + size > policy.conversations_bytes:
         raise errors.TooLarge(
-            f"The conversations of an account may have at most {policy.conversations_bytes:,} bytes: "
+            f"An account's conversations may use at most {policy.conversations_bytes:,} bytes in total: "
             "delete some"
         )
     if new and usage is not None and usage["conversations"] >= policy.conversations:
