@@ -150,8 +150,8 @@ class RerankRoutes:
                 usage, headers = reply.usage, text_headers(reply)
             elif self._forwarding.first_model(RERANK):
                 raise errors.UnknownModel(
-                    f"The model {name[:100]!r} was not found; GET /v1/models lists the models, those that "
-                    f"rerank with the capability `{RERANK}`"
+                    f"The model {name[:100]!r} was not found: use one that GET /v1/models lists with the "
+                    f"capability `{RERANK}`"
                 )
             else:
                 raise errors.EngineUnavailable(_UNLOCK)

@@ -25,6 +25,7 @@ RESOURCE = "/.well-known/oauth-protected-resource"
 SERVER = "/.well-known/oauth-authorization-server"
 _FIVE_MINUTES = 300.0
 _BODY_BYTES = 16_384
+_MAX_FIELDS = 20
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _OPEN = {"Access-Control-Allow-Origin": "*", "Cache-Control": "max-age=3600"}
 
@@ -145,9 +146,11 @@ async def _form(request: Request) -> dict[str, str]:
         )
     try:
         text = (await request.body()).decode("utf-8")
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=20, errors="strict")
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="strict")
     except ValueError as error:
-        raise oauth.OAuthError("invalid_request", "The form is malformed") from error
+        raise oauth.OAuthError(
+            "invalid_request", f"The form must be URL-encoded UTF-8 with at most {_MAX_FIELDS} fields"
+        ) from error
     form = dict(pairs)
     if len(form) != len(pairs):
         raise oauth.OAuthError("invalid_request", "A field of the form must not be repeated")

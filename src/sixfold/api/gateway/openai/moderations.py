@@ -66,8 +66,8 @@ class ModerationRoutes:
             if not name or not self._forwarding.serves(WIRE, name):
                 if self._forwarding.first_model(MODERATION):
                     raise errors.UnknownModel(
-                        f"The model {name[:100]!r} was not found for this endpoint; GET /v1/models lists "
-                        f"the models with the capability `{MODERATION}`"
+                        f"The model {name[:100]!r} was not found for this endpoint: use one that GET "
+                        f"/v1/models lists with the capability `{MODERATION}`"
                     )
                 raise errors.EngineUnavailable(_UNLOCK)
             usage = TokenUsage(chats.estimate_body(raw))
