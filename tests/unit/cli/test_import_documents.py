@@ -195,7 +195,7 @@ def test_a_name_that_no_file_can_have_is_listed(sixfold: Commands, export: Path)
 def test_too_many_texts_are_refused(sixfold: Commands, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sixfold.cli.imports.openwebui_documents.MAX_BYTES", 20)
     refused = sixfold("import", "openwebui", str(export), "--write")
-    assert (refused.status, "at most 20 characters" in refused.err) == (1, True)
+    assert (refused.status, "more than 20 characters in total" in refused.err) == (1, True)
 
 
 def test_unknown_tables_leave_the_chats(sixfold: Commands, export: Path) -> None:
