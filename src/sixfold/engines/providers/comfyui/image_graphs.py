@@ -16,8 +16,8 @@ from sixfold.engines.providers.comfyui.capabilities import (
 
 Link = list[Any]  # [node id, slot]
 
-# The lowest and highest area, as shares of a family's training area; outside of them, subjects are duplicated
-# or dissolve.
+# The lowest and highest area, as fractions of a family's training area; outside of them, subjects are
+# duplicated or dissolve.
 _AREA = (0.75, 1.5)
 _ASPECT = 3.0
 # If the area is enlarged by at least this factor, an available upscaler is used.
