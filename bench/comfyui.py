@@ -1,8 +1,8 @@
-"""Measure what Sixfold adds to a ComfyUI server: the same prompt sent directly and through each layer.
+"""Measure Sixfold's overhead over a ComfyUI server: the same prompt sent directly and through each layer.
 
-The ComfyUI server is the fake of the tests, in its own process. It returns an image of 512 x 512 within a
-few milliseconds, so that the rows differ only by Sixfold's overhead. The variants are measured in turns,
-each request with a new seed, so that nothing is cached.
+The ComfyUI server is the fake of the tests, in a separate process. It returns an image of 512 x 512 within a
+few milliseconds; the rows differ only by Sixfold's overhead. The variants are measured in turns. Each request
+has a new seed, which prevents caching.
 
 .venv/bin/python -m bench comfyui
 """

@@ -1,4 +1,4 @@
-"""Run graphs with ComfyUI's own executor; started by the Python interpreter of a ComfyUI checkout.
+"""Run graphs with ComfyUI's executor; started by the Python interpreter of a ComfyUI checkout.
 
 PYTHON bench/comfyui_executor.py CHECKOUT    prints the version of ComfyUI, then reads one graph per line and
                                              prints one {"fresh": seconds, "again": seconds} per graph
@@ -48,7 +48,7 @@ CLASSES = {
 
 
 class Client:
-    """Stand-in for ComfyUI's server with one connected client, so that every message is built."""
+    """Stand-in for ComfyUI's server with one connected client, for which ComfyUI builds every message."""
 
     client_id = "bench"
     last_node_id: str | None = None
@@ -67,7 +67,7 @@ class Executor:
         )
 
     def seconds(self, runner: asyncio.Runner, text: str) -> float:
-        """Check and run a graph, as the server and its worker do in turn."""
+        """Validate and run a graph, as the server and its worker do in turn, and return the seconds."""
         graph: dict[str, Any] = json.loads(text)
         gc.collect()
         began = time.perf_counter()

@@ -8,8 +8,8 @@ memory, after a million requests and 100,000 aborted streams.
 
 The servers run on one core, the load generator and a minimal model server on the other. All features are
 on: a key with a budget and limits, the ledger, the request log, and routing with a fallback. At 64
-connections the servers are measured alternately in rounds, and the median round counts, so that a short
-disturbance affects no figure. A round is long enough that opening its 64 connections is a small part of it.
+connections the servers are measured alternately in rounds, and the median round counts, because a short
+disturbance does not affect the median. Opening the 64 connections takes only a small part of a round.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ async def _abort_streams(port: int, key: str, count: int) -> None:
 
 
 def _after_a_pause() -> Row:
-    """Return the time of a Python loop after 1 ms of sleep, relative to the same loop without it."""
+    """Return the time of a Python loop after 1 ms of sleep, relative to the same loop without sleep."""
     source, address = inspect.getsource(_percentile), "http://127.0.0.1:8600/v1/models?limit=10#top"
 
     def work(pause: float) -> float:
@@ -277,7 +277,7 @@ async def _round(server: _Server, connections: int, count: int) -> _Round:
 
 
 async def _by_turns(servers: list[_Server]) -> dict[str, list[_Round]]:
-    """Run rounds with many connections, alternating between the servers."""
+    """Run rounds with many connections, alternating between the servers; return the rounds by server."""
     result: dict[str, list[_Round]] = {server.name: [] for server in servers}
     for server in servers:
         await load(server.port, server.key, MANY, MANY)
@@ -422,7 +422,7 @@ def _install(folder: Path) -> None:
 
 
 async def _peer(folder: Path, models: int, stack: ExitStack) -> _Server:
-    """Run litellm's proxy in a separate environment, with a master key and no database."""
+    """Run litellm's proxy in a separate environment, with a master key and without a database."""
     await asyncio.to_thread(_install, folder)
     (folder / "peer.yaml").write_text(_PEER.format(models=models))
     port, program = free_port(), str(folder / "peer" / "bin" / "litellm")

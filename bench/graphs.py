@@ -3,10 +3,10 @@
 .venv/bin/python -m bench graphs; SIXFOLD_BENCH_COMFYUI=FOLDER also measures the ComfyUI in that folder (see
 bench/comfyui_peer.py), in turns with Sixfold.
 
-The nodes are trivial, so that only the overhead is measured. `validated and run` is the executor alone,
+The nodes are trivial, because only the overhead is measured. `validated and run` is the executor alone,
 from a graph to its outputs. `all cached` is the same graph again: Sixfold looks up the outputs first, while
-ComfyUI looks up every node. ComfyUI's cache key of a node includes all of its ancestors, so that one long
-chain is its worst case and many short chains are its best; both are shown. The programs do not do the same
+ComfyUI looks up every node. ComfyUI's cache key of a node includes all of its ancestors: one long chain is
+its worst case, and many short chains are its best case; both are measured. The executors do not do the same
 work: ComfyUI asks every node whether it changed, instantiates it, records progress and frees the memory of
 models; Sixfold identifies nodes by the content of their inputs, accounts for memory, and its cache outlives
 the process.
@@ -90,7 +90,7 @@ async def send_prompt_timed(graph: Graph, fixture: ExecutionFixture) -> float:
 
 
 async def run_twice(graph: Graph) -> Timing:
-    """Run a graph for the first time, and again with all results cached."""
+    """Run a graph for the first time, and again with all results cached; return the seconds of both."""
     with tempfile.TemporaryDirectory() as folder:
         fixture = ExecutionFixture(Path(folder))
         return Timing(await send_prompt_timed(graph, fixture), await send_prompt_timed(graph, fixture))
@@ -161,7 +161,7 @@ class Ending:
 async def measure_prompt(
     client: httpx.AsyncClient, url: str, headers: Mapping[str, str], graph: Graph
 ) -> Ending:
-    """Send a prompt and wait for its end, as a ComfyUI client does."""
+    """Send a prompt, wait for its end as a ComfyUI client does, and return the durations."""
     me = uuid.uuid4().hex
     address = f"{url.replace('http', 'ws', 1)}/ws?clientId={me}"
     async with connect(

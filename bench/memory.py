@@ -3,8 +3,7 @@
 .venv/bin/python -m bench memory
 
 The first pages are imported completely, with versions, links and inference. The others are written directly
-to the tables that search reads, so that the benchmark ends within minutes; search does not distinguish
-them.
+to the tables that search reads, to limit the benchmark to minutes; search does not distinguish them.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Texts:
         return "".join(self._draw.choices(_SYLLABLES, k=self._draw.randrange(2, 5)))
 
     def words(self, count: int) -> list[str]:
-        """Return some words; common ones are more frequent."""
+        """Return `count` random words; common words are more frequent."""
         if self._next + count > len(self._pool):
             self._pool, self._next = self._draw.choices(self._words, self._shares, k=200_000), 0
         self._next += count
@@ -137,7 +136,7 @@ async def _import(database: Database, caller: Caller, texts: Texts) -> float:
 async def _searches(
     finder: SearchService, caller: Caller, questions: Sequence[str], mode: str
 ) -> tuple[list[float], str]:
-    """Return the seconds of each search, and the CPU time of one as a note."""
+    """Return the seconds of each search, and a note with the CPU time of a search."""
     seconds: list[float] = []
     spent = time.process_time()
     for question in questions:

@@ -136,7 +136,7 @@ async def _ask(page: Any, model: _Model) -> float:
 
 
 async def _chat(page: Any, url: str, key: str, model: _Model) -> list[Row]:
-    """Return the rows of a chat: its paints while it is short, and its long tasks when it is long."""
+    """Return the rows of a chat: the paints of a short chat, and the long tasks of a long chat."""
     await page.goto(f"{url}/chat")
     await page.fill("#text", "Count")
     await page.keyboard.press("Enter")

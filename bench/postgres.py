@@ -33,7 +33,7 @@ SPENDS, CLAIMS, JOBS, READS = 40 * GROUP, 16 * GROUP, 1_000, 2_000
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Throughput of one database per second, and the seconds of each read."""
+    """Throughput per second of one database, and the seconds of each read."""
 
     single: float
     grouped: float

@@ -1,8 +1,7 @@
-"""Measure what Sixfold adds to a provider: the same image requested directly and through each layer.
+"""Measure Sixfold's overhead over a provider: the same image requested directly and through each layer.
 
-The providers are fakes of the tests, each in its own process. They return a stored image of 1024 x 1024
-within two milliseconds, so that the rows differ only by Sixfold's overhead. The variants are measured in
-turns.
+The providers are fakes of the tests, each in a separate process. They return a stored image of 1024 x 1024
+within two milliseconds; the rows differ only by Sixfold's overhead. The variants are measured in turns.
 
 .venv/bin/python -m bench providers
 """

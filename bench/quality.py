@@ -158,7 +158,7 @@ def _make(name: str, made: Wiki) -> Corpus:
 
 
 async def remember(database: Database, corpus: Corpus) -> Caller:
-    """Write a corpus into the memory of a new account."""
+    """Write a corpus into the memory of a new account, and return the account's caller."""
     account = await database.write(accounts.create(f"{corpus.name}@example.com"))
     caller = Caller(account.id, "bench")
     plans = [

@@ -48,7 +48,7 @@ def center_crop(source: tuple[int, int], size: tuple[int, int]) -> ResizePlan:
 
 
 def rows() -> list[Row]:
-    """Return kept shares, methods and times."""
+    """Return the shares of the subject that remain, the methods and the times."""
     cv2.setNumThreads(1)
     ours: list[float] = []
     theirs: list[float] = []

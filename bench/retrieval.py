@@ -2,7 +2,7 @@
 
 .venv/bin/python -m bench retrieval
 
-The corpora are LoCoMo's conversations, where available, and the project's own wiki: pages are written by
+The corpora are LoCoMo's conversations, where available, and the project's wiki: pages are written by
 POST /api/pages, and questions are sent to POST /api/search. The weights were tuned on conversations 26, 30
 and 41 and on half of the wiki's questions; 42 and 43 were not used. MiniLM is measured where `sixfold
 engines add embeddings` can download it.
@@ -103,7 +103,7 @@ async def _ours(folder: Path, measured: dict[str, tuple[Corpus, ...]], *, meanin
 
 
 async def _embed_all(server: AppFixture) -> None:
-    """Wait until every page has its vectors."""
+    """Wait until the vectors of every page are stored."""
     async with asyncio.timeout(_EMBED_SECONDS):
         while await server.server.memory_search.waiting():  # noqa: ASYNC110  # it works in the background
             await asyncio.sleep(1)
@@ -169,7 +169,7 @@ asyncio.run(main())
 
 
 def _peer_python() -> str | None:
-    """Return a Python for basic-memory, 3.12 or newer: on the path, or one that pyenv has installed."""
+    """Return a Python 3.12 or newer, from the path or pyenv, for basic-memory, or None if it is missing."""
     named = (shutil.which(name) for name in ("python3.14", "python3.13", "python3.12", "python3"))
     remaining = sorted((Path.home() / ".pyenv" / "versions").glob("3.1[2-9]*/bin/python3"), reverse=True)
     code = "import sys; raise SystemExit(sys.version_info < (3, 12))"
@@ -205,7 +205,7 @@ class _Peer:
         return "" if done.returncode == 0 else "pip could not install it"
 
     def measure(self, corpus: Corpus) -> tuple[list[Judged], list[float]]:
-        """Write the pages as files, index them, and ask every question."""
+        """Write the pages as files, index them, and return the scores and seconds of every question."""
         shutil.rmtree(self.folder / "home", ignore_errors=True)
         home = self.folder / "home" / "notes"
         unique_titles = _has_unique_titles(corpus)

@@ -49,7 +49,7 @@ class RoundCost(NamedTuple):
 
 @dataclass
 class Setup:
-    """Servers that share a load, the keys that are used, and the database's first process, if any."""
+    """Servers that share a load, the keys of the requests, and the process id of PostgreSQL, if used."""
 
     name: str
     ports: Sequence[int]

@@ -15,14 +15,14 @@ _CLOSING = 0x88
 
 
 def masked(text: str) -> bytes:
-    """Return a short text as a client's frame."""
+    """Return a short string as a masked frame of a client."""
     body, mask = text.encode(), os.urandom(4)
     hidden = bytes(a ^ b for a, b in zip(body, itertools.cycle(mask), strict=False))
     return bytes((0x81, 0x80 | len(body))) + mask + hidden
 
 
 class Watcher(asyncio.Protocol):
-    """One socket: `moments` are the times of its poses; `first` is set at the first one."""
+    """A websocket: `moments` are the arrival times of poses; `first` is set at the first pose."""
 
     def __init__(self, path: str) -> None:
         self.moments: list[float] = []

@@ -136,7 +136,7 @@ class _Server(NamedTuple):
 
 
 async def _streams(server: _Server, count: int, seconds: float) -> _Measured:
-    """Open streams, send tokens to all of them, end them and wait."""
+    """Open streams, send tokens to all of them, end them, and return the measurements."""
     pid, began = server.pid, process_cpu(server.pid)
     streams = await _open(server.port, server.key, count)
     opened, memory, descriptors = process_cpu(pid), _pss(pid), _descriptors(pid)

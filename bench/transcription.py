@@ -33,7 +33,7 @@ _SHORTEST = 3  # words
 
 
 def prompts() -> Iterator[tuple[Path, str]]:
-    """Yield recordings with their texts, without those of digits, sounds or one or two words."""
+    """Yield recordings with their texts, except recordings of digits, sounds or fewer than three words."""
     for line in gzip.decompress(_TEXTS.read_bytes()).decode().splitlines():
         name, _, text = line.strip().partition(": ")
         path = _SOUNDS / f"{name}.g722"

@@ -43,7 +43,7 @@ _LEAST_GAIN = 0.0008  # smaller gains may be random
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A prepared case: the memory's view and the question as ranking reads it."""
+    """A prepared case: the view of the memory, and the question as parsed for ranking."""
 
     view: IndexView
     question: RankedQuery
@@ -91,7 +91,7 @@ def objective(parts: Sequence[Quality]) -> float:
 
 
 def vary(weights: Weights, name: str, factor: float) -> Weights:
-    """Return the weights with one of them multiplied; `page.k1` is nested."""
+    """Return the weights with `name` multiplied by `factor`; a name such as `page.k1` is nested."""
     outer, _, inner = name.partition(".")
     value = getattr(weights, outer)
     if inner:
@@ -106,7 +106,7 @@ def vary(weights: Weights, name: str, factor: float) -> Weights:
 
 
 def descend(judge: Callable[[Weights], float], names: Sequence[str], rounds: int) -> Weights:
-    """Change one weight at a time while the score improves."""
+    """Change one weight at a time while the score improves, and return the best weights."""
     weights = WEIGHTS
     best = judge(weights)
     for _ in range(rounds):

@@ -4,7 +4,7 @@
     .venv/bin/python -m bench.video --sheet FILE.webp     draws four frames each of several videos
 
 All run on one core, with OpenCV limited to one thread. Seconds are CPU time, so that other work on the
-machine has little influence.
+machine has little effect.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 .venv/bin/python -m bench weights
 
-Needs the extra `weights`. The diffusion pipeline is small, so that the overhead is visible; with a real
+Needs the extra `weights`. The diffusion pipeline is small, which makes the overhead visible; with a real
 model the denoising takes seconds and the overhead stays the same.
 """
 
@@ -57,7 +57,7 @@ def _plain(pipeline: Any, seed: int) -> bytes:
 
 
 def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
-    """Measure the processor time of a script and of the engine in turns."""
+    """Return the processor seconds of a script and of the engine, measured in turns, and the engine."""
     from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
     from sixfold.core.catalog.engines import Task
