@@ -1,7 +1,7 @@
 """Write a bill of materials, checksums and their signature for the archives of `make packages`.
 
-The bill of materials is CycloneDX 1.6 and lists what the lock installs with the extra `embedded`. Neither
-file has a date, so that two builds of one commit are equal.
+The bill of materials is CycloneDX 1.6 and lists the distributions that the lock installs with the extra
+`embedded`. The files are undated, which makes two builds of one commit equal.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def component(pin: Requirement, scope: str, licence_texts: Mapping[str, str]) ->
 
 
 def write(folder: Path, environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Write the bill of materials, the checksums of all files in `folder`, and their signature with a key."""
+    """Write the bill of materials, the checksums of all files in `folder`, and their signature with a key.
+
+    Returns the written files.
+    """
     bill = folder / f"sixfold-{sixfold.__version__}.cdx.json"
     bill.write_text(json.dumps(bill_of_materials(), indent=2, ensure_ascii=False) + "\n")
     files = sorted(path for path in folder.iterdir() if path.name.startswith("sixfold-"))

@@ -167,7 +167,7 @@ async def run_example(studio: Studio, name: str) -> dict[str, Any]:
 
 
 def literal_inputs(studio: Studio, name: str) -> dict[str, Any]:
-    """Return the inputs with literal values, without those that refer to files."""
+    """Return the inputs with literal values, without references to files."""
     inputs = studio.examples[name].items()
     return {key: value for key, value in inputs if not (isinstance(value, str) and value[:1] in "$@{")}
 

@@ -1,12 +1,13 @@
-"""Build the image, and test it alone and as a cluster of the compose file, with restarts and crashes;
-then build and run a Gradio space in a container.
+"""Build the image, and test it alone, as a cluster of the compose file, and with a Gradio space.
+
+The tests include restarts and crashes.
 
     make images                       with local third-party images: see deploy/check/Dockerfile
     make images ARGS="--real"         with the third-party images from their registry
     make images ARGS="--only server"  one server alone, or `cluster`, or `space`
 
 It needs root, and podman, runc, netavark, aardvark-dns and debootstrap of Debian; podman-compose is
-installed into a separate environment. Images stay in --folder, so that the next run is faster.
+installed into a separate environment. Images stay in --folder, which makes the next run faster.
 """
 
 from __future__ import annotations

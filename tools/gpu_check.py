@@ -5,9 +5,9 @@
 Tiny pipelines do not reproduce black half-precision images, exhausted memory or the cost of offloading. The
 check needs the extra `weights` and temporary disk space of the size of the weights (3 GB for `sd15`, 7 GB for
 `sdxl`, 15 GB for `wan`, 21 GB for `z-image`, 34 GB for `flux`), but no downloaded weights. Every image passes
-the engine's checks (no NaN, not black, not one color). The library's own call with the same arguments runs
-beside the engine. The command prints one JSON line for each measurement, and exits with status 1 if one
-failed.
+the engine's checks (finite numbers, not black, not a single color). The library's call with the same
+arguments runs beside the engine. The command prints one JSON line for each measurement, and exits with
+status 1 if a measurement failed.
 """
 
 # The library's annotations are narrower than the values that it accepts.
@@ -128,7 +128,7 @@ def video(
 
 
 def library(folder: Path, dtype: torch.dtype, side: int, steps: int) -> dict[str, Any]:
-    """Measure the library's own call for one image with the weights on the device, after one warm-up."""
+    """Measure the library's call for one image with the weights on the device, after one warm-up."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reset_peak()
     pipeline: Any = DiffusionPipeline.from_pretrained(folder, dtype=dtype, local_files_only=True).to(device)

@@ -2,7 +2,7 @@
 
     make spaces, or python tools/gradios.py VERSION ...
 
-Each is a virtual environment in `gradio/VERSION` below the one that runs this; existing ones are not changed.
+Each is a virtual environment in `gradio/VERSION` below the current environment; existing ones are unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write docs/reference/licences.md: the licences of the installed packages, the typefaces and the weights.
 
 Run it with `.venv/bin/python -m tools.licences` after a change of dependencies; a test in tests/architecture
-compares the names. The packages are the dependencies in pyproject.toml and their own dependencies, as
+compares the names. The packages are the dependencies in pyproject.toml and their dependencies, as
 installed here.
 """
 

@@ -184,7 +184,7 @@ class Trainee(nn.Module):
 
 
 def train(images: Sequence[Pixels], path: Path, first: int) -> None:
-    """Train the phases from `first` on; each writes the network to `path`, where the next one reads it."""
+    """Train the phases from `first` on; each later phase continues with the network in `path`."""
     torch.manual_seed(_SEED)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -225,7 +225,7 @@ def _train_phase(trainee: Trainee, patches: Patches, steps: int, rate: float) ->
 
 
 def write(trainee: Trainee, path: Path) -> None:
-    """Write the integers of the network; sums that float32 cannot hold exactly are an error."""
+    """Write the integers of the network; sums that float32 cannot represent exactly are an error."""
     arrays: dict[str, Any] = {}
     for name, layer in trainee.layers().items():
         weights, exponents = (values.detach().numpy() for values in layer.integers())
