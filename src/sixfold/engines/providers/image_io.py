@@ -1,7 +1,7 @@
 """Preparation of source images for a provider, and conversion of its images to artifacts.
 
 All functions are CPU-bound: callers run them in a thread. A source is encoded again before it is uploaded,
-upright and in sRGB, so that its metadata (such as places and people) stays on this server. A returned image
+upright, in sRGB and without its metadata, such as places and people. A returned image
 is decoded in full, which finds truncated files, and fitted to the requested size; a PNG that already has
 that size keeps its pixel data, checked to the last row, and loses its metadata.
 """

@@ -29,7 +29,7 @@ _API_NAMES = {
 
 
 class SizeRules(msgspec.Struct, frozen=True):
-    """The form in which a provider's model takes a size, and the sizes that it supports.
+    """The form in which a provider's model accepts a size, and the sizes that it supports.
 
     `format` is `object`, `text` or `ratio`; `step`, `min_side` and `max_side` are pixels of a side,
     `min_pixels` and `max_pixels` those of the image; `max_ratio` is the largest ratio of the sides.
@@ -78,7 +78,7 @@ def _nearest(ratios: Sequence[str], shape: float) -> str:
 
 
 class UsedInputs(msgspec.Struct, frozen=True):
-    """The usage of one call, where its provider reports it; `text_in`, `image_in` and `out` are tokens."""
+    """The usage of one call as reported by its provider; `text_in`, `image_in` and `out` are tokens."""
 
     images: int = 0
     pixels: int = 0
@@ -102,7 +102,7 @@ class ProviderCost(msgspec.Struct, frozen=True):
     out: Decimal = Decimal(0)
 
     def micros(self, used: UsedInputs) -> int | None:
-        """Return the cost of a call in micro-dollars, rounded up, or None where the usage is not known."""
+        """Return the cost of a call in micro-dollars, rounded up, or None if the usage is not known."""
         match self.per:
             case "image":
                 usd = self.usd * Decimal(str(used.units if used.units is not None else used.images))
@@ -172,7 +172,7 @@ class ModelRoute(msgspec.Struct, frozen=True):
         return self.values.get(name, {}).get(value, value)
 
     def unsupported_inputs(self, request: ProviderTask) -> list[str]:
-        """Return the names of the request's inputs that this model does not take."""
+        """Return the names of the request's inputs that this model does not support."""
         return [_API_NAMES.get(name, name) for name in request.optional_inputs() if name not in self.fields]
 
     def calls(self, request: ProviderTask, size: tuple[int, int] | None) -> list[ModelCall]:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class OpenAIEngine(ProviderEngine):
     """Image engine for one route of OpenAI's images API.
 
-    OpenAI replies on the connection of the request and has no cancel call: a run that ends early only
-    closes its connections.
+    OpenAI replies on the connection of the request, and its API lacks a cancel call: a run that ends early
+    only closes its connections.
     """
 
     provider = OPENAI
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Return the images of a task, edited from a source image where the route takes one."""
+        """Return the images of a task, edited from a source image if the route requires one."""
         openai = OpenAIClient(self._client())
 
         async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:

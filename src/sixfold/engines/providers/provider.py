@@ -24,7 +24,7 @@ _MAX_LINE_CHARS = 500
 class ProviderRun(msgspec.Struct):
     """State of one run at a provider: its limits, progress and log, and the image and mask to upload.
 
-    `more` are images after the first, for a model that takes several. `title` is the provider's name in
+    `more` are images after the first, for a model that accepts several. `title` is the provider's name in
     messages.
     """
 
@@ -52,7 +52,7 @@ class ProviderRun(msgspec.Struct):
     async def queued(
         self, queue: ProviderQueue[J], start: Awaitable[J], report: Callable[[float], None]
     ) -> J:
-        """Submit a job, log and report its progress until it ends, and return it."""
+        """Submit a job, log and report its progress until it ends, and return the final job."""
         lines_logged = 0
 
         def log(job: J) -> None:
@@ -65,7 +65,7 @@ class ProviderRun(msgspec.Struct):
         return await provider_client.run_queued(queue, start, self.limits, log)
 
     def source(self) -> UploadImage:
-        """Return the source image; raises `EngineError` when the task has none."""
+        """Return the source image; raises `EngineError` for a task without a source image."""
         if self.upload is None:
             raise EngineError("A source image is required.")
         return self.upload

@@ -134,7 +134,7 @@ class ReplicateTranscriptionEngine(ReplicateEngine):
     """Speech-to-text engine for one route of Replicate's predictions API."""
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Return the text of a recording and the times of its segments; the model reports no words."""
+        """Return the text of a recording and the times of its segments; the model does not report words."""
         # Imported here, because only sound needs PyAV.
         from sixfold.engines.providers import speech_runs
 

@@ -47,7 +47,7 @@ class ProviderTask(msgspec.Struct, frozen=True):
         return {name: value for name, value in inputs.items() if value is not None}
 
     def seed_for(self, call: int) -> int | None:
-        """Return the seed of a call by its index; the first call uses the request's own seed."""
+        """Return the seed of a call by its index, or None without a seed; the first is the request's seed."""
         if self.seed is None or call == 0:
             return self.seed
         digest = hashlib.blake2s(f"{self.seed}/{call}".encode(), digest_size=4).digest()

@@ -49,7 +49,7 @@ Transcribe = Callable[[Recording, str, Report], Awaitable[tuple[TranscriptionRes
 
 
 async def synthesize(task: Task, route: ModelRoute, speak: Speak, run: ProviderRun) -> Result:
-    """Return one audio file in the requested format; a long text takes several calls of `speak`."""
+    """Return one audio file in the requested format; a long text needs several calls of `speak`."""
     request = synthesis.parse(task)
     if request.language and request.language not in route.values.get("language", {}):
         run.context.log(f"{run.title} detects the language itself: language is left out")

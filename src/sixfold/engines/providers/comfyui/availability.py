@@ -19,10 +19,10 @@ BUSY_SECONDS = 120.0
 
 
 class ComfyAvailability:
-    """Probes ComfyUI servers for the engines that use them, and sets `address` to one that responds.
+    """Probes ComfyUI servers for the engines that use them, and sets `address` to a server that responds.
 
-    Concurrent calls for one server share a probe. `seconds` limits each response. `latest` has the last probe
-    of each server by its URL.
+    Concurrent calls for one server share a probe. `seconds` is the timeout of each response. `latest` maps
+    the URL of each server to its last probe.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ComfyAvailability:
         return next((status for status in statuses if status.ready), statuses[0])
 
     async def _all_found(self) -> tuple[FoundModels, ...]:
-        """Probe all candidates; return those that respond, or the failed probe of the preferred one."""
+        """Probe all candidates; return the successful probes, or the failed probe of the preferred server."""
         urls = await self._address.candidates()
         results = tuple(await asyncio.gather(*(self._found(url) for url in urls)))
         for gone in self.latest.keys() - set(urls):
@@ -71,7 +71,7 @@ class ComfyAvailability:
         return server
 
     def _or_last_good(self, url: str, server: FoundModels) -> FoundModels:
-        """Return the probe, or the last good one of a server that has only just become slow."""
+        """Return the probe, or the last successful probe of a server that became slow only recently."""
         now = asyncio.get_running_loop().time()
         if not server.problem:
             self._last_good[url] = (now, server)

@@ -123,7 +123,7 @@ class InstalledModels(msgspec.Struct, frozen=True):
         return all(name in self.schemas for name in classes)
 
     def pinned(self, file: str) -> InstalledModels:
-        """Return a copy limited to one model; raises `ComfyError` when it is not installed."""
+        """Return a copy limited to one model; raises `ComfyError` when the model is not installed."""
         model = pinned(file, (choice.file for choice in self.choices))
         if model is None:
             raise ComfyError(NOT_FOUND.format(file))
@@ -139,7 +139,7 @@ class InstalledModels(msgspec.Struct, frozen=True):
 
 
 class FoundModels(msgspec.Struct, frozen=True):
-    """The result of a probe. `problem` says why it failed, `missing` the models that each task lacks.
+    """The result of a probe; `problem` is the reason of a failure, `missing` the models that a task lacks.
 
     `slow`: the port is open, but the server did not respond in time, as while it loads a model. `models` are
     the image model files, best first, and `videos` the video model files. `serves` maps `text-to-image`,

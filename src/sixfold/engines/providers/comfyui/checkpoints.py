@@ -41,7 +41,7 @@ def lora_ids(files: Iterable[str]) -> dict[str, str]:
 def document(by_server: Iterable[FoundModels]) -> dict[str, Any]:
     """Return a catalog document with a model for each checkpoint of the servers that respond.
 
-    Servers with a checkpoint of the same id share a model; its samplers and LoRAs are those of all of them.
+    Servers with a checkpoint of the same id share a model, with the samplers and LoRAs of all these servers.
     """
     servers = _usable(by_server)
     files = [ids(server.models) for server in servers]

@@ -254,7 +254,7 @@ class ComfyEngine:
 
 
 class _ImageProgress:
-    """Reports the progress of a run, most of which is sampling; it never decreases.
+    """Reports the progress of a run, which never decreases; most of a run is sampling.
 
     A run may consist of several `parts` in sequence. The task's input `partial_images` is the number of
     previews that are shown, at equal intervals of the progress.
@@ -335,7 +335,7 @@ def _spec(task: Task, width: int, height: int) -> ImageSpec:
 
 
 def _sampling(task: Task) -> dict[str, Any]:
-    """Return the settings of the sampler; only models of one checkpoint have these inputs."""
+    """Return the settings of the sampler, which are inputs only of models for a single checkpoint."""
     if not task.inputs.get(checkpoints.CHECKPOINT):
         return {}
     values = {name: task.inputs.get(name) for name in ("steps", "cfg", "sampler", "scheduler")}
@@ -343,7 +343,7 @@ def _sampling(task: Task) -> dict[str, Any]:
 
 
 def _loras(task: Task, installed: InstalledModels) -> tuple[tuple[str, float], ...]:
-    """Return the files of the task's LoRAs with their weights; raises `EngineError` if one is missing."""
+    """Return the files of the task's LoRAs with their weights; raises `EngineError` if a file is missing."""
     if not task.inputs.get(checkpoints.CHECKPOINT):
         return ()
     files = checkpoints.lora_ids(options(installed.schemas, "LoraLoader", "lora_name"))
@@ -367,7 +367,7 @@ def _number(task: Task, name: str, default: int) -> int:
 
 
 def _upscaled_size(task: Task, image: InputImage) -> tuple[int, int]:
-    """Return the size by `scale` (2 by default) or by `width` and `height`, of which one may be missing."""
+    """Return the size by `scale` (2 by default) or by `width`, `height` or both."""
     scale = float(task.inputs.get("scale") or 2)
     width, height = _number(task, "width", 0), _number(task, "height", 0)
     if width or height:

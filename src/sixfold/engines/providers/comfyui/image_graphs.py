@@ -202,7 +202,7 @@ def _sample(graph: GraphBuilder, inputs: _ImageNodes, spec: ImageSpec, latent: L
 
 
 def _select(graph: GraphBuilder, latent: Link, alone: int | None) -> Link:
-    """Select one image of a batch; the sampler gives it the noise of its index."""
+    """Return a link to one image of a batch; the sampler uses the noise of its index."""
     if alone is None:
         return latent
     return [graph.add("LatentFromBatch", samples=latent, batch_index=alone, length=1), 0]
@@ -245,7 +245,7 @@ def _enlarge(
 def _with_alpha(
     graph: GraphBuilder, installed: InstalledModels, image: Link, source: ImageSource, loaded: str
 ) -> Link:
-    """Copy the source's transparency to the result; the node scales the mask itself."""
+    """Return a link to the image with the source's transparency; the node scales the mask to the image."""
     if not source.alpha or not installed.has("JoinImageWithAlpha"):
         return image
     return [graph.add("JoinImageWithAlpha", image=image, alpha=[loaded, 1]), 0]

@@ -43,7 +43,7 @@ class InputImage(msgspec.Struct, frozen=True):
 class ImageFinish:
     """The format of a delivered image: its exact size, its format (png, webp, jpeg, avif) and quality.
 
-    `crop` cuts the edges off an image of another shape; otherwise it is stretched.
+    An image with another aspect ratio is cropped if `crop` is set, else stretched.
     """
 
     width: int

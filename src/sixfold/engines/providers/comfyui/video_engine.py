@@ -86,7 +86,7 @@ class ComfyVideoEngine(ComfyEngine):
         return Result((artifact,), data, "full")
 
     async def _download(self, run: HostRun, output: Mapping[str, Any], context: Context, node: str) -> Path:
-        """Download the file of one segment; each saver node lists it under another key."""
+        """Download the file of a segment; each saver node returns the file under a different key."""
         row = next(_files(output), None)
         if row is None:
             raise EngineError("ComfyUI returned no video.")

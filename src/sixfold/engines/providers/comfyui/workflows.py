@@ -90,7 +90,7 @@ class ComfyWorkflows:
         return FetchedOutput(downloaded, tuple(events.cached))
 
     def _outputs(self, graph: Graph) -> list[str]:
-        """Return the output nodes; an older server reports cached ones in its history only."""
+        """Return the output nodes; an older server reports cached nodes only in its history."""
         registry = self._known or Registry()
         specs = ((node_id, registry.get(str(node["class_type"]))) for node_id, node in graph.items())
         return [node_id for node_id, spec in specs if spec is not None and spec.output_node]
@@ -122,7 +122,7 @@ async def _with_files(server: comfyui.ComfyServer, graph: Graph, files: Mapping[
 
 
 async def _output(server: comfyui.ComfyServer, ui: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
-    """Return the output of a node with each file that it names downloaded."""
+    """Download the files that the output of a node refers to, and return the output."""
     output: dict[str, Any] = {}
     for kind, rows in ui.items():
         if isinstance(rows, list):
