@@ -75,5 +75,5 @@ class HostServices(ClientServices, Protocol):
 
     @property
     def comfyui(self) -> ComfyAddress | None:
-        """Return the address of the ComfyUI in use, or None if it is not known."""
+        """Return the address of the ComfyUI server in use, or None if it is not known."""
         ...

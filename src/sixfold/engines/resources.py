@@ -1,6 +1,6 @@
 """Report of the resources for engines: GPU, weights, ComfyUI, model servers and provider keys.
 
-The report uses the last results of the engines' own probes and sends no requests. GPUs are read through the
+The report uses the last results of the engines' probes and does not send requests. GPUs are read through the
 driver's library, since importing torch takes seconds.
 """
 
@@ -176,7 +176,7 @@ def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
 
 
 def _is_own_server(server: ServerStatus) -> bool:
-    """Return whether a configured server is the operator's own and responds."""
+    """Return whether a configured server belongs to the operator and responds."""
     # Any server can have a provider's API; one that responds lists its models.
     if server.kind in CHAT_PROVIDERS:
         return server.host in _OWN_HOSTS and bool(server.listing)
@@ -229,7 +229,7 @@ def _gpus() -> str | None:
 
 
 def _gpu_in_topology(nodes: Path, name: str) -> str | None:
-    """Return `name` where the kernel lists a GPU with compute units."""
+    """Return `name` if the kernel lists a GPU with compute units, else None."""
     with contextlib.suppress(OSError, ValueError):
         for properties in nodes.glob("*/properties"):
             values = dict(

@@ -153,7 +153,7 @@ class DiceEngine:
 
 
 class ParentEngine:
-    """Starts a child process, in a session of its own if `apart`, and leaves it running."""
+    """Starts a child process, in a separate session if `apart` is set, and leaves it running."""
 
     name = "parent"
     version = "1"

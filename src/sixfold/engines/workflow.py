@@ -297,7 +297,7 @@ class _WorkflowRun:
     # -- on ComfyUI ----------------------------------------------------------------------------------
 
     async def _run_remotely(self, runner: RemoteGraphRunner, verdict: ValidationResult) -> Result:
-        """Run the graph on a ComfyUI that has its classes, at the price of the same work here."""
+        """Run the graph on a ComfyUI server that has its classes, at the price of the same work here."""
         files = {place: await self.find(*file) for place, file in self._input_files(verdict).items()}
         publish, scratch = self._publisher.publish, self._context.scratch
         graph = self._graph

@@ -30,7 +30,7 @@ class MediaStream(msgspec.Struct, frozen=True):
 
 
 def source(task: Task) -> Path:
-    """Return the task's file; raise `EngineError` if it has none."""
+    """Return the task's file; raise `EngineError` for a task without a file."""
     path = task.files.get("media")
     if path is None:
         raise EngineError("`media` is required.")
@@ -53,7 +53,7 @@ def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
 
 
 def _length(container: Any) -> float:
-    """Return the seconds from the first packet to the end of the last one, of the video stream if any."""
+    """Return the seconds from the first packet to the end of the last packet, of the video stream if any."""
     stream = (container.streams.video or container.streams.audio or (None,))[0]
     if stream is None:
         raise UnusableInput("The file does not contain a video or audio stream.")

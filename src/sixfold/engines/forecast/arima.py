@@ -1,4 +1,4 @@
-"""ARIMA with a season: differences, then a regression on lags of the series and of its own errors.
+"""ARIMA with a season: differences, then a regression on lags of the series and of its errors.
 
 The coefficients come from the regression of Hannan and Rissanen (1982) and are refined by Gauss-Newton steps
 on the sum of squared errors. A seasonal model is additive: its lags include the season and its neighbor.
@@ -175,7 +175,7 @@ def _solve(columns: Array, values: Values) -> Array:
 
 
 def _long_errors(changes: Values, season: int) -> Values:
-    """Return the errors of a long autoregression, an estimate of the model's own."""
+    """Return the errors of a long autoregression, as an estimate of the model's errors."""
     order = max(1, min(changes.size // 4, max(10, season + 2 if season <= _MAX_LAG else 10)))
     centered = changes - changes.mean()
     columns = _columns(centered, range(1, order + 1))

@@ -216,7 +216,7 @@ def _backtests(
 
 
 def _means(forecasts: Mapping[str, SelectedForecast]) -> dict[str, SelectedForecast]:
-    """Return the mean forecasts of each pair of models and of all models, except naive ones."""
+    """Return the mean forecasts of each pair of models and of all models, except naive models."""
     eligible = [name for name in forecasts if "naive" not in name]
     groups = [*itertools.combinations(eligible, 2), *([tuple(eligible)] if len(eligible) > 2 else [])]
     return {COMBINED + " + ".join(group): _average([forecasts[name] for name in group]) for group in groups}

@@ -1,8 +1,8 @@
 """The forecast models, as innovations recursions over many parameter sets at once.
 
 A model defines its initial state, its prediction of the next value, and how an error updates the state
-(Hyndman et al. 2008). Arrays of shape (sets,) or (season, sets) have one column for each set, so that a
-search over parameters takes one pass over the series.
+(Hyndman et al. 2008). Arrays of shape (sets,) or (season, sets) have one column for each set: a search over
+parameters needs a single pass over the series.
 """
 
 from __future__ import annotations

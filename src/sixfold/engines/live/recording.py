@@ -1,4 +1,4 @@
-"""Engine that makes a video of the frames or poses of a recorded session."""
+"""Engine that encodes the frames or poses of a recorded session as a video."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RecordingEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Return the video: at each moment it shows the newest frame or pose."""
+        """Return the video, which shows the newest frame or pose at each moment."""
         target = context.scratch / "recording.mp4"
         with zipfile.ZipFile(task.files["frames"]) as archive:
             times = _times(archive)

@@ -1,1 +1,1 @@
-"""The operator's own models: typed Python functions in files of the data folder."""
+"""Python models of the operator: typed functions in files of the data folder."""

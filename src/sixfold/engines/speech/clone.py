@@ -16,7 +16,7 @@ _SAMPLE_SECONDS = 30.0
 
 
 class CloneEngine:
-    """Speaks a text in the voice of `voice_sample`, or in the model's own voice without one."""
+    """Speaks a text in the voice of `voice_sample`, or in the model's default voice without a sample."""
 
     name = "clone"
     version = "2"

@@ -1,7 +1,7 @@
 """Bindings to espeak-ng from the package `espeakng-loader`: formant synthesis and phonemes.
 
-The library is loaded again for every call, which takes 5 ms: it keeps the phase of its oscillators and its
-noise between texts, so that only a fresh instance reproduces the same samples.
+The library is loaded again for every call, which takes 5 ms: an instance preserves the phase of its
+oscillators and its noise between texts, and only a fresh instance reproduces the same samples.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _VARIANT = re.compile(r"\(\d+\)$")
 
 
 class SphinxDecoder:
-    """A loaded recognizer, which takes about 120 MB."""
+    """A loaded recognizer, which needs about 120 MB of memory."""
 
     def __init__(self, **options: Any) -> None:
         from pocketsphinx import Decoder

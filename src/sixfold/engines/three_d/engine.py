@@ -88,7 +88,7 @@ class ReliefEngine:
 
 
 class TextTo3DEngine:
-    """Builds the objects that `prompt` names; an unknown one becomes an abstract object in its colors."""
+    """Builds the objects that `prompt` names, or an abstract object in the colors of an unknown prompt."""
 
     name = "bodies"
     version = "2"
@@ -128,7 +128,7 @@ def _resize(mesh_subject: MeshSubject, cells: int) -> MeshSubject:
 
 
 def _shorter_side(mesh_subject: MeshSubject) -> float:
-    """Return the shorter side of the subject in meters, at least 0.3 of the longer one."""
+    """Return the shorter side of the subject in meters, at least 0.3 of the longer side."""
     rows, columns = (np.flatnonzero((mesh_subject.inside > 0.5).any(axis)) for axis in (1, 0))
     sides = sorted((np.ptp(span) + 1) / mesh_subject.side if span.size else 0.1 for span in (rows, columns))
     return max(sides[0], 0.3 * sides[1])

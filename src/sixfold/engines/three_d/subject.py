@@ -66,7 +66,7 @@ def read(task: Task, side: int, ratio: float) -> MeshSubject:
 
 
 def body(inside: Array, nearness: Array) -> Array:
-    """Return the relief of each pixel: an inflated shape with the image's own relief on it."""
+    """Return the relief of each pixel: an inflated shape with the relief of the image on its surface."""
     side = len(inside)
     solid = (inside > 0.5).astype(np.uint8)
     relief = nearness - cv2.GaussianBlur(nearness.astype(np.float32), (0, 0), 0.06 * side)

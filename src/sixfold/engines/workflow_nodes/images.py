@@ -101,7 +101,7 @@ def scale_to_pixels(
 
 
 def scale_to_side(_context: NodeContext, image: Any, upscale_method: str, largest_size: int) -> tuple[Frames]:
-    """Scale so that the longer side has this length."""
+    """Scale to `largest_size` on the longer side."""
     pixels = frames(image)
     rows, columns = pixels.shape[1:3]
     by = largest_size / max(rows, columns)

@@ -1,7 +1,7 @@
 """Latents, models and conditionings as symbolic terms that record a node and its inputs.
 
 Nothing is computed until an image is decoded; then the whole term becomes one child request for one of the
-platform's models, so that graphs made for ComfyUI run unchanged.
+platform's models. Graphs for ComfyUI therefore run unchanged.
 """
 
 from __future__ import annotations
@@ -201,5 +201,5 @@ def _read_latents(request: LatentRequest, latent: LatentTerm) -> None:
 
 
 def _number(value: Any, default: float) -> float:
-    """Return a number, or the default for a missing value or one known only during the run."""
+    """Return a number, or the default for a value that is missing or known only during the run."""
     return value if isinstance(value, int | float) else default

@@ -84,7 +84,7 @@ def grow(_context: NodeContext, mask: Any, expand: int, tapered_corners: bool) -
 def combine(
     _context: NodeContext, destination: Any, source: Any, x: int, y: int, operation: str
 ) -> tuple[Mask]:
-    """Combine a mask with part of another."""
+    """Combine a mask with part of another mask."""
     result, overlay = _mask(destination).copy(), _mask(source)
     part = result[:, y : y + overlay.shape[1], x : x + overlay.shape[2]]
     over = overlay[:, : part.shape[1], : part.shape[2]]
@@ -105,7 +105,7 @@ _OPERATIONS: Mapping[str, Callable[[Mask, Mask], Mask]] = {
 def composite(
     _context: NodeContext, destination: Any, source: Any, x: int, y: int, resize_source: bool, **more: Any
 ) -> tuple[Frames]:
-    """Paste one image into another through a mask."""
+    """Paste one image into another image through a mask."""
     below, above = frames(destination).copy(), frames(source)
     if resize_source:
         above = scaled(above, below.shape[2], below.shape[1], "bilinear")

@@ -34,7 +34,7 @@ def registry() -> Registry:
 
 
 def _with_function(spec: NodeSpec) -> NodeSpec:
-    """Return a class with its function, if it has one."""
+    """Return the class with its `run` function, or unchanged without a function."""
     name = spec.class_type
     if name in _INLINE:
         return replace(spec, run=_INLINE[name])

@@ -51,7 +51,7 @@ _bilinear = _by_cv2(cv2.INTER_LINEAR)
 
 
 def _area(pixels: Frames, width: int, height: int) -> Frames:
-    """Average the pixels that each new one covers (adaptive average pooling)."""
+    """Average the pixels that each new pixel covers (adaptive average pooling)."""
     return _pool(_pool(pixels, height, 0), width, 1)
 
 

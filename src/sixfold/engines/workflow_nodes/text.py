@@ -32,14 +32,14 @@ def as_text(source: Any) -> str:
 
 
 def switch(_context: NodeContext, switch: bool, on_false: Any = None, on_true: Any = None) -> tuple[Any]:
-    """Return one of two values; in an estimate without the condition, the one that is present."""
+    """Return one of two values; in an estimate without the condition, the value that is present."""
     if isinstance(switch, UnknownCost):
         return (on_false if on_true is None else on_true,)
     return (on_true if switch else on_false,)
 
 
 def concatenate(_context: NodeContext, string_a: str, string_b: str, delimiter: str) -> tuple[str]:
-    """Join two texts."""
+    """Join two strings with a delimiter."""
     _check_length(len(string_a) + len(delimiter) + len(string_b))
     return (string_a + delimiter + string_b,)
 
@@ -82,14 +82,14 @@ def replace(_context: NodeContext, string: str, find: str, replace: str) -> tupl
 
 
 def contains(_context: NodeContext, string: str, substring: str, case_sensitive: bool) -> tuple[bool]:
-    """Return whether a text contains another."""
+    """Return whether `string` contains `substring`."""
     return (substring in string if case_sensitive else substring.lower() in string.lower(),)
 
 
 def compare(
     _context: NodeContext, string_a: str, string_b: str, mode: str, case_sensitive: bool
 ) -> tuple[bool]:
-    """Return whether a text starts with, ends with or equals another."""
+    """Return whether `string_a` starts with, ends with or equals `string_b`."""
     first, second = (string_a, string_b) if case_sensitive else (string_a.lower(), string_b.lower())
     return (
         {"Starts With": first.startswith, "Ends With": first.endswith, "Equal": first.__eq__}[mode](second),

@@ -39,7 +39,7 @@ LAYERS: Mapping[str, Callable[[LoopBuffer, np.random.Generator], Array]] = {
 
 
 class AmbienceMix(msgspec.Struct, frozen=True):
-    """The levels of the layers in dB, and the mood of the music, an empty string without music."""
+    """The levels of the layers in dB, and the mood of the music; `mood` is empty without music."""
 
     layers: Mapping[str, float]
     mood: str = ""
@@ -47,7 +47,7 @@ class AmbienceMix(msgspec.Struct, frozen=True):
 
     @property
     def description(self) -> list[str]:
-        """The mix as text, such as `sea +0 dB`."""
+        """The layers and the mood with their levels, as strings such as `sea +0 dB`."""
         layers = [f"{name} {db:+g} dB" for name, db in self.layers.items()]
         return [*layers, f"music ({self.mood}) {self.music_db:+g} dB"] if self.mood else layers
 

@@ -174,7 +174,7 @@ def _harmony(request: SongRequest, parts: Sequence[SongSection]) -> list[Chord]:
 
 
 def _tune(context: _SectionContext, melodies: dict[str, list[Note]]) -> list[Note]:
-    """Return the section's melody from beat 0 on; repeated sections may reuse an earlier one."""
+    """Return the section's melody from beat 0 on; repeated sections may reuse an earlier melody."""
     request, name = context.request, context.section.name
     if request.recall != "nothing" and name in melodies and not context.section.lines:
         melody_notes = melodies[name]

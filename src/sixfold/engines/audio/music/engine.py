@@ -66,5 +66,5 @@ def render_song(
 
 
 def describe(song: ArrangedSong) -> str:
-    """Return a song's sections as text, such as `verse 8, chorus 8 bars`."""
+    """Return a song's sections as a string, such as `verse 8, chorus 8 bars`."""
     return ", ".join(f"{section.name} {section.bars}" for section in song.sections) + " bars"

@@ -59,7 +59,7 @@ class GenreBand(msgspec.Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """The choices as text, for logs."""
+        """The choices as a string for logs."""
         parts = [f"genre {self.genre.name}", f"lead {self.lead}", f"energy {self.energy:.2f}"]
         return ", ".join(parts + [f"no {part}" for part in sorted(self.without)])
 

@@ -32,7 +32,7 @@ def transform(
 
 
 def swing(notes: Iterable[Note], delay: float) -> Iterator[Note]:
-    """Yield the notes with those on the second half of a beat delayed by `delay` beats."""
+    """Yield the notes; notes in the second half of a beat are delayed by `delay` beats."""
     for note in notes:
         within = note.beat % 1
         if abs(within - 0.5) < 0.01:

@@ -100,7 +100,7 @@ def _score(text: str, cot: str) -> abc.AbcScore | None:
 
 
 def _chords_for(score: abc.AbcScore) -> Mapping[int, Chord]:
-    """Return the chords of a score's bars: its own, or else those that contain most of the notes."""
+    """Return the chords of a score's bars: the written chords, or else chords that fit most of the notes."""
     if score.chords:
         return score.chords
     candidates = theory.chords(_MINOR if score.home.minor else _MAJOR, score.home)

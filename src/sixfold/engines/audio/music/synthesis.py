@@ -56,7 +56,7 @@ def ring(partials: Partials, length: int) -> Array:
 
 
 def _parts(values: NDArray[np.complex128], sign: int, axis: int = 1) -> Array:
-    """Concatenate real and imaginary parts, so that a real product gives the real part of the product."""
+    """Concatenate real and imaginary parts; a real product then returns the real part of the product."""
     return np.concatenate([values.real, sign * values.imag], axis=axis)
 
 

@@ -73,7 +73,7 @@ def _walk(slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
 
 
 def _with_cadence(row: Sequence[str], slots: int, cadence: str, rng: np.random.Generator) -> list[str]:
-    """Return the progression at the given length, ending in a cadence that fits the chord before it."""
+    """Return the progression with `slots` chords, ending in a cadence that fits the chord before it."""
     progression = [*row, *["I", "IV", "V", "I"] * 4][:slots]
     cadences = [list(close)[-slots:] for close in _CADENCES[cadence]]
     order = [cadences[int(at)] for at in rng.permutation(len(cadences))]
@@ -108,7 +108,7 @@ def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.G
 
 
 class _Slot:
-    """Half a bar: its chord and the voices in it and in the next one."""
+    """Half a bar: its chord, its voices, and the voices of the next half bar."""
 
     def __init__(self, beat: float, chord: Chord, now: Array, after: Array, home: MusicalKey) -> None:
         self.beat = beat
@@ -119,7 +119,7 @@ class _Slot:
 
 
 def _figured_slot(slot: _Slot, rhythm: Sequence[float], rng: np.random.Generator) -> list[Note]:
-    """Return a treble figure, held middle voices and a walking bass."""
+    """Return a treble figure, sustained middle voices and a walking bass."""
     notes: list[Note] = []
     beat = slot.beat
     for count, (length, pitch) in enumerate(zip(rhythm, _figure(slot, len(rhythm), rng), strict=True)):
@@ -161,7 +161,7 @@ def _figure(slot: _Slot, count: int, rng: np.random.Generator) -> list[int]:
 
 
 def _broken(slot: _Slot) -> list[Note]:
-    """Return the chord as broken sixteenths over a held bass."""
+    """Return the chord as broken sixteenths over a sustained bass."""
     low, tenor, alto, treble = slot.now
     figure = (low, tenor, alto, treble, alto, treble, alto, tenor)
     notes = [Note(slot.beat, _HALF * 0.98, low, 0.55)]

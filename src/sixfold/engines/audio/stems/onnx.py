@@ -24,9 +24,9 @@ _SEPARATED = 0.8
 
 
 class OnnxStemEngine:
-    """Separates stems with the model file named like the input `model`, or else with the first one.
+    """Separates stems with the model file named like the input `model`, or else with the first model file.
 
-    Options: `source` (a file, or a folder of them) or `weights` (the folder of installed models).
+    Options: `source` (a file, or a folder of files) or `weights` (the folder of installed models).
     """
 
     name = "weights-stems"
@@ -62,7 +62,7 @@ class OnnxStemEngine:
         return self._separate(self._session(self._paths[0]), mix, progress)
 
     def _session(self, path: Path) -> Any:
-        """Return the session of a file; only one is open at a time."""
+        """Return the session of a file; only one session is open at a time."""
         if self._open is None or self._open[0] != path:
             self._open = (path, _load(path))
         return self._open[1]

@@ -1,4 +1,4 @@
-"""Self-check of newly installed stem separation weights: the stems of a test mix must add up to it."""
+"""Self-check of newly installed stem separation weights: the stems of a test mix must add up to the mix."""
 
 from __future__ import annotations
 

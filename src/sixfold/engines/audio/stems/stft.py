@@ -36,7 +36,7 @@ def inverse(frames: Array, samples: int) -> Array:
 
 
 def median(values: Array, width: int, axis: int) -> Array:
-    """Return the running median along time (0) or frequency (1), with repeated edges, in batches of rows."""
+    """Return the running median along time (`axis` 0) or frequency (1); the edges are repeated."""
     rows = values if axis == 1 else values.T
     half = width // 2
     padded = np.pad(rows, ((0, 0), (half, half)), mode="edge")

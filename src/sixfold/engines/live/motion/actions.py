@@ -27,7 +27,7 @@ class ActionMoment(msgspec.Struct, frozen=True):
 
 
 class MotionAction(msgspec.Struct, frozen=True):
-    """An action: speed in m/s, turn in rad/s, duration in seconds; `steps` keeps the feet moving."""
+    """An action: speed in m/s, turn in rad/s, duration in seconds; with `steps`, the feet always move."""
 
     name: str
     words: str

@@ -73,7 +73,7 @@ def initial(pose: BodyPose) -> dict[str, Any]:
 
 
 def advance(feet: dict[str, Any], pose: BodyPose, gait: Gait, dt: float, *, busy: bool) -> None:
-    """Advance the feet by `dt` seconds; with `busy`, they keep stepping on the spot."""
+    """Advance the feet by `dt` seconds; with `busy`, the feet step on the spot."""
     if not (busy or _strays(feet, pose)) and _both_stand(feet["phase"], gait.duty):
         return
     before = feet["phase"]

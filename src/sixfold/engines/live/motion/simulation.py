@@ -1,6 +1,6 @@
 """Simulation of a body over time: its actions, smooth motion, and pose at each tick.
 
-The state is a dictionary of numbers and strings, so that another process can continue from it.
+The state is a dictionary of numbers and strings, from which another process can continue.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _by_waypoints(
 
 
 def _part(state: dict[str, Any]) -> CurrentAction:
-    """Return the current part of the prompt; the last one never ends."""
+    """Return the current part of the prompt; the last part never ends."""
     parts = actions.parse(state["prompt"])
     while state["part"] < len(parts) - 1 and state["since"] >= parts[state["part"]].seconds:
         state["since"] -= parts[state["part"]].seconds

@@ -45,7 +45,7 @@ class WorldEngine:
         return Result((Artifact(CONTENT_TYPES["webp"], data, info),), words=prompt_parser.parse(prompt).words)
 
     def step(self, step: EngineStep) -> StepResult:
-        """Advance by some ticks; render a frame if requested."""
+        """Advance by the step's ticks, and render a frame if requested; return the new state."""
         prompt = step.controls.prompt or (step.state["prompt"] if step.state else step.inputs.get("prompt"))
         prompt = str(prompt or _DEFAULT)
         view = self._view(prompt, 1)

@@ -26,7 +26,7 @@ def begin(land: WorldTerrain, prompt: str) -> dict[str, Any]:
 
 
 def settle(state: dict[str, Any], land: WorldTerrain) -> None:
-    """Move the walker to another terrain: to the same position, or to a new spot if that is blocked."""
+    """Move the walker to another terrain: to the same position, or to a new spot if it is blocked."""
     if not _free(land, state["x"], state["z"], _ground(land, state["x"], state["z"]), 0.0):
         state["x"], state["z"], state["yaw"] = _spot(land)
     state["eye"] = _ground(land, state["x"], state["z"]) + _EYE

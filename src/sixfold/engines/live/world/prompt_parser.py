@@ -32,7 +32,7 @@ class WorldSpec(msgspec.Struct, frozen=True, eq=False):
     words: PromptWords = NO_WORDS
 
     def color(self, name: str) -> Color:
-        """Return a color of the land or the hour; the weather desaturates and darkens those of the hour."""
+        """Return a color of the land or the hour; the weather desaturates and darkens colors of the hour."""
         if name in self.land or name == "sea":
             return _color(self.land.get(name, _SEA))
         color = _color(self.hour[name])

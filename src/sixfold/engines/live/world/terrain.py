@@ -24,7 +24,7 @@ _SHADOW_STEPS = 48
 class WorldTerrain(msgspec.Struct, frozen=True, eq=False):
     """Maps of `height` in meters, lit `color` from 0 to 1, and slope `steep`.
 
-    `trees` has rows of x, z, size, kind and light; `sun` is the unit vector toward the sun (x, up, z).
+    `trees` contains rows of x, z, size, kind and light; `sun` is the unit vector toward the sun (x, up, z).
     """
 
     place: WorldSpec
