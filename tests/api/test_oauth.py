@@ -225,6 +225,16 @@ async def test_a_program_on_this_machine_may_listen_on_any_port(app: AppFixture)
 
 
 @pytest.mark.parametrize(
+    "form", [b"token=%FF", b"token=\xff", "&".join(f"f{i}=1" for i in range(21)).encode()]
+)
+async def test_a_form_that_cannot_be_parsed_is_refused(app: AppFixture, form: bytes) -> None:
+    content_type = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await app.client.post(TOKEN, content=form, headers=content_type)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+    assert answer.json()["error_description"] == "The form must be URL-encoded UTF-8 with at most 20 fields"
+
+
+@pytest.mark.parametrize(
     "uri",
     [
         "javascript:alert(1)",
