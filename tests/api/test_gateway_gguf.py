@@ -297,7 +297,7 @@ async def test_added_gguf_model_serves_without_configuration(tmp_path: Path) -> 
     tiny_gguf.write(added / "model-q4.gguf")
     (added / "sixfold.json").write_text('{"added": "2026-01-01T00:00:00+00:00"}')
     async with running_gateway(
-        tmp_path, models=app_catalog.models_document(), upstreams={}, prices={}
+        tmp_path, models=app_catalog.models_document(), upstreams={}, prices={}, timeout_seconds=60
     ) as there:
         listed = (await there.app.client.get("/v1/models", headers=there.headers)).json()["data"]
         assert {row["id"] for row in listed} >= {"gguf/small", "small", "default"}
