@@ -145,7 +145,7 @@ async def _product(folder: Path, models: int, url: str, postmaster: int | None) 
             key = (data / "local.key").read_text("utf-8").strip()
             yield Product(pid, port, key, data, trace, postmaster, url)
         finally:
-            os.kill(pid, signal.SIGTERM)  # strace ends with it, and not by a signal of its own
+            os.kill(pid, signal.SIGTERM)  # strace ends with its child, and ignores the signal
             process.wait(60)
 
 

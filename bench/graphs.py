@@ -219,7 +219,7 @@ async def measure_servers(place: Path | None) -> list[Row]:
             url = await stack.enter_async_context(comfyui_peer.server(place, folder / "theirs"))
             request["ComfyUI, POST /prompt, a chain of 200"] = url, {}
         samples: dict[str, list[Timing]] = {name: [] for name in request}
-        for turn in range(ROUNDS + 1):  # the first one warms up
+        for turn in range(ROUNDS + 1):  # the first round warms up
             for name, (url, headers) in request.items():
                 graph = text_chain(200, uuid.uuid4().hex)
                 fresh, again = [await measure_prompt(client, url, headers, graph) for _ in range(2)]

@@ -99,7 +99,7 @@ def _by_pipeline(app: AppFixture) -> One:
 
 async def _measure_ways(ways: dict[str, One]) -> list[Row]:
     samples: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(ROUNDS + 2):  # the first two warm up
+    for turn in range(ROUNDS + 2):  # the first two rounds warm up
         for name, one in ways.items():
             began = time.perf_counter()
             await one()

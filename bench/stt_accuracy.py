@@ -129,7 +129,7 @@ def share(listener: Any, sentences: Sequence[str], voice: str) -> float:
 
 
 def rows() -> list[Row]:
-    sentences = SENTENCES[: int(os.environ.get("EARS_SENTENCES", len(SENTENCES)))]  # a bench
+    sentences = SENTENCES[: int(os.environ.get("EARS_SENTENCES", len(SENTENCES)))]
     results: list[Row] = []
     listening = SphinxEngine()
     for name, listener in (

@@ -413,7 +413,7 @@ async def cluster(podman: Podman, reuse_image: bool) -> None:
 
 
 def _stop(compose: Compose) -> list[str]:
-    """Stop the cluster; return, as text, the duration and the seconds until the end of each container."""
+    """Stop the cluster; return lines with the duration and the seconds until the end of each container."""
     began, clock = time.monotonic(), time.time()
     compose("stop", "-t", "45")
     seconds = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Create small previews of outputs for cards: images, clips, audio excerpts, rendered 3D models and texts."""
+"""Create small previews of outputs for cards: images, clips, audio, rendered 3D models and strings."""
 
 from __future__ import annotations
 
