@@ -140,7 +140,7 @@ def _embedded() -> Iterator[Resource]:
 
 
 def _tasks(models: FoundModels) -> str:
-    """Describe which model serves which tasks, or which file is missing."""
+    """Return a description of the tasks by model, or of the missing file."""
     tasks = [
         f"{', '.join(task for task, file in models.serves.items() if file == model)} by {model}"
         for model in dict.fromkeys(models.serves.values())
@@ -202,7 +202,7 @@ def _server_resource(missing: Resource, server: ServerStatus) -> Resource:
 
 
 def _offers(server: ServerStatus) -> str:
-    """Describe the tasks of a server's models, and how to add a chat model to Ollama."""
+    """Return a description of the tasks of a server's models, and a hint for Ollama without chat models."""
     models = server.listing
     chat = any(model.chat for model in models)
     # As in the router: a discovered model must declare that it accepts images.

@@ -64,7 +64,7 @@ class EchoEngine:
 
 
 class SlowEngine:
-    """Runs for `seconds` and reports progress; `stubborn` makes it ignore cancelation."""
+    """Runs for `seconds` and reports progress; if `stubborn` is set, ignores cancelation."""
 
     name = "slow"
     version = "1"
@@ -196,7 +196,7 @@ class ChorusEngine:
         return task.inputs.get("shape")
 
     def run(self, task: Task, context: Context) -> Result:
-        """Wait for the gate, if there is one, and run the task alone."""
+        """Wait for the gate, if the task has one, and run the task alone."""
         context.progress(0.1)
         while "gate" in task.inputs and not Path(task.inputs["gate"]).exists():
             time.sleep(0.01)

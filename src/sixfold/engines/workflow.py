@@ -111,7 +111,7 @@ class _WorkflowRun:
         self._order = FileOrder(())
         self._name_lock = asyncio.Lock()
         self._manifests: dict[str, Manifest] = {}
-        self._data: dict[str, bytes] = {}  # of small files of this run, by blob
+        self._data: dict[str, bytes] = {}  # the small files of this run, by blob
         self._publisher = RunEventPublisher(
             parent, self._graph, context, EventSinks(workshop.hub, workshop.bus)
         )

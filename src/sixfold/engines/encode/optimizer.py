@@ -197,7 +197,7 @@ def _ladder(
     heights = numbers(str(inputs["heights"]), "heights")
     shape = transcode.shape_of(video)
     rungs = [(height, kind) for height in limit_sides(heights, shape[1]) for kind in kinds]
-    # Quality 1 is a CRF of 62, quality 100 one of 24, which is close to the original.
+    # Quality 1 is a CRF of 62; quality 100 is a CRF of 24, which is close to the original.
     options = {"preset": "8", "crf": str(round(62 - 0.38 * int(inputs["quality"]))), "svtav1-params": "lp=1"}
     for count, (height, kind) in enumerate(rungs):
         name = f"video-{height}.{kind}"

@@ -20,7 +20,7 @@ from sixfold.engines.image.decode import Pixels
 
 _LOSSLESS = "png"
 _WINDOW, _SIGMA = (11, 11), 1.5
-_C1, _C2 = 6.5025, 58.5225  # for samples of 0 to 255
+_C1, _C2 = 6.5025, 58.5225  # constants of SSIM for samples from 0 to 255
 _CHANNELS = (0.8, 0.1, 0.1)  # the weights of Y, Cb and Cr
 _LOWEST, _HIGHEST = 1, 98
 # Quality steps to try after the search, because the search uses a faster encoder with slightly other output.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sixfold.engines.providers.speech_runs import Recording, Report
     from sixfold.engines.providers.video_runs import VideoRequest, VideoResult
 
-_DEFAULT_PIXELS = 2**20  # of an image whose size fal does not report
+_DEFAULT_PIXELS = 2**20  # billed for an image whose size fal does not report
 
 
 class FalEngine(ProviderEngine):

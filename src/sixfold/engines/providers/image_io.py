@@ -21,7 +21,7 @@ from sixfold.engines.image.decode import DecodedImage, Pixels, UnreadableImage
 
 MAX_UPLOAD_SIDE = 2048  # pixels; larger than the input of any of these models
 MAX_SIDE = 4096  # pixels of an output image
-_MEMORY_BYTES = 2**30  # of an image of 40 megapixels, decoded and scaled
+_MEMORY_BYTES = 2**30  # memory for an image of 40 megapixels, decoded and scaled
 _PROFILE_WITHIN = 4096  # bytes; a color profile precedes the pixels
 
 

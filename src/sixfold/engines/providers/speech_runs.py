@@ -223,7 +223,7 @@ def _number(value: Any) -> float:
 
 
 def _language_code(name: str) -> str:
-    """Return the code of a language's English name, as OpenAI reports it, or the text itself."""
+    """Return the code for a language's English name, which OpenAI reports, or an unknown name unchanged."""
     try:
         return voices.language(name)
     except UnusableInput:

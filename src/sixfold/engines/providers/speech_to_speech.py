@@ -1,7 +1,7 @@
-"""Speech-to-speech with a language model: transcribe the recording, get a reply, and speak it.
+"""Speech-to-speech with a language model: a recording is transcribed, and a reply is generated and spoken.
 
-Transcription and speech are child runs of `stt` and `tts`, and the gateway writes the reply; all of it is
-charged by the time of the whole run.
+Transcription and speech are child runs of `stt` and `tts`, and the gateway generates the reply. The charge is
+by the time of the whole run.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def read_entries(folder: Path) -> dict[str, dict[str, str]]:
 
 
 class ModelWatcher:
-    """Registers the files of a folder as models and removes those of deleted files."""
+    """Registers the files of a folder as models, and removes the models of deleted files."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class ModelWatcher:
             await asyncio.sleep(_INTERVAL_SECONDS)
 
     async def refresh(self) -> None:
-        """Register new and changed files, and remove the models of deleted ones."""
+        """Register new and changed files, and remove the models of deleted files."""
         async with self._lock:
             await self._refresh()
 

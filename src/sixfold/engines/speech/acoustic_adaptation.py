@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float32]
 
-STEPS = 16  # per standard deviation
+STEPS = 16  # steps per standard deviation
 _END = b"endhdr\n"
 _CHECKED = b"chksum0 yes\n"
 # The floor that the recognizer applies to variances.

@@ -69,7 +69,7 @@ def _fade_edges(wave: Wave, rate: int) -> Wave:
 
 
 def _tone(hertz: NDArray[Any], warmth: float) -> NDArray[Any]:
-    """Return gains that cut rumble, raise low frequencies, and soften the harsh ones of formant synthesis."""
+    """Return gains that cut rumble, raise low frequencies, and soften the synthesizer's harsh frequencies."""
     octave = np.log2(np.maximum(hertz, 1.0))
     low = 1 / (1 + np.exp((octave - np.log2(350)) * 4))
     high = 1 / (1 + np.exp((np.log2(4_000) - octave) * 4))

@@ -7,7 +7,7 @@ import unicodedata
 
 from sixfold.core.input_limits.normalization import normalized
 
-MAX_CHARACTERS = 400  # per piece
+MAX_CHARACTERS = 400  # the longest piece
 _ENDS = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|\n\s*\n+")
 _PAUSES = re.compile(r"(?<=[,;:–—])\s+")
 _MARKUP = re.compile(r"[*_`#>|~]{1,3}")

@@ -1,6 +1,6 @@
 """Recognition of English speech by PocketSphinx with the model of its package.
 
-There are two variants of the model: the original one for human voices, and one adapted to the embedded
+The model has two variants: the original variant is for human voices, the adapted variant for the embedded
 synthesizer's voices. The beginning of a recording is decoded with both, the rest with the more confident one.
 """
 
@@ -18,7 +18,7 @@ from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.speech import acoustic_adaptation, transcription
 from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
-_FRAMES = 100  # per second
+_FRAMES = 100  # frames per second
 # The seconds of speech that both decoders process.
 _TRIAL_SECONDS = 8.0
 # The weight of the language model relative to the acoustic model.

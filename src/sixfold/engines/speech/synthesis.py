@@ -49,7 +49,7 @@ def parse(task: Task) -> SpeechRequest:
 def record(
     request: SpeechRequest, speak: Callable[[str], Wave], rate: int, context: Context, share: float = 1.0
 ) -> Artifact:
-    """Write all sentences as synthesized by `speak` to a file; progress goes up to `share`."""
+    """Write all sentences as synthesized by `speak` to a file, and report progress from 0 to `share`."""
     context.progress(0.01)
     pieces = _normalize(_with_pauses(request, speak, rate, lambda done: context.progress(done * share)), rate)
     return files.write(pieces, rate, request.format, context.scratch / f"speech.{request.format}")

@@ -75,7 +75,7 @@ class TimedSegment(msgspec.Struct, frozen=True):
 
 
 def model_folder(path: Path, file: str) -> Path:
-    """Return `path`, or the first folder below it, that has a file of a model; raise `EngineError`."""
+    """Return `path` or the first folder below it that contains the model's file; raise `EngineError`."""
     places = [path, *sorted(path.glob("[!.]*/"))]
     folder = next((place for place in places if (place / file).is_file()), None)
     if folder is None:

@@ -1,4 +1,4 @@
-"""Self-check of newly installed transcription weights: they must return text for synthesized speech."""
+"""Self-check of newly installed transcription weights: the transcript of synthesized speech is not empty."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class _EncoderLayer:
 
 
 def find(family: Path) -> MiniLM | None:
-    """Return the model in the first folder of `family`; None if it is missing or, with a warning, damaged."""
+    """Return the model in the first folder of `family`, or None if it is missing or damaged (logged)."""
     folder = next((path.parent for path in sorted(family.glob(f"[!.]*/{FILES[0]}"))), None)
     if folder is None:
         return None

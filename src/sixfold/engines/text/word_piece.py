@@ -42,7 +42,7 @@ class WordPiece:
         self._room = max_tokens - len(self._ends)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text between those of `[CLS]` and `[SEP]`."""
+        """Return the ids of a text, preceded by the id of `[CLS]` and followed by the id of `[SEP]`."""
         return [self._ends[0], *islice(self._ids(text), self._room), self._ends[1]]
 
     def _ids(self, text: str) -> Iterator[int]:

@@ -18,7 +18,7 @@ _ITERATIONS = 3
 
 
 class SheetMesh(msgspec.Struct, frozen=True):
-    """A grid of nodes (Nx2, 0 to 1 across and down), with a mask of those on the outline.
+    """A grid of nodes (Nx2, 0 to 1 across and down), with a mask of the nodes on the outline.
 
     `cells` are Mx4 node indices: upper left, lower left, lower right, upper right. `edges` are the Kx2 node
     indices of the outline, with the inside on their left in the front sheet.
@@ -171,7 +171,7 @@ def _edges(cells: Array) -> Array:
 
 
 def _fit_outline(nodes: Array, outline: Array, edges: Array, inside: Array, count: int) -> Array:
-    """Move the outline's nodes onto the true outline and space them evenly along it."""
+    """Move the outline's nodes onto the true outline, and space the nodes evenly."""
     solid = (inside > 0.5).astype(np.uint8)
     distance = cv2.distanceTransform(solid, cv2.DIST_L2, 5) - cv2.distanceTransform(1 - solid, cv2.DIST_L2, 5)
     distance = cv2.GaussianBlur(distance, (0, 0), 1.5) / len(inside)

@@ -33,7 +33,7 @@ _MIRRORS = {"x": ((-1, 1),), "z": ((1, -1),), "xz": ((-1, 1), (1, -1), (-1, -1))
 
 
 class NamedThing(msgspec.Struct, frozen=True):
-    """An object of a prompt: its name (empty for an abstract one), its main paint or None, and its scale."""
+    """An object of a prompt: its name (empty for an abstract object), main paint (or None), and scale."""
 
     name: str
     paint: str | None

@@ -106,7 +106,7 @@ def _alpha(image: decode.DecodedImage) -> tuple[Array, float]:
 
 
 def _drop_small_parts(alpha: Array) -> Array:
-    """Remove parts that are far smaller than the largest one and hardly connected to it."""
+    """Remove parts that are far smaller than the largest part and hardly connected to it."""
     solid = cv2.morphologyEx((alpha > 0.5).astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
     count, labels, stats, _ = cv2.connectedComponentsWithStats(solid)
     sizes = stats[:, cv2.CC_STAT_AREA]

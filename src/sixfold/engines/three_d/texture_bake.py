@@ -52,7 +52,7 @@ class Atlas(msgspec.Struct, frozen=True):
         return np.clip(own, 0, 1).astype(np.float32)
 
     def combine(self, front: Array, back: Array, size: int) -> Array:
-        """Combine two square maps into one of `size` x `size` pixels."""
+        """Combine two square maps into a map of `size` x `size` pixels."""
         half = (size, size // 2) if self.stacked else (size // 2, size)
         parts = [self._part(values, half) for values in (front, back)]
         return np.vstack(parts) if self.stacked else np.hstack(parts)

@@ -221,7 +221,7 @@ def _model_file(context: NodeContext, child: NodeChild, inputs: Mapping[str, Any
 
 
 def _template_output(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeResult:
-    """Return a template's first image, audio and video, and its data as text; all its files are outputs."""
+    """Return a template's first image, audio and video, and its data as JSON; all its files are outputs."""
     outputs: list[Any] = [None, None, None, json.dumps(child.data, ensure_ascii=False) if child.data else ""]
     artifacts: list[NodeArtifact] = []
     for file in child.files:

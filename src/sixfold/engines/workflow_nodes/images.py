@@ -174,7 +174,7 @@ def batch_all(_context: NodeContext, **images: Any) -> tuple[Frames]:
 
 
 def rebatch(_context: NodeContext, images: list[Any], batch_size: list[int]) -> tuple[list[Frames]]:
-    """Split several batches into a list of batches of one length; the last may be shorter."""
+    """Split several batches into a list of batches of the same length; the last batch may be shorter."""
     single = [each[at : at + 1] for each in map(frames, images) for at in range(len(each))]
     several = [single[at : at + batch_size[0]] for at in range(0, len(single), batch_size[0])]
     if any(image.shape != batch[0].shape for batch in several for image in batch):

@@ -31,13 +31,13 @@ class LatentTerm(msgspec.Struct, frozen=True):
     slot: int = 0
 
     def parents(self, *names: str) -> Iterator[LatentTerm]:
-        """Yield the terms in the inputs with these names, or in all inputs."""
+        """Yield the terms in the inputs with these names; without names, in all inputs."""
         for name, value in self.inputs.items():
             if isinstance(value, LatentTerm) and (not names or name in names):
                 yield value
 
     def ancestry(self, *names: str) -> Iterator[LatentTerm]:
-        """Yield the term and its ancestors, nearest first, through the inputs with these names or all."""
+        """Yield the term and its ancestors, nearest first, through the inputs with these names (or all)."""
         seen: set[int] = set()
         queue: list[LatentTerm] = [self]
         for term in queue:
@@ -48,7 +48,7 @@ class LatentTerm(msgspec.Struct, frozen=True):
 
 
 def recorder(spec: NodeSpec) -> Run:
-    """Return a run function that records its inputs; a list output has one term."""
+    """Return a run function that records its inputs; a list output consists of one term."""
 
     def record(_context: NodeContext, **inputs: Any) -> tuple[Any, ...]:
         terms = [LatentTerm(spec.class_type, inputs, slot) for slot in range(len(spec.outputs))]
@@ -64,7 +64,7 @@ def recorder(spec: NodeSpec) -> Run:
 
 _TEXTS = ("text", "prompt", "text_g", "text_l", "clip_l", "clip_g", "t5xxl", "llama", "bert", "mt5xl", "tags")
 _LOADERS = ("ckpt_name", "unet_name")
-_DEFAULT_FRAMES = 81  # of a video whose length is known only during the run
+_DEFAULT_FRAMES = 81  # the assumed length of a video that is known only during the run
 _SAMPLERS = frozenset({"KSampler", "KSamplerAdvanced", "SamplerCustom", "SamplerCustomAdvanced"})
 _LATENT = ("latent_image", "samples", "latent", "latents", "samples1", "samples_to", "destination")
 _IMAGES = ("start_image", "image", "reference_image", "ref_image", "pixels")

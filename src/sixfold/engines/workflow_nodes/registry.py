@@ -29,7 +29,7 @@ def read() -> Iterator[NodeSpec]:
 
 @functools.cache
 def registry() -> Registry:
-    """Return all node classes; those without `run` have a schema only."""
+    """Return all node classes; a class without `run` has only a schema."""
     return Registry(_with_function(spec) for spec in read())
 
 

@@ -26,7 +26,7 @@ class _Unpackable(Exception):
 
 
 class NodeValuePacker:
-    """Serializes node outputs; videos are written to `folder` when they are read back."""
+    """Serializes node outputs; a deserialized video is written to `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -30,7 +30,7 @@ class AudioValue(msgspec.Struct, frozen=True):
 
 
 class VideoValue(msgspec.Struct, frozen=True):
-    """A video file that is not decoded; nodes that take images accept it too."""
+    """A video file that is not decoded; nodes with image inputs also accept a video."""
 
     file: NodeFile
 
@@ -60,7 +60,7 @@ def mask(value: Any) -> Mask:
 
 
 def read(path: Path) -> tuple[Frames, Mask]:
-    """Read an image file, and a mask that is white where the image is transparent."""
+    """Return the image in a file, and a mask that is white where the image is transparent."""
     try:
         decoded = decode.decode(path)
     except decode.UnreadableImage as error:
@@ -77,7 +77,7 @@ def to_bytes(image: Frames) -> Pixels:
 
 
 def png(pixels: Pixels) -> bytes:
-    """Encode one image as PNG; a fourth channel is its alpha."""
+    """Encode an image as PNG; the fourth channel, if any, is the alpha."""
     alpha = pixels[..., 3] if pixels.shape[-1] == 4 else None
     return encode.encode(_rgb(pixels), alpha, format="png")
 

@@ -14,7 +14,7 @@ from sixfold.engines.audio.piano.structure import BAR, PieceSection
 
 Array = voices.Array
 
-_HALF = 2.0  # beats of a chord
+_HALF = 2.0  # the duration of a chord in beats
 # The chords that may follow each chord, with their weights.
 _NEXT: dict[str, tuple[tuple[str, float], ...]] = {
     "I": (("IV", 4), ("V", 1), ("vi", 2), ("ii/3", 2), ("V/3", 2), ("I/3", 4)),

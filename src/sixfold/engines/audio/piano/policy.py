@@ -24,7 +24,7 @@ from sixfold.engines.image.scene import noise
 
 _KEYS, _LOWEST = 88, 21  # MIDI of the lowest A
 _REST = 0
-_STEPS = 4  # per beat
+_STEPS = 4  # steps per beat
 _MAX_SIMULTANEOUS = 4
 _CONTEXT = 512  # tokens
 _MAX_BEATS = 2.0  # the longest note

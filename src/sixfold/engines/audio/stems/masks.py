@@ -15,7 +15,7 @@ from sixfold.engines.audio.files import RATE
 from sixfold.engines.audio.stems import stft
 from sixfold.engines.audio.stems.stft import Array
 
-PART_SECONDS = 20.0  # processed at a time
+PART_SECONDS = 20.0  # the part that is processed at a time
 # Widths of the medians over time frames and over frequency bins.
 _TIME_WIDTH, _FREQUENCY_WIDTH = 17, 31
 _POWER = 2.0

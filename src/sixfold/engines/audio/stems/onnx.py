@@ -15,7 +15,7 @@ from sixfold.engines.audio.files import Array
 from sixfold.engines.audio.stems import engine
 
 MODEL_RATE = 44_100
-SOURCES = ("drums", "bass", "other", "vocals")  # in the models' order
+SOURCES = ("drums", "bass", "other", "vocals")  # in the order of the models' outputs
 # The window of a model without a fixed input length.
 _SECONDS = 7.8
 _OVERLAP = 0.25

@@ -178,7 +178,7 @@ def _sample(graph: GraphBuilder, inputs: _ImageNodes, spec: ImageSpec, latent: L
     if cfg > 1 or not installed.has("ConditioningZeroOut"):
         negative = graph.add("CLIPTextEncode", text=spec.negative, clip=inputs.clip)
     else:
-        # The sampler ignores it, so it need not be encoded.
+        # The sampler ignores the negative prompt, so encoding the prompt is not needed.
         negative = graph.add("ConditioningZeroOut", conditioning=[positive, 0])
     if family.guidance and installed.has("FluxGuidance"):
         positive = graph.add("FluxGuidance", conditioning=[positive, 0], guidance=family.guidance)

@@ -207,7 +207,7 @@ def build(schemas: Schemas, choice: VideoModelChoice, spec: VideoSpec) -> Graph:
         images: Link = [graph.add("VAEDecode", samples=latent, vae=inputs.vae), 0]
         _save(graph, images)
         start = [graph.add("ImageFromBatch", image=images, batch_index=count - 1, length=1), 0]
-    del graph.nodes[str(len(graph.nodes))]  # the last segment's last frame is not used
+    del graph.nodes[str(len(graph.nodes))]  # the last frame of the last segment is not used
     return graph
 
 

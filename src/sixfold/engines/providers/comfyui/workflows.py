@@ -177,7 +177,7 @@ class _EventTranslator:
                 kind = "image/png" if png.matches(data) else "image/jpeg"
                 self._emit(NodeEvent("preview", {"node": self._node, "content_type": kind}, data))
             case comfyui_events.NodeFinished():
-                pass  # `finish` reports it once its files are downloaded
+                pass  # `finish` reports the end of a node after its files are downloaded
 
     def finish(self) -> None:
         """Report the end of the running node; ComfyUI runs nodes one at a time."""
