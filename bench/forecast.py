@@ -108,7 +108,7 @@ def jobs(passengers: list[float]) -> Iterator[Job]:
 
 
 def sixfold_forecast(job: Job) -> dict[str, Any]:
-    """Return Sixfold's forecast in the format of the peer's."""
+    """Return Sixfold's forecast in the format of `run_peer`."""
     began = time.perf_counter()
     inputs = {"series": job.known.tolist(), "horizon": job.truth.size, "levels": LEVELS}
     data = ForecastEngine().run(Task("bench", "forecast", inputs), Quiet()).data

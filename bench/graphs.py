@@ -123,14 +123,14 @@ async def executors(place: Path | None) -> list[Row]:
 
 
 def text_chain(length: int, said: str) -> Graph:
-    """Return a chain of ComfyUI's built-in classes that passes a text from node to node and displays it."""
+    """Return a chain of ComfyUI's built-in classes that passes a string from node to node and displays it."""
     graph = {"0": node("PrimitiveString", value=said)}
     graph.update({str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, length - 1)})
     return {**graph, "out": node("PreviewAny", source=[str(length - 2), 0])}
 
 
 def show_nodes(length: int, said: str) -> Graph:
-    """Return nodes that each display a text."""
+    """Return a graph of nodes that each display a string."""
     graph: Graph = {}
     for at in range(length // 2):
         graph[str(at)] = node("PrimitiveString", value=f"{said} {at}")
@@ -139,7 +139,7 @@ def show_nodes(length: int, said: str) -> Graph:
 
 
 def images(length: int, said: str) -> Graph:
-    """Return images that are created, inverted twice and stored, with four nodes for each."""
+    """Return a graph that creates, twice inverts and stores images, with four nodes for each image."""
     graph: Graph = {}
     for at in range(length // 4):
         color = int(said[:5], 16) * 16 + at % 16

@@ -25,7 +25,7 @@ EACH, FIRST_SEED = 67, 90_000
 
 
 def scores(known: Composite) -> tuple[float, float, float, float, float]:
-    """Return overlap, edge error in percent, fringe, raw fringe (not cleaned) and confidence."""
+    """Return the overlap, edge error in percent, fringe, raw fringe (not cleaned) and confidence."""
     alpha, confidence = segmentation.alpha(known.rgb)
     clean = edges.decontaminate(known.rgb, alpha)
     overlap = np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum()

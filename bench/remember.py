@@ -57,7 +57,7 @@ HEAD = (
 
 
 def sessions(talk: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Return name, date and text of each session of a conversation."""
+    """Yield the name, date and text of each session of a conversation."""
     number = 1
     while f"session_{number}" in talk:
         written = talk[f"session_{number}_date_time"].partition(" on ")[2]

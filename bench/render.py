@@ -3,9 +3,9 @@
 .venv/bin/python -m bench render
 
 The project has two videos of 1280 x 720 with a crossfade of a second, an image with alpha that fades in,
-and a title; the output is MP4 with audio. The ffmpeg command line and moviepy, where installed, do the same
-with the same encoder, preset, quality and number of threads; they receive the title as an image. All three
-decode on all cores.
+and a title; the output is MP4 with audio. The ffmpeg command line and moviepy, where installed, render the
+same project with the same encoder, preset, quality and number of threads; they receive the title as an image.
+All three decode on all cores.
 """
 
 from __future__ import annotations

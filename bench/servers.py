@@ -139,7 +139,7 @@ async def by_turns(setups: Sequence[Setup]) -> None:
 def setups(
     folder: Path, models: int, stack: ExitStack, python: str = sys.executable, name: str = ""
 ) -> list[Setup]:
-    """Start all servers: one on SQLite, four on PostgreSQL."""
+    """Start all servers, one on SQLite and four on PostgreSQL, and return the setups to measure."""
     (folder / "postgres").mkdir(parents=True)
     databases = postgres.Databases(folder / "postgres", careful=True)
     url = databases.lend()

@@ -79,7 +79,7 @@ def skipped_row(name: str, why: str) -> Row:
 
 
 def containers(folder: Path) -> Row:
-    """Measure containers of an image with one static program."""
+    """Measure the start of containers from an image with one static executable."""
     name = "container"
     try:
         with podman.running_service() as served:
@@ -94,7 +94,7 @@ def containers(folder: Path) -> Row:
 
 
 async def cluster(folder: Path) -> Row:
-    """Measure actors on a cluster of three raylets on this machine."""
+    """Measure the start of actors on a cluster of three raylets on this machine."""
     if importlib.util.find_spec("ray") is None:
         return skipped_row("Ray actor", "Ray is not installed: `make cluster`")
     os.environ.update(ray_cluster.QUIET)  # before Ray is imported
