@@ -464,7 +464,7 @@ def space() -> None:
 
 
 def main() -> int:
-    """Parse the command line and run the checks."""
+    """Parse the command line and run the checks; return the exit status."""
     parser = argparse.ArgumentParser(prog="images", description="Build and test the containers of deploy/.")
     folder = Path(tempfile.gettempdir()) / "sixfold-images"
     parser.add_argument(

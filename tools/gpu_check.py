@@ -193,7 +193,7 @@ def trials(name: str, folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Build each pipeline and measure it."""
+    """Build and measure each pipeline; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -29,7 +29,7 @@ def interpreter(version: str) -> Path:
 
 
 def main() -> int:
-    """Create the environments of the versions on the command line, or all."""
+    """Create the environments of the versions on the command line, or all; return the exit status."""
     for version in sys.argv[1:] or VERSIONS:
         if interpreter(version).name != _READY:
             continue

@@ -1,6 +1,6 @@
 """Generate the screenshots of pages for the documentation: `python -m tools.page_pictures`.
 
-With `tour`, ten pages as one image.
+The argument `tour` generates one image of ten pages instead.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ async def main() -> None:
 
 
 async def _create_lineage(app: AppFixture) -> str:
-    """Run a chain of predictions, and return the id of the middle one, which has inputs and outputs."""
+    """Run a chain of predictions, and return the id of a prediction in the middle."""
 
     async def run(model: str, inputs: dict[str, Any]) -> dict[str, Any]:
         response = await app.client.post(RUN, json={"model": model, "input": inputs}, headers=app.bearer)

@@ -50,7 +50,7 @@ _FINAL_STATES = ("succeeded", "failed", "canceled", "expired")
 
 
 def main() -> int:
-    """Run the workflows on the command line, or all."""
+    """Run the workflows on the command line, or all; return the exit status."""
     folder, slugs = Path(sys.argv[1] if len(sys.argv) > 1 else "spaces"), sys.argv[2:] or list(RUNS)
     folder.mkdir(parents=True, exist_ok=True)
     urls = {"$video": _source_video()} if "video-to-video" in slugs else {}

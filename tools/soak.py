@@ -206,7 +206,7 @@ def _print_report(
 
 
 def main() -> int:
-    """Parse the command line and run the test."""
+    """Parse the command line and run the test; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="soak", description="Run work on a small cluster while its parts crash."
     )

@@ -4,7 +4,7 @@
     N sentences of each voice; 60 take about two minutes
 
 Sentences of the documentation are synthesized and aligned with their texts, and the means are adapted: first
-by linear transforms of five classes of phones (MLLR, Leggetter and Woodland 1995), then each by its own
+by linear transforms of five classes of phones (MLLR, Leggetter and Woodland 1995), then each mean by its
 frames (MAP, Gauvain and Lee 1994). `python -m bench stt_accuracy` measures the result on other sentences.
 """
 

@@ -68,7 +68,7 @@ async def _run(names: list[str], home: Path) -> int:
 
 
 def main() -> int:
-    """Run the recipes that the command line names, or all."""
+    """Run the recipes on the command line, or all; return the exit status."""
     parser = argparse.ArgumentParser(prog="make recipes", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", choices=[[], *RECIPES], metavar="NAME", help=", ".join(RECIPES))
     parser.add_argument("--folder", type=Path, default=HOME, help=f"where programs are installed ({HOME})")
