@@ -21,7 +21,7 @@ _FADE = 480
 
 
 class EffectsEngine:
-    """Synthesizes sound effects; the same prompt and seed give the same bytes."""
+    """Synthesizes sound effects; the same prompt and seed result in the same bytes."""
 
     name = "effects"
     version = "1"

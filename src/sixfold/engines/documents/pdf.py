@@ -101,7 +101,7 @@ def _chapters(reader: pypdf.PdfReader) -> dict[int, str]:
 
 
 def _information(reader: pypdf.PdfReader) -> tuple[str, str, str]:
-    """Return title, author and date of the PDF; a missing or damaged value is ""."""
+    """Return the title, author and date of the PDF; a missing or damaged value is ""."""
     title = author = date = ""
     with contextlib.suppress(*_DAMAGE):
         information = reader.metadata

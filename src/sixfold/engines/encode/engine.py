@@ -43,7 +43,7 @@ class _EncodeJob(msgspec.Struct, frozen=True):
 
 
 class EncodeEngine:
-    """Applies an `operation` to `media`; the same inputs give the same bytes."""
+    """Applies an `operation` to `media`; the same inputs result in the same bytes."""
 
     name = "encoder"
     version = "5"

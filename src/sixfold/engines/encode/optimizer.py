@@ -55,7 +55,7 @@ class _Results(msgspec.Struct):
 
 
 class OptimizerEngine:
-    """Applies an `operation` to `media` without enlarging it; equal inputs give equal bytes."""
+    """Applies an `operation` to `media` without enlarging it; equal inputs result in equal bytes."""
 
     name = "optimizer"
     version = "4"

@@ -32,7 +32,7 @@ class FunctionEngine:
         self._progress = signature.progress_argument(self._function)
 
     def run(self, task: Task, context: Context) -> Result:
-        """Call the function; messages of its errors are returned, because the caller owns the file."""
+        """Call the function; raises `EngineError` with the message of its error for the owner of the file."""
         arguments = {name: value for name, value in task.inputs.items() if name in self._kinds}
         arguments |= {
             name: _open(path, self._kinds[name]) for name, path in task.files.items() if name in self._kinds

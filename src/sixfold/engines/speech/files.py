@@ -45,7 +45,7 @@ FORMATS = {
 
 
 def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifact:
-    """Write consecutive mono pieces to a file of format `name`; equal pieces give equal bytes."""
+    """Write consecutive mono pieces to a file of format `name`; equal pieces result in equal bytes."""
     kind = FORMATS[name]
     samples = 0
     options = {"fflags": "+bitexact"}

@@ -54,7 +54,7 @@ class WordPiece:
                 yield from self._pieces(word)
 
     def _pieces(self, word: str) -> list[int]:
-        """Return the ids of the longest parts of a word, from its beginning, or that of an unknown word."""
+        """Return the ids of the longest parts of a word, from its beginning, or the id of unknown words."""
         if len(word) > _MAX_WORD:
             return [self._unknown]
         ids: list[int] = []

@@ -114,7 +114,7 @@ def _grid(rows: int, columns: int) -> Array:
 
 
 def _rows(line: Array) -> Array:
-    """Return radius, height and normal of each row of a profile; a sharp edge has two rows."""
+    """Return the radius, height and normal of each row of a profile; a sharp edge has two rows."""
     steps = np.diff(line, axis=0)
     length = np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-9)
     sides = np.stack([steps[:, 1], -steps[:, 0]], 1) / length

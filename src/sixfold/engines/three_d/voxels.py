@@ -72,7 +72,7 @@ def mesh(solid: Array, colors: Array) -> MeshPart:
 
 
 def _faces(volume: Array, axis: int, sign: int) -> list[tuple[Array, Array, int, float]]:
-    """Return corners, normal, color and shade of the faces toward one direction."""
+    """Return the corners, normal, color and shade of the faces toward one direction."""
     oriented = np.moveaxis(volume, axis, 0)
     beyond = np.zeros_like(oriented)
     if sign > 0:

@@ -214,7 +214,7 @@ def _lead(tune: Sequence[Note], context: _SectionContext) -> list[Note]:
 
 
 def _accompaniment(context: _SectionContext) -> list[Note]:
-    """Return drums, bass, chords and pad of a section."""
+    """Return the notes of drums, bass, chords and pad in a section."""
     notes: list[Note] = []
     for bar, chord in enumerate(context.chords):
         after = context.chords[min(bar + 1, len(context.chords) - 1)]
@@ -250,7 +250,7 @@ class _ArrangedBar(msgspec.Struct, frozen=True):
 
 
 def _runs(pattern: str) -> list[tuple[int, str, int]]:
-    """Return position, symbol and length in sixteenths of each note of a pattern."""
+    """Return the position, symbol and length of each note of a pattern, in sixteenths."""
     notes: list[tuple[int, str, int]] = []
     for position, sign in enumerate(pattern):
         if sign not in ".-":

@@ -18,7 +18,7 @@ NO_VOICE = (
 
 
 class MusicEngine:
-    """Generates instrumental music; the same inputs give the same bytes."""
+    """Generates instrumental music; the same inputs result in the same bytes."""
 
     name = "arranger"
     version = "1"

@@ -34,7 +34,7 @@ _LINE_BARS = 2
 
 
 class SongEngine:
-    """Generates instrumental songs from lyrics; the same inputs give the same bytes."""
+    """Generates instrumental songs from lyrics; the same inputs result in the same bytes."""
 
     name = "songwriter"
     version = "1"

@@ -37,7 +37,7 @@ STYLES = {
 
 
 class PianoEngine:
-    """Composes and plays piano music; the same inputs give the same bytes."""
+    """Composes and plays piano music; the same inputs result in the same bytes."""
 
     name = "piano"
     version = "1"

@@ -66,7 +66,7 @@ def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.G
 
 
 def rootless(chord: Chord, near: float) -> list[int]:
-    """Return third, fifth or sixth, seventh and ninth in the inversion nearest to `near`."""
+    """Return the third, fifth or sixth, seventh and ninth in the inversion nearest to `near`."""
     third, fifth, seventh = chord.tones[1:4]
     sixth = 9 if (third, seventh) == (4, 10) else fifth
     ninth = 14
@@ -160,7 +160,7 @@ def _next(pitch: int, direction: int, chord: Chord, after: Chord, at: int, rng: 
 
 
 def _final(home: MusicalKey, beat: float) -> list[Note]:
-    """Return the tonic chord with sixth and ninth, and two high notes."""
+    """Return the tonic chord with the sixth and ninth, and two high notes."""
     low = theory.nearest(home.tonic, 38)
     chord = [low, low + 12, low + 16, low + 21, low + 26, low + 31]
     notes = [Note(beat, BAR, pitch, 0.5) for pitch in chord]

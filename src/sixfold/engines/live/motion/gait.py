@@ -53,7 +53,7 @@ class BodyPose(msgspec.Struct):
     turn: float
 
     def ahead(self, seconds: float) -> tuple[float, float, float]:
-        """Return x, z and yaw after some seconds of unchanged motion."""
+        """Return x, z and yaw after `seconds` of unchanged motion."""
         middle = self.yaw + self.turn * seconds / 2
         distance = self.speed * seconds
         return (
@@ -136,7 +136,7 @@ def _strays(feet: dict[str, Any], pose: BodyPose) -> bool:
 
 
 def ankles(feet: dict[str, Any], gait: Gait, lifted: float) -> dict[str, dict[str, Any]]:
-    """Return ankle, toe and direction of both feet; `lifted` is the height of a jump in meters."""
+    """Return the ankle, toe and direction of both feet; `lifted` is the height of a jump in meters."""
     result: dict[str, dict[str, Any]] = {}
     for number, side in enumerate(SIDES):
         foot = feet[side]

@@ -93,7 +93,7 @@ def _free(land: WorldTerrain, x: float, z: float, here: float, distance: float) 
 
 
 def _spot(land: WorldTerrain) -> tuple[float, float, float]:
-    """Return a dry, level spot and the direction with the best view."""
+    """Return x and z of a dry, level spot, and the yaw with the best view."""
     rng = noise.stream("live", land.place.seed, "spot")
     spots = rng.random((260, 2)) * SIZE
     angles = np.arange(16) * (2 * np.pi / 16)

@@ -153,7 +153,7 @@ def _missing(schemas: Schemas, choices: tuple[VideoModelChoice, ...], problem: s
 
 
 class VideoSpec(msgspec.Struct, frozen=True):
-    """The video to generate; `size` is (width, height) in pixels, `image` the name that LoadImage takes."""
+    """The video to generate; `size` is (width, height) in pixels, `image` the file name for LoadImage."""
 
     prompt: str
     negative: str
