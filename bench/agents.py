@@ -88,7 +88,7 @@ async def sixfold_rows(app: AppFixture) -> list[Row]:
 
 
 async def sdk_rows() -> list[Row]:
-    """Run the official SDK's server, stateless and without logs, with one tool that reads nothing."""
+    """Run the official SDK's server, stateless and without logs, with one tool that does not read data."""
     logging.getLogger("mcp").setLevel(logging.ERROR)
     from mcp.server import MCPServer
 

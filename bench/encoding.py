@@ -84,10 +84,10 @@ def _engine(prompt: str, folder: Path) -> Path:
         scratch = folder
 
         def progress(self, fraction: float) -> None:
-            """Report nothing."""
+            """Ignore the progress."""
 
         def log(self, line: str) -> None:
-            """Log nothing."""
+            """Ignore the line."""
 
     inputs = {
         "prompt": prompt,

@@ -92,7 +92,7 @@ async def _answers(client: aiohttp.ClientSession, url: str) -> bool:
 
 
 async def _figures(name: str, address: str, call: Call, headers: dict[str, str] | None = None) -> list[Row]:
-    """Measure many calls with a few at a time, after a warm-up."""
+    """Measure `CALLS` calls, `AT_ONCE` at a time, after a warm-up."""
     taken: list[float] = []
     numbers = itertools.count()
 

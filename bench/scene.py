@@ -46,7 +46,7 @@ def _samples(engine: SceneEngine, model: str, side: int) -> list[float]:
 
 
 def rows() -> list[Row]:
-    """Measure every look at 1024 pixels, and the first one also larger and smaller."""
+    """Measure every look at 1024 pixels, and the first look also at larger and smaller sizes."""
     cv2.setNumThreads(1)
     engine = SceneEngine()
     sizes = [("ra1", 512), ("ra1", 1024), ("anime", 1024), ("photoreal", 1024)]

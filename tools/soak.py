@@ -161,7 +161,7 @@ async def _sample_all(histories: list[History], began: float) -> None:
 
 
 async def soak(folder: Path, options: argparse.Namespace) -> bool:
-    """Run the test and print the report; return True if nothing is inconsistent."""
+    """Run the test and print the report; return whether all results are consistent."""
     async with model_server() as acme, _machines(folder, options.ray) as rays:
         on_ray = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET} if rays else {}
         async with cluster(folder, acme.url, on_ray) as target:
