@@ -44,8 +44,8 @@ def transcode(
     """Write the part as a video and return the properties of the file.
 
     `choose` maps the size of the part to the size of the video, and `kind_of` maps this size and the number
-    of frames to the kind of file. A video in BT.601 is not converted to another matrix, which would lose
-    detail.
+    of frames to the kind of file. A video in BT.601 is not converted to another matrix, because the
+    conversion would lose detail.
     """
     reader = _reader(part)
     try:

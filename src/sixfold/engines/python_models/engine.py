@@ -1,4 +1,4 @@
-"""The engine of a Python model: calls its function with the inputs as arguments."""
+"""The engine of a Python model, which calls the model's function with the inputs as arguments."""
 
 from __future__ import annotations
 

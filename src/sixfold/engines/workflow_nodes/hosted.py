@@ -1,7 +1,7 @@
 """Nodes that run one of the platform's models as a child prediction.
 
-Each row has two functions: `request` turns the node's inputs into the child's request, also for the estimate,
-and `convert` turns the child's output into the node's outputs.
+Each row has two functions: `request` converts the node's inputs to the child's request (also for estimates),
+and `convert` converts the child's output to the node's outputs.
 """
 
 from __future__ import annotations

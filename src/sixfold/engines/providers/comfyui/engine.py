@@ -1,4 +1,4 @@
-"""The image engine on the operator's ComfyUI: turns inputs into a graph for its installed models."""
+"""The image engine on the operator's ComfyUI, which converts inputs to a graph for the installed models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The video engine on the operator's ComfyUI: turns inputs into a graph for Wan or LTX."""
+"""The video engine on the operator's ComfyUI, which converts inputs to a graph for Wan or LTX."""
 
 from __future__ import annotations
 
