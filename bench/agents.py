@@ -67,7 +67,7 @@ async def measure_time(work: Callable[[], Any], times: int) -> list[float]:
 
 
 async def sixfold_rows(app: AppFixture) -> list[Row]:
-    """Run Sixfold's MCP server over a memory with some pages."""
+    """Measure Sixfold's MCP server on a memory with some pages."""
     headers = {"host": "127.0.0.1:8600", "content-type": "application/json", **{
         name.lower(): value for name, value in app.bearer.items()
     }}  # fmt: skip
@@ -88,7 +88,7 @@ async def sixfold_rows(app: AppFixture) -> list[Row]:
 
 
 async def sdk_rows() -> list[Row]:
-    """Run the official SDK's server, stateless and without logs, with one tool that does not read data."""
+    """Measure the official SDK's server, stateless and without logs, with a tool that does not read data."""
     logging.getLogger("mcp").setLevel(logging.ERROR)
     from mcp.server import MCPServer
 

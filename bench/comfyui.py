@@ -87,7 +87,7 @@ def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:
 
 
 def _run_forwarded(app: AppFixture, stock: InstalledModels) -> One:
-    """Run a graph that Sixfold forwards to ComfyUI, and wait for its result."""
+    """Return a function that runs a graph which Sixfold forwards to ComfyUI, and waits for its result."""
 
     async def one(seed: int) -> None:
         graph = _foreign(stock, seed).nodes

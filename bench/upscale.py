@@ -1,4 +1,4 @@
-"""Measure how close enlarged photographs and text are to the originals: PSNR, SSIM and time.
+"""Measure the similarity of enlarged photographs and text to the originals: PSNR, SSIM and time.
 
 .venv/bin/python -m bench upscale
 
