@@ -21,7 +21,8 @@ _AUDIO_BIT_RATES = {"mp4": 128_000, "webm": 96_000}
 _VP9 = {"deadline": "good", "crf": "32", "b": "0", "row-mt": "0"}
 _X264 = {"crf": "23", "profile": "high"}
 # Each set of options is used up to this number of megapixels in all frames. One core encodes 10 to 15 of them
-# per second with x264's preset medium, 2 with the first set for VP9, 3 with the second, over 15 with `KINDS`.
+# per second with x264's preset medium, 2 with the first set for VP9, 3 with the second, and 15 or more with
+# `KINDS`.
 _OPTIONS: Mapping[str, Sequence[tuple[float, Mapping[str, str]]]] = {
     "mp4": ((2500, {**_X264, "preset": "medium"}),),
     "webm": ((200, {**_VP9, "cpu-used": "1"}), (600, {**_VP9, "cpu-used": "2"})),

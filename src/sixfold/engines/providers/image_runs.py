@@ -114,7 +114,7 @@ async def _generate_all(calls: Sequence[ModelCall], run: ProviderRun, generate: 
     try:
         return await asyncio.gather(*tasks)
     except asyncio.CancelledError:
-        # `gather` has canceled them; a second cancel would interrupt their cancel calls to the provider.
+        # `gather` has canceled the calls; a second cancel would interrupt their cancel calls to the provider.
         await asyncio.wait(tasks)
         raise
     except (EngineError, Canceled):

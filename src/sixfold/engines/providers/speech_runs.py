@@ -22,7 +22,7 @@ from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
 Wave = NDArray[np.float32]
 
-_PAUSE_SECONDS = 0.26  # between the audio of two calls
+_PAUSE_SECONDS = 0.26  # the pause between the audio of two calls
 # The maximum pause between two words of a segment, and the maximum length of a segment.
 _SEGMENT_PAUSE_SECONDS, _MAX_SEGMENT_SECONDS = 0.6, 25.0
 

@@ -56,7 +56,7 @@ def vector(text: str) -> NDArray[np.float64]:
         # The tenth occurrence counts less than the first.
         result[index] += sign * weight / counts[feature]
     if not counts:
-        result[0] = 1.0  # a text without words needs a direction too
+        result[0] = 1.0  # the vector of a text without words must not be 0
     return result
 
 

@@ -48,7 +48,7 @@ class MeshSubject(msgspec.Struct, frozen=True):
 
 
 def read(task: Task, side: int, ratio: float) -> MeshSubject:
-    """Return the subject of a task's image, with its longer side at `ratio` of the square's."""
+    """Return the subject of a task's image; its longer side is `ratio` of the square's side."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:
         raise EngineError("`image` is required.")

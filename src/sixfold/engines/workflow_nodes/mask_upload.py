@@ -14,7 +14,7 @@ from sixfold.engines.workflow_nodes import preview
 _LEVEL = 4  # the compression level that ComfyUI uses
 _MAX_PIXELS = 40_000_000  # for three copies of 160 MB each
 
-_PIXEL_BYTES = 10  # of memory per pixel of the image and of its mask
+_PIXEL_BYTES = 10  # bytes of memory per pixel of the image and of its mask
 
 
 def mask_memory(image: Path, mask: Path) -> int:

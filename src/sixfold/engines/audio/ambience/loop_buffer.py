@@ -103,7 +103,7 @@ def band(low: float, high: float, slope: float = 0.0, order: int = 2) -> Callabl
 
 
 def level(wave: Array, rms: float = 0.1) -> Array:
-    """Scale a wave to a root mean square."""
+    """Scale a wave to the root mean square `rms`."""
     return wave * np.float32(rms / max(float(np.sqrt((wave * wave).mean())), 1e-9))
 
 

@@ -57,7 +57,7 @@ __all__ = ["ComfyEngine", "FoundModels", "probe"]
 MAX_SIDE = 4096  # pixels of an input image
 _MAX_UPSCALED_PIXELS = 40_000_000
 _DENOISE = 0.6
-_GRAPH_VERSION = "1"  # changes whenever the same inputs give another graph
+_GRAPH_VERSION = "1"  # must change whenever the graph for the same inputs changes
 
 
 class _ImageRequest(msgspec.Struct, frozen=True):
