@@ -59,7 +59,7 @@ from the same run: compare ratios, not absolute values.
 
 
 def main() -> None:
-    """Run the named benchmarks (default: all of `NAMES`), and print or `--write` their tables."""
+    """Run the named benchmarks (default: all of `NAMES`) and print their tables; `--write` stores them."""
     parser = argparse.ArgumentParser(prog="bench", description="Measure Sixfold on this machine.")
     parser.add_argument("names", nargs="*", help=", ".join(NAMES + ON_REQUEST))
     parser.add_argument("--write", action="store_true", help=f"write the tables to {PAGE} and other pages")

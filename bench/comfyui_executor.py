@@ -82,7 +82,7 @@ class Executor:
 
 
 def _load(checkout: Path) -> Any:
-    """Import ComfyUI's modules on the CPU and register the trivial node classes."""
+    """Import ComfyUI's modules on the CPU, register the trivial node classes, and return `execution`."""
     sys.path.insert(0, str(checkout))
     sys.argv = ["main.py", "--cpu"]
     importlib.import_module("comfy.options").enable_args_parsing()

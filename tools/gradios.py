@@ -23,7 +23,7 @@ _READY = ".ready"
 
 
 def interpreter(version: str) -> Path:
-    """Return the path of a version's interpreter, or of a missing file if it is not installed."""
+    """Return the path of a version's interpreter; the path does not exist unless it is installed."""
     home = Path(sys.prefix) / "gradio" / version
     return home / "bin" / "python" if (home / _READY).exists() else home / _READY
 
