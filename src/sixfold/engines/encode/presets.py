@@ -1,8 +1,9 @@
 """Encoder settings for conversions that a user requests, for files as small as with ffmpeg's defaults.
 
 Other engines encode as they render and favor speed (`video/encode.py`). Here a short video is encoded with
-the settings of ffmpeg's command line; a longer one faster, because a run has a time limit. The choice depends
-on the video alone, and each encoder has one thread, so equal inputs give equal bytes on every machine.
+the settings of ffmpeg's command line; a longer video is encoded faster, because a run has a time limit.
+The choice depends only on the video, and each encoder has one thread: equal inputs result in equal bytes on
+every machine.
 """
 
 from __future__ import annotations

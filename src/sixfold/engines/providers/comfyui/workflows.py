@@ -152,7 +152,7 @@ async def _row(server: comfyui.ComfyServer, kind: str, row: Any, scratch: Path) 
 
 
 class _EventTranslator:
-    """Translates ComfyUI's events into those of a local run."""
+    """Translates ComfyUI's events to the events of a local run."""
 
     def __init__(self, emit: Callable[[NodeEvent], None]) -> None:
         self._emit = emit
