@@ -133,7 +133,7 @@ class CleanEnvironment:
                 process.send_signal(signal.SIGTERM)
                 wait_for_exit(process)
         if process.returncode != 0:
-            raise SystemExit(f"The server wait_for_exit with status {process.returncode}.")
+            raise SystemExit(f"The server exited with status {process.returncode}.")
 
 
 def wait_for_exit(process: subprocess.Popen[str]) -> None:
