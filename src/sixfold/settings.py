@@ -405,10 +405,10 @@ class Settings(_ProviderSettings):
         return dataclasses.replace(self, **changes)
 
 
-def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+def load(environ: Mapping[str, str] | None = None, *, with_keys: bool = True, **overrides: Any) -> Settings:
     """Load settings from the environment (default: the process's), the configuration file, and `overrides`.
 
-    Raises `InvalidSetting` with one sentence for the first invalid value.
+    Raises `InvalidSetting` for the first invalid value; without `with_keys`, not for a missing `api_key_env`.
     """
     env = os.environ if environ is None else environ
     fields = dataclasses.fields(Settings)
@@ -421,8 +421,8 @@ def load(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise InvalidSetting(f"[{name}] must be a table, not {table!r}")
-    find_keys(tables.get("gateway"), env)
-    _find_keys("mcp", tables.get("mcp"), env)
+    find_keys(tables.get("gateway"), env, required=with_keys)
+    _find_keys("mcp", tables.get("mcp"), env, required=with_keys)
     remaining = {name: value for name, value in document.items() if name not in values}
     values |= _from_document(remaining, types)
     return Settings(**{**values, "data_dir": data_dir, "tables": tables})
@@ -446,18 +446,18 @@ def _from_document(document: Mapping[str, Any], types: Mapping[str, str]) -> dic
     return {name: _parse(name, types[name], value) for name, value in document.items()}
 
 
-def find_keys(gateway: Any, environ: Mapping[str, str] | None = None) -> None:
-    """Set `api_key` of each upstream from the variable named by `api_key_env`; raises `InvalidSetting`."""
+def find_keys(gateway: Any, environ: Mapping[str, str] | None = None, *, required: bool = True) -> None:
+    """Set `api_key` of each upstream from the variable of `api_key_env`; raises `InvalidSetting`."""
     upstreams = gateway.get("upstreams") if isinstance(gateway, dict) else None
-    _find_keys("gateway.upstreams", upstreams, os.environ if environ is None else environ)
+    _find_keys("gateway.upstreams", upstreams, os.environ if environ is None else environ, required=required)
 
 
-def _find_keys(label: str, rows: Any, env: Mapping[str, str]) -> None:
+def _find_keys(label: str, rows: Any, env: Mapping[str, str], *, required: bool) -> None:
     for name, row in rows.items() if isinstance(rows, dict) else ():
         variable = row.get("api_key_env") if isinstance(row, dict) else None
         if variable and not row.get("api_key"):
             row["api_key"] = env.get(str(variable), "")
-            if not row["api_key"]:
+            if required and not row["api_key"]:
                 raise InvalidSetting(f"[{label}.{name}] api_key_env: the variable {variable} is not set")
 
 

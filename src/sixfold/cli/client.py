@@ -103,7 +103,7 @@ class ServerClient:
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ServerClient:
         """Return a client for `--api-url` or the server of the data folder, with its key."""
-        configured = settings.load(data_dir=arguments.data_dir)
+        configured = settings.load(with_keys=False, data_dir=arguments.data_dir)
         api_key = settings.api_key()
         if arguments.api_url:
             host = urlsplit(arguments.api_url).hostname

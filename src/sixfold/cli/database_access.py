@@ -23,9 +23,12 @@ T = TypeVar("T")
 PRIVATE = 0o077
 
 
-def settings_of(arguments: argparse.Namespace, **overrides: Any) -> Settings:
-    """Return the settings for a command, with `--data-dir` applied."""
-    return settings.load(data_dir=arguments.data_dir, **overrides)
+def settings_of(arguments: argparse.Namespace, *, with_keys: bool = False, **overrides: Any) -> Settings:
+    """Return the settings for a command, with `--data-dir` applied.
+
+    By default, the variables of the server's `api_key_env` may be missing: a command calls no model server.
+    """
+    return settings.load(with_keys=with_keys, data_dir=arguments.data_dir, **overrides)
 
 
 def require_data(configured: Settings) -> None:

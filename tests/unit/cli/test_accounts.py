@@ -40,6 +40,16 @@ def test_a_new_account_gets_an_id_and_a_key_that_works(sixfold: Commands) -> Non
     }
 
 
+def test_commands_need_no_keys_of_model_servers(sixfold: Commands) -> None:
+    sixfold.ok("account", "create", "a@b.c")
+    upstream = 'kind = "openai"\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "UNSET_MODEL_SERVER_KEY"\n'
+    (sixfold.folder / "sixfold.toml").write_text(f"[gateway.upstreams.acme]\n{upstream}")
+    assert set(sixfold.ok("key", "create", "a@b.c")) == {"id", "api_key"}
+    assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 2
+    with pytest.raises(settings.InvalidSetting, match="the variable UNSET_MODEL_SERVER_KEY is not set"):
+        settings.load({}, data_dir=sixfold.folder)
+
+
 def test_data_folder_is_readable_by_its_owner_only(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     assert {path.stat().st_mode & 0o077 for path in [sixfold.folder, *sixfold.folder.iterdir()]} == {0}

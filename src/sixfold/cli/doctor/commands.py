@@ -30,7 +30,7 @@ _LOW_DISK_BYTES = 1_000_000_000
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Run `doctor`; return 1 if there is a problem that the operator must fix."""
-    configured = database_access.settings_of(arguments)
+    configured = database_access.settings_of(arguments, with_keys=True)
     running = server_lock.running(configured.data_dir)
     current = report.read(configured, running)
     disk = _free_bytes(configured)
