@@ -373,6 +373,15 @@ async def test_field_that_is_not_a_list_is_refused_by_name(
     assert (answer.status_code, answer.json()["error"].get("param")) == (400, param)
 
 
+@pytest.mark.parametrize("message", [5, {"content": "Hello"}, {"role": 5, "content": "Hello"}])
+async def test_a_malformed_message_never_reaches_a_server(gateway: Gateway, message: Any) -> None:
+    body = {"messages": [*SAID, message], "max_tokens": 9}
+    for path, model in ((CHAT, "acme/small"), (LETTERS, "anth/small")):
+        answer = await gateway.app.client.post(path, json={**body, "model": model}, headers=gateway.headers)
+        assert (answer.status_code, "messages[1]" in answer.json()["error"]["message"]) == (400, True)
+    assert gateway.acme.seen == gateway.anth.seen == []
+
+
 async def test_a_field_that_is_missing_is_named(gateway: Gateway) -> None:
     answer = await gateway.app.client.post(CHAT, json={"model": "acme/small"}, headers=gateway.headers)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")

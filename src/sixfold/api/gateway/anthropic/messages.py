@@ -53,9 +53,14 @@ Role = Literal["user", "assistant"]
 _MAX_CHECKED_CHARS = 64 * 1024
 
 
+class _MessageHead(msgspec.Struct):
+    role: str
+    content: msgspec.Raw
+
+
 class _MessagesHead(msgspec.Struct):
     model: str
-    messages: list[msgspec.Raw]
+    messages: list[_MessageHead]
     max_tokens: int | None = None
     stream: bool | None = None
     metadata: msgspec.Raw = tags.NONE

@@ -53,9 +53,13 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
+class _MessageHead(msgspec.Struct):
+    role: str
+
+
 class _ChatHead(msgspec.Struct):
     model: str
-    messages: list[msgspec.Raw]
+    messages: list[_MessageHead]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
