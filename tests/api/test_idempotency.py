@@ -233,3 +233,19 @@ async def test_a_stream_cannot_be_replayed(app: AppFixture) -> None:
     prediction = (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).json()
     answer = await app.client.get(prediction["urls"]["events"], headers={**bearer(app.key), **KEY})
     assert answer.status_code == 400
+
+
+async def test_streamed_media_cannot_be_replayed(app: AppFixture) -> None:
+    headers = {**app.bearer, **KEY}
+    documents: dict[str, dict[str, Any]] = {
+        "/v1/images/generations": {"prompt": "a fox", "stream": True},
+        "/v1/audio/speech": {"input": "Hello", "stream_format": "sse"},
+    }
+    answers = [await app.client.post(path, json=each, headers=headers) for path, each in documents.items()]
+    fields = {"prompt": "blue", "stream": "true"}
+    for path, name in (("/v1/images/edits", "image"), ("/v1/audio/transcriptions", "file")):
+        files = {name: ("a.png", png(), "image/png")}
+        answers.append(await app.client.post(path, data=fields, files=files, headers=headers))
+    assert [answer.status_code for answer in answers] == [400] * 4
+    assert all("omit Idempotency-Key" in answer.text for answer in answers)
+    assert (await prediction_count(app), await app.balance()) == (0, ("5.00", "0.00"))

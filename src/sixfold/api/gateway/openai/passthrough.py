@@ -104,8 +104,7 @@ class UpstreamPassthrough:
             events = EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind)
             events.raw_headers += engine_headers(stream.target)
             return events
-        if call.kind == EVENTS:
-            raise errors.BadRequest("A streamed response cannot be replayed: omit Idempotency-Key")
+        media_jobs.check_replay(scope, stream=call.kind == EVENTS)
         reply = await self.complete(request, principal, call, scope)
         response = Response(reply.raw or b"", 200, media_type=call.kind)
         response.raw_headers += reply_headers(reply)

@@ -61,6 +61,7 @@ class AudioRoutes:
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = media_jobs.resolve_model(SPEECH, body.get("model"))
             as_events = media_jobs.choice(body, "stream_format", ("audio", "sse"), "audio") == "sse"
+            media_jobs.check_replay(idempotency_id, stream=as_events)
             text = media_jobs.text(body, "input")
             inputs = {
                 "prompt": text,
@@ -106,6 +107,7 @@ class AudioRoutes:
             if data is None:
                 raise InvalidRequest("file is required and must be an audio file", param="file")
             stream = passthrough.is_stream(values)
+            media_jobs.check_replay(idempotency_id, stream=stream)
             response_format = _transcript_format(values, stream=stream, translate=translate)
             source = await self._runner.receive("file", "audio", data)
             inputs = {"audio_url": source.blob, "language": media_jobs.text(values, "language", "")}

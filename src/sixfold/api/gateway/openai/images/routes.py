@@ -169,6 +169,7 @@ class ImageRoutes:
     async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest, kind: str) -> Response:
         """Return the images as URLs, in base64, or as events whose types begin with `kind`."""
         stream = passthrough.is_stream(values)
+        media_jobs.check_replay(job.idempotency_id, stream=stream)
         partial_count = _check_stream_fields(values, stream=stream)
         inline = stream or str(values.get("model") or "").startswith(_BASE64_MODELS)
         response_format = media_jobs.choice(
@@ -204,8 +205,8 @@ class ImageRoutes:
             documents = [{**_completed(kind, image, output, values), **words} for image in images]
             return CompletedImages(documents, responses.result_headers(first))
 
-        # Partial images cannot be replayed, and show the background that is cut out.
-        if not partial_count or job.idempotency_id is not None or background == TRANSPARENT:
+        # Partial images show the background that is cut out.
+        if not partial_count or background == TRANSPARENT:
             completed = await complete(None)
             return media_jobs.events(completed.documents, completed.headers)
         job = msgspec.structs.replace(job, extras={**job.extras, "partial_images": partial_count})
