@@ -210,10 +210,11 @@ async def test_a_provider_that_says_it_is_another_is_not_believed(pair: Both) ->
 
 async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None:
     assert (await app.client.get("/signin/oidc")).status_code == 404
-    for wrong in (
+    wrong_settings: tuple[dict[str, Any], ...] = (
         {"oidc_issuer": "http://evil.example", "oidc_client_id": "x"},
         {"oidc_issuer": "https://a.example"},
-    ):
+    )
+    for wrong in wrong_settings:
         with pytest.raises(InvalidSetting, match="oidc_issuer"):
             settings.load({}, **wrong)
 

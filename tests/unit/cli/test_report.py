@@ -51,7 +51,7 @@ def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(local_servers, "CHAT", (msgspec.structs.replace(local_servers.CHAT[0], port=port),))
 
 
-async def look(folder: Path, **inputs: object) -> CheckReport:
+async def look(folder: Path, **inputs: Any) -> CheckReport:
     configured = settings.load({}, data_dir=folder, **inputs)
     return await asyncio.to_thread(report.read, configured, None)
 

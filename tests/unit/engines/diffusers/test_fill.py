@@ -65,5 +65,5 @@ def test_a_mask_by_transparency_marks_its_transparent_pixels(
 
 def test_a_mask_that_marks_nothing_is_refused(engine: Any, files: dict[str, Path], tmp_path: Path) -> None:
     Image.new("L", (700, 80)).save(tmp_path / "black.png")
-    with pytest.raises(UnusableInput, match="marks nothing"):
+    with pytest.raises(UnusableInput, match="The mask is empty"):
         fill(engine, files | {"mask": tmp_path / "black.png"})

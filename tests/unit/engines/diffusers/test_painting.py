@@ -266,14 +266,14 @@ def test_added_controlnet_applies_to_fitting_pipelines(weights: Weights, photo: 
         engine = open_engine(weights, "sd", models={"anime": "sdxl"})
         assert max_difference(paint(engine), paint(engine, files={"control_image": photo})) > 20
         weights.path("sdxl")
-        with pytest.raises(EngineError, match="A ControlNet for canny that fits sdxl"):
+        with pytest.raises(EngineError, match="does not have a ControlNet for canny that fits sdxl"):
             engine.run(task("anime", {"control_image": photo}), Listener())
     finally:
         record.unlink()
 
 
 def test_a_kind_of_control_that_is_not_there_is_named(engine: Any, photo: Path) -> None:
-    with pytest.raises(EngineError, match="A ControlNet for depth"):
+    with pytest.raises(EngineError, match="does not have a ControlNet for depth"):
         engine.run(task(files={"control_image": photo}, control="depth"), Listener())
 
 
