@@ -240,6 +240,11 @@ class ResponseStore:
             raise ResponseNotFound(response_id)
         return str(row["response"])
 
+    async def has(self, tenant: Tenant, response_id: str) -> bool:
+        """Return whether a tenant stores a response."""
+        row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)
+        return row is not None
+
     async def server_of(self, tenant: Tenant, response_id: str) -> str:
         """Return the target that also stores a response, or an empty string; raises `ResponseNotFound`."""
         row = await self._database.read(one("response_shown", **tenant.row, id=response_id), snapshot=False)

@@ -7,6 +7,7 @@ route that runs the line stores the response under the id with which the request
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ _OPTION_HEADERS = b"x-sixfold-"
 # The longest request fields, in bytes of JSON, that an unfinished response repeats.
 _MAX_ECHO_BYTES = 16_384
 _SECOND_US = 1_000_000
+# How long and how often a deletion waits for the end of a response that is stored.
+_END_SECONDS, _POLL_SECONDS = 10.0, 0.02
 _encode = parsing.encode
 
 
@@ -115,9 +118,20 @@ class BackgroundResponses:
         batch = await self._batches.cancel_response(tenant, own_id)
         return None if batch is None or _is_completed(batch) else _encode(_document(batch))
 
-    async def delete(self, tenant: Tenant, own_id: str) -> bool:
-        """Delete the record of a background response that has ended; return whether it existed."""
-        return await self._batches.delete_response(tenant, own_id)
+    async def delete(self, tenant: Tenant, own_id: str, *, is_stored: bool) -> bool:
+        """Delete the record of a background response that has ended; return whether it existed.
+
+        The record of a response that is stored already ends within moments. Raises `BadRequest` for a
+        response that has not ended.
+        """
+        deadline = time.monotonic() + _END_SECONDS
+        while True:
+            try:
+                return await self._batches.delete_response(tenant, own_id)
+            except errors.BadRequest:
+                if not is_stored or time.monotonic() >= deadline:
+                    raise
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 def _is_completed(batch: Batch) -> bool:
