@@ -181,8 +181,7 @@ class ChatHandler:
         payer = limits.payer_of(principal)
         has_key = b"idempotency-key" in call.headers
         if chat_call.stream:
-            if has_key:
-                raise errors.BadRequest("A streamed response cannot be replayed: omit Idempotency-Key")
+            check_replay(stream=True, has_key=has_key)
             self._services.admission.chat_streams.hold(call.scope, principal.account_id)
             return await self._stream_response(gateway_request, chat_call, payer)
         if not has_key:
@@ -380,6 +379,12 @@ class EventStreamResponse(LongResponse):
                 connection.on_disconnect = None
             if self.on_close is not None:
                 await self.on_close()
+
+
+def check_replay(*, stream: bool, has_key: bool) -> None:
+    """Raise `BadRequest` for a stream with an `Idempotency-Key`."""
+    if stream and has_key:
+        raise errors.BadRequest("A streamed response cannot be replayed: omit Idempotency-Key")
 
 
 async def _watch(receive: Receive, disconnect: Callable[[], None]) -> None:

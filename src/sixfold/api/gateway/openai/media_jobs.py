@@ -342,12 +342,6 @@ def event(document: Mapping[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (document["type"].encode(), responses.encode(document))
 
 
-def check_replay(idempotency_id: str | None, *, stream: bool) -> None:
-    """Raise `BadRequest` for a stream with an `Idempotency-Key`."""
-    if stream and idempotency_id is not None:
-        raise errors.BadRequest("A streamed response cannot be replayed: omit Idempotency-Key")
-
-
 def reject_stream(values: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` if the request asks for a stream."""
     if values.get("stream") in (True, "true", "True", "1"):

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway import provider_objects, tags
-from sixfold.api.gateway.chat_handler import EventStreamResponse, engine_headers, reply_headers
+from sixfold.api.gateway.chat_handler import EventStreamResponse, check_replay, engine_headers, reply_headers
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.api.gateway.provider_objects import ObjectGuard
@@ -104,7 +104,7 @@ class UpstreamPassthrough:
             events = EventStreamResponse(_blocks(stream, call, gateway_request.request_id), call.kind)
             events.raw_headers += engine_headers(stream.target)
             return events
-        media_jobs.check_replay(scope, stream=call.kind == EVENTS)
+        check_replay(stream=call.kind == EVENTS, has_key=scope is not None)
         reply = await self.complete(request, principal, call, scope)
         response = Response(reply.raw or b"", 200, media_type=call.kind)
         response.raw_headers += reply_headers(reply)

@@ -13,6 +13,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from sixfold.api.gateway.chat_handler import check_replay
 from sixfold.api.gateway.openai import media_jobs, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
@@ -61,7 +62,7 @@ class AudioRoutes:
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = media_jobs.resolve_model(SPEECH, body.get("model"))
             as_events = media_jobs.choice(body, "stream_format", ("audio", "sse"), "audio") == "sse"
-            media_jobs.check_replay(idempotency_id, stream=as_events)
+            check_replay(stream=as_events, has_key=idempotency_id is not None)
             text = media_jobs.text(body, "input")
             inputs = {
                 "prompt": text,
@@ -107,7 +108,7 @@ class AudioRoutes:
             if data is None:
                 raise InvalidRequest("file is required and must be an audio file", param="file")
             stream = passthrough.is_stream(values)
-            media_jobs.check_replay(idempotency_id, stream=stream)
+            check_replay(stream=stream, has_key=idempotency_id is not None)
             response_format = _transcript_format(values, stream=stream, translate=translate)
             source = await self._runner.receive("file", "audio", data)
             inputs = {"audio_url": source.blob, "language": media_jobs.text(values, "language", "")}

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
+from sixfold.api.gateway.chat_handler import check_replay
 from sixfold.api.gateway.openai import media_jobs, passthrough
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.images import partial_images, sizes
@@ -169,7 +170,7 @@ class ImageRoutes:
     async def _respond(self, values: Mapping[str, Any], job: MediaJobRequest, kind: str) -> Response:
         """Return the images as URLs, in base64, or as events whose types begin with `kind`."""
         stream = passthrough.is_stream(values)
-        media_jobs.check_replay(job.idempotency_id, stream=stream)
+        check_replay(stream=stream, has_key=job.idempotency_id is not None)
         partial_count = _check_stream_fields(values, stream=stream)
         inline = stream or str(values.get("model") or "").startswith(_BASE64_MODELS)
         response_format = media_jobs.choice(
