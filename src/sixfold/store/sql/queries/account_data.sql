@@ -35,8 +35,8 @@ SELECT id, MAX(server) AS server, MAX(response_id) AS response_id, MAX(created_a
 WHERE account_id = :account_id AND id > :after GROUP BY id ORDER BY id LIMIT :limit;
 
 -- name: export_batches | Return a page of an account's batches, ordered by id.
-SELECT id, dialect, endpoint, state, input_file_id, metadata, total, succeeded, failed, errors, output_file_id,
-       error_file_id, created_at, expires_at, in_progress_at, finalizing_at, cancelling_at, ended_at FROM batch
+SELECT id, response_id, dialect, endpoint, state, input_file_id, metadata, total, succeeded, failed, errors,
+       output_file_id, error_file_id, created_at, expires_at, in_progress_at, finalizing_at, cancelling_at, ended_at FROM batch
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: export_batch_answers | Return a page of the answers to lines of an account's unfinished batches.
