@@ -1,8 +1,9 @@
-"""Background responses by the official client: polled, canceled, charged once, and kept over a restart."""
+"""Background responses by the official client: polled, canceled, and charged once."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import msgspec
 import openai
 import pytest
 
+from sixfold.api.gateway.openai.responses.capture import ResponseCapture
 from sixfold.core.batches.processor import BatchProcessor
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_stored_responses import native
@@ -113,6 +115,25 @@ async def test_failed_background_response_has_its_error_and_is_free(gateway: Gat
         await gateway.openai().responses.retrieve(response.id)
 
 
+async def test_response_that_a_model_server_fails_is_refunded(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = any_database_gateway
+    before = await gateway.app.balance()
+
+    async def fail(_: ResponseCapture, body: bytes, _server: str) -> bytes:
+        return json.dumps({**json.loads(body), "status": "failed"}).encode()
+
+    monkeypatch.setattr(ResponseCapture, "record", fail)
+    response = await ended(gateway, (await begun(gateway)).id)
+    assert (response.status, response.error.message) == (
+        "failed",
+        "The model server did not complete the response.",
+    )
+    assert await gateway.app.balance() == before
+    assert await gateway.app.faults() == ()
+
+
 async def test_lack_of_credit_fails_a_background_response_at_once(gateway: Gateway) -> None:
     queued = await begun(gateway, key=gateway.app.poor)
     response = await ended(gateway, queued.id, gateway.app.poor)
@@ -145,18 +166,18 @@ async def test_completed_background_response_is_returned_by_cancel(gateway: Gate
 async def test_another_server_runs_an_accepted_background_response(either: Path) -> None:
     async with running_gateway(either, {"batch_concurrency": 0, "batches_per_account": 2}) as gateway:
         client, server = gateway.openai(), gateway.app.server
-        kept, canceled = await begun(gateway), await begun(gateway)
+        accepted, canceled = await begun(gateway), await begun(gateway)
         with pytest.raises(openai.RateLimitError, match="at most 2 unfinished background responses"):
             await begun(gateway)
-        assert (await client.responses.retrieve(kept.id)).status in OPEN
+        assert (await client.responses.retrieve(accepted.id)).status in OPEN
         with pytest.raises(openai.BadRequestError, match="cancel it first"):
-            await client.responses.delete(kept.id)
+            await client.responses.delete(accepted.id)
         with pytest.raises(openai.BadRequestError, match="is not completed"):
-            await client.responses.input_items.list(kept.id)
+            await client.responses.input_items.list(accepted.id)
         stranger = gateway.openai(gateway.app.other).responses
         for operation in (stranger.retrieve, stranger.cancel, stranger.delete):
             with pytest.raises(openai.NotFoundError):
-                await operation(kept.id)
+                await operation(accepted.id)
         assert (await client.responses.cancel(canceled.id)).status == "cancelled"
         limits = msgspec.structs.replace(server.batches.limits, concurrency=8)
         other = BatchProcessor(server.database, server.files, limits, server.scheduler.boot)
@@ -164,7 +185,7 @@ async def test_another_server_runs_an_accepted_background_response(either: Path)
         assert runner is not None
         other.attach(runner)
         running = asyncio.create_task(other.run())
-        response = await ended(gateway, kept.id)
+        response = await ended(gateway, accepted.id)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert (response.status, response.output_text) == ("completed", "word word word")

@@ -83,6 +83,19 @@ def error_of(reply: LineReply) -> ErrorText:
         return ErrorText()
 
 
+class _ResponseHead(msgspec.Struct):
+    id: str = ""
+
+
+def is_stored(reply: LineReply, response_id: str) -> bool:
+    """Return whether a reply is a background response that its route has stored: only then it has this id."""
+    try:
+        head = msgspec.json.decode(reply.body, type=_ResponseHead)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    return reply.status < 300 and head.id == response_id
+
+
 def open_batches() -> Transaction[tuple[int, tuple[Batch, ...]]]:
     """Return the time (epoch µs) and the batches with due work, least recently claimed first."""
     rows = yield Query("batches_open", {"limit": _MAX_OPEN})

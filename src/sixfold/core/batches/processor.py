@@ -74,8 +74,8 @@ class BatchProcessor:
         self._running: dict[asyncio.Task[None], str] = {}
         self._paces: dict[str, Pace] = {}
         self._jobs: dict[str, asyncio.Task[bool]] = {}
-        # The batches whose running lines are canceled.
-        self._stopped: set[str] = set()
+        # The running calls of background responses, by batch id.
+        self._calls: dict[str, asyncio.Task[LineReply]] = {}
         self._renewed_at = 0.0
 
     @property
@@ -126,8 +126,8 @@ class BatchProcessor:
                 await self._database.write(lines.decide(batch.id, "expired"))
                 self.wake()
             elif batch.outcome is not None:
-                if batch.outcome == "cancelled" and batch.response_id is not None:
-                    self._stop(batch)
+                if batch.outcome == "cancelled" and (call := self._calls.get(batch.id)) is not None:
+                    call.cancel()
                 await self._release(batch)
                 if await self._may_end(batch):
                     self._start_job(batch, self._end)
@@ -205,15 +205,6 @@ class BatchProcessor:
         for line in released:
             await self._requeue(batch, line, Verdict("release"))
 
-    def _stop(self, batch: Batch) -> None:
-        """Cancel the running lines of a batch, once."""
-        if batch.id in self._stopped:
-            return
-        for task, batch_id in self._running.items():
-            if batch_id == batch.id:
-                self._stopped.add(batch.id)
-                task.cancel()
-
     async def _run_line(self, batch: Batch, line: ClaimedLine) -> None:
         try:
             key_id = await self._database.read(lines.credential_of(batch), snapshot=False)
@@ -225,11 +216,9 @@ class BatchProcessor:
             # The key has ended, so the batch ends when it is claimed next.
             await self._requeue(batch, line, Verdict("retry"))
             return
-        try:
+        if batch.response_id is None:
             reply = await self._call(batch, line, key_id, body)
-        except asyncio.CancelledError:
-            if batch.id not in self._stopped:
-                raise
+        elif (reply := await self._call_unless_canceled(batch, line, key_id, body)) is None:
             await self._requeue(batch, line, Verdict("release"))
             return
         self._failpoints.hit("batch.answered")
@@ -239,6 +228,7 @@ class BatchProcessor:
             is_held = await self._write(lambda: lines.holds_money(batch))
             verdict = verdict if is_held else Verdict("keep")
         if verdict.answer == "keep":
+            await self._refund_unstored(batch, reply, body)
             await self._write(lambda: lines.finish(batch.id, line.number, reply))
             self._failpoints.hit("batch.stored")
             self._pace(batch).succeeded()
@@ -264,6 +254,34 @@ class BatchProcessor:
         assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
         key = lines.idempotency_key(batch, line)
         return await self._runner.run(LineCall(key_id, batch.endpoint, batch.header_map, body, key))
+
+    async def _call_unless_canceled(
+        self, batch: Batch, line: ClaimedLine, key_id: str, body: bytes
+    ) -> LineReply | None:
+        """Return the reply of a background response, or None if the response is canceled meanwhile.
+
+        Only the call is canceled: its line must be finished or released in any case.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        self._calls[batch.id] = asyncio.create_task(self._call(batch, line, key_id, body))
+        try:
+            return await self._calls[batch.id]
+        except asyncio.CancelledError:
+            if task.cancelling():
+                # The server stops.
+                raise
+            return None
+        finally:
+            del self._calls[batch.id]
+
+    async def _refund_unstored(self, batch: Batch, reply: LineReply, body: bytes) -> None:
+        """Refund a background response that was charged, but that the model server did not complete."""
+        if batch.response_id is None or reply.status >= 300 or not reply.scope:
+            return
+        assert self._runner is not None  # noqa: S101 - lines are claimed after `attach`
+        if not await PARSER.run_large(len(reply.body), lines.is_stored, reply, batch.response_id):
+            await self._runner.refund(reply.scope, body)
 
     async def _body(self, batch: Batch, line: ClaimedLine) -> bytes:
         stream = self._files.blobs.stream(batch.input_blob, line.start, line.length)
@@ -293,7 +311,6 @@ class BatchProcessor:
         def ended(task: asyncio.Task[bool]) -> None:
             del self._jobs[batch.id]
             self._paces.pop(batch.id, None)
-            self._stopped.discard(batch.id)
             if task.cancelled():
                 return
             error = task.exception()

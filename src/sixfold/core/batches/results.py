@@ -40,6 +40,8 @@ _ANTHROPIC_RESULTS: Mapping[BatchOutcome, str] = {
     "failed": "canceled",
     "completed": "canceled",
 }
+# The error of a background response whose model server returned neither a response nor an error.
+_INCOMPLETE = "The model server did not complete the response."
 
 
 class BatchLost(Exception):
@@ -116,7 +118,7 @@ class ResultWriter:
             page = many("batch_lines_page", batch_id=batch.id, after=0, limit=_PAGE_LINES)
             rows = await self._database.read(page)
             size = sum(len(row["response"] or "") for row in rows)
-            return await PARSER.run_large(size, _of_response, rows)
+            return await PARSER.run_large(size, _of_response, batch.response_id, rows)
         paths = await asyncio.to_thread(self._paths)
         sinks: dict[_Target, BinaryIO] = {}
         total = succeeded = failed = after = 0
@@ -181,20 +183,22 @@ def _write_problems(path: Path, problems: Sequence[LineProblem]) -> None:
             file.write(_encode(line) + b"\n")
 
 
-def _of_response(rows: Sequence[Row]) -> BatchResults:
-    """Return the result of a background response; the route that generated it has stored it."""
-    replies = [
-        LineReply(row["status"], row["request_id"], str(row["response"]).encode())
-        for row in rows
-        if row["status"] is not None
-    ]
-    # A response that a model server could not complete has status 200 and an error.
-    problems = [
-        {"code": error.code or "server_error", "line": None, "message": error.message, "param": None}
-        for reply in replies
-        if (error := lines.error_of(reply)).message or reply.status >= 300
-    ]
-    return BatchResults({}, len(rows), len(replies) - len(problems), len(problems), problems)
+def _of_response(response_id: str, rows: Sequence[Row]) -> BatchResults:
+    """Return the result of a background response, which its route stored if the reply has its id."""
+    problems: list[Mapping[str, Any]] = []
+    succeeded = 0
+    for row in rows:
+        if row["status"] is None:
+            continue
+        reply = LineReply(row["status"], row["request_id"], str(row["response"]).encode())
+        if lines.is_stored(reply, response_id):
+            succeeded += 1
+            continue
+        error = lines.error_of(reply)
+        message = error.message or _INCOMPLETE
+        code = error.code or "server_error"
+        problems.append({"code": code, "line": None, "message": message, "param": None})
+    return BatchResults({}, len(rows), succeeded, len(problems), problems)
 
 
 def _discard(sinks: Mapping[_Target, BinaryIO], paths: Mapping[_Target, Path]) -> None:
