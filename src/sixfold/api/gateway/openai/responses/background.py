@@ -20,6 +20,7 @@ from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.responses.dialect import ResponsesRequest
+from sixfold.api.gateway.openai.responses.event_writer import response_defaults
 from sixfold.core import ids
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
@@ -105,30 +106,31 @@ class BackgroundResponses:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
-        return responses.json(_document(batch))
+        return responses.json(_document(own_id, batch))
 
     async def find(self, tenant: Tenant, own_id: str) -> bytes | None:
         """Return an unfinished, failed or canceled background response as JSON, or None."""
         batch = await self._batches.of_response(tenant, own_id)
         # A completed response is stored, until it is deleted.
-        return None if batch is None or _is_completed(batch) else _encode(_document(batch))
+        return None if batch is None or _is_completed(batch) else _encode(_document(own_id, batch))
 
     async def cancel(self, tenant: Tenant, own_id: str) -> bytes | None:
         """Cancel a background response unless it has ended; return it as JSON, or None."""
         batch = await self._batches.cancel_response(tenant, own_id)
-        return None if batch is None or _is_completed(batch) else _encode(_document(batch))
+        return None if batch is None or _is_completed(batch) else _encode(_document(own_id, batch))
 
-    async def delete(self, tenant: Tenant, own_id: str, *, is_stored: bool) -> bool:
+    async def delete(self, tenant: Tenant, own_id: str) -> bool:
         """Delete the record of a background response that has ended; return whether it existed.
 
-        The record of a response that is stored already ends within moments. Raises `BadRequest` for a
-        response that has not ended.
+        Raises `BadRequest` for a response that has not ended. If the response is stored already, its record
+        ends within moments.
         """
         deadline = time.monotonic() + _END_SECONDS
         while True:
             try:
                 return await self._batches.delete_response(tenant, own_id)
             except errors.BadRequest:
+                is_stored = await self._services.responses.has(tenant, own_id)
                 if not is_stored or time.monotonic() >= deadline:
                     raise
             await asyncio.sleep(_POLL_SECONDS)
@@ -152,30 +154,15 @@ def _write_line(raw: bytes, head: ResponsesRequest, path: Path) -> str:
     return echo.decode("utf-8", "replace") if len(echo) <= _MAX_ECHO_BYTES else "{}"
 
 
-def _document(batch: Batch) -> Mapping[str, Any]:
+def _document(own_id: str, batch: Batch) -> Mapping[str, Any]:
     """Return a response that is not completed, in OpenAI's format."""
     metadata = batch.metadata_map
     status, error = _status(batch)
     return {
-        "id": batch.response_id,
-        "object": "response",
-        "created_at": batch.created_at // _SECOND_US,
-        "status": status,
-        "background": True,
+        **response_defaults(own_id, batch.created_at // _SECOND_US, metadata["model"], status),
         "error": error,
-        "incomplete_details": None,
-        "instructions": None,
-        "metadata": {},
-        "model": metadata["model"],
-        "output": [],
-        "parallel_tool_calls": True,
-        "previous_response_id": None,
-        "temperature": None,
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": None,
+        "background": True,
         "store": True,
-        "usage": None,
         **msgspec.json.decode(metadata["echo"], type=dict[str, msgspec.Raw]),
     }
 

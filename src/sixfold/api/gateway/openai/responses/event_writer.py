@@ -226,26 +226,35 @@ class ResponseEventWriter:
 
     def _document(self, status: str, tokens: TokenUsage | None) -> dict[str, Any]:
         return {
-            "id": f"resp_{self._id}",
-            "object": "response",
-            "created_at": self._created,
-            "status": status,
-            "error": None,
-            "incomplete_details": None,
-            "instructions": None,
-            "metadata": {},
-            "model": self._model,
+            **response_defaults(f"resp_{self._id}", self._created, self._model, status),
             "output": self.output,
-            "parallel_tool_calls": True,
-            "previous_response_id": None,
-            "temperature": None,
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": None,
-            "store": False,
             "usage": usage_fields(tokens) if tokens is not None else None,
             **self._echo,
         }
+
+
+def response_defaults(response_id: str, created_at: int, model: str, status: str) -> dict[str, Any]:
+    """Return a response without output, with the defaults of the fields that a request can set."""
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": created_at,
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": None,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "store": False,
+        "usage": None,
+    }
 
 
 def _set_text(item: dict[str, Any], text: str) -> None:

@@ -292,8 +292,7 @@ class StoredResponseRoutes:
     async def delete(self, request: HttpRequest) -> Response:
         """Delete a response, first at the model server that stores it too."""
         response_id, tenant = requests.path_value(request, "response_id"), await self._tenant(request)
-        is_stored = await self._store.has(tenant, response_id)
-        was_background = await self._background.delete(tenant, response_id, is_stored=is_stored)
+        was_background = await self._background.delete(tenant, response_id)
         try:
             server, _, _ = (await self._store.server_of(tenant, response_id)).partition("/")
             if server:
