@@ -6,7 +6,6 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -35,8 +34,7 @@ T = TypeVar("T")
 N = TypeVar("N", bound=_NamedRow)
 
 
-@dataclass(frozen=True, slots=True)
-class GalleryPage(Generic[T]):
+class GalleryPage(msgspec.Struct, Generic[T], frozen=True):
     """A page of rows; `next_cursor` is None on the last page."""
 
     rows: tuple[T, ...]

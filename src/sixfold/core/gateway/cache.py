@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _CacheEntry(Generic[T]):
+class _CacheEntry(msgspec.Struct, Generic[T], frozen=True):
     value: T
     size: int
     expires_at: float

@@ -18,7 +18,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -90,8 +89,7 @@ class _ChannelState(msgspec.Struct):
         self.spans += [Span(span.start + began, span.end + began, span.text) for span in spans]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held(Generic[T]):
+class _Held(msgspec.Struct, Generic[T], frozen=True):
     """A delayed item, with the channel, the beginning and the content of each of its texts."""
 
     item: StreamItem[T]
