@@ -93,5 +93,8 @@ async def tab(
     try:
         yield result
         assert not result.errors, result.errors
+    except Exception as error:
+        error.add_note(f"The page {result.page.url} reported: {result.errors}")
+        raise
     finally:
         await context.close()

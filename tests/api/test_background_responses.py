@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from sixfold.api.gateway.openai.responses.capture import ResponseCapture
+from sixfold.core.batches.models import Batch
 from sixfold.core.batches.processor import BatchProcessor
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_stored_responses import native
@@ -161,6 +162,24 @@ async def test_canceled_background_response_stops_and_is_not_repeated(
 async def test_completed_background_response_is_returned_by_cancel(gateway: Gateway) -> None:
     response = await ended(gateway, (await begun(gateway)).id)
     assert await gateway.openai().responses.cancel(response.id) == response
+
+
+async def test_stored_background_response_is_returned_by_cancel(
+    any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The response is returned, although its batch has not ended yet."""
+    gateway, may_end, end = any_database_gateway, asyncio.Event(), BatchProcessor._end
+
+    async def wait(processor: BatchProcessor, batch: Batch) -> bool:
+        await may_end.wait()
+        return await end(processor, batch)
+
+    monkeypatch.setattr(BatchProcessor, "_end", wait)
+    response = await ended(gateway, (await begun(gateway)).id)
+    assert response.status == "completed"
+    assert await gateway.openai().responses.cancel(response.id) == response
+    may_end.set()
+    await deleted(gateway, response.id)
 
 
 async def test_another_server_runs_an_accepted_background_response(either: Path) -> None:

@@ -311,9 +311,13 @@ class StoredResponseRoutes:
         Raises `BadRequest` for another response.
         """
         tenant, response_id = await self._tenant(request), requests.path_value(request, "response_id")
-        if (body := await self._background.cancel(tenant, response_id)) is not None:
-            return _stored(body)
-        stored = await self._store.get(tenant, response_id)
+        try:
+            # A completed response is stored before its batch ends.
+            stored = await self._store.get(tenant, response_id)
+        except ResponseNotFound:
+            if (body := await self._background.cancel(tenant, response_id)) is not None:
+                return _stored(body)
+            stored = await self._store.get(tenant, response_id)
         if not _head(stored).background:
             raise errors.BadRequest("Cannot cancel a synchronous response.")
         return _stored(stored)
