@@ -185,6 +185,16 @@ def test_engine_reports_full_when_sure_and_refuses_non_images(tmp_path: Path) ->
         MattingEngine().run(Task("t", "x", {}), context)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (1, 50)])
+def test_a_tiny_translucent_image_keeps_at_most_its_alpha(tmp_path: Path, size: tuple[int, int]) -> None:
+    path = save(tmp_path, np.full((*size, 4), (0, 255, 0, 127), np.uint8))
+    result = MattingEngine().run(Task("t", "x", {}, {"image": path}), RunContext(tmp_path))
+    image = cv2.imdecode(np.frombuffer(result.artifacts[0].data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert image is not None
+    assert image.shape == (*size, 4)
+    assert image[..., 3].max() <= 127
+
+
 # -- models ------------------------------------------------------------------------------------------
 
 

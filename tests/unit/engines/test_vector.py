@@ -85,6 +85,12 @@ def test_transparent_areas_are_omitted_and_large_size_is_kept(tmp_path: Path) ->
     assert "<path" not in vectorize(tmp_path, np.zeros((8, 8, 4), np.uint8))
 
 
+@pytest.mark.parametrize("preset", list(vector.PRESETS))
+def test_an_image_of_one_pixel_keeps_its_color(tmp_path: Path, preset: str) -> None:
+    svg = vectorize(tmp_path, np.full((1, 1, 3), (200, 30, 30), np.uint8), preset=preset)
+    assert 'fill="#C81E1E"' in svg
+
+
 def test_an_svg_carries_a_manifest_and_still_draws(tmp_path: Path) -> None:
     svg = vectorize(tmp_path, engine_runs.scenery((40, 40)))
     marked = embed.embed(svg.encode(), "image/svg+xml", '{"model":"vectorizer"}')

@@ -20,6 +20,8 @@ Pixels = NDArray[Any]  # bytes
 
 # The share of the image that a subject may cover; otherwise the whole image is the subject.
 _MIN_AREA, _MAX_AREA = 0.004, 0.92
+# Pixels of a greater opacity are solid.
+_SOLID = 0.5
 # Smaller parts, relative to the largest one, are dropped.
 _MIN_PART = 0.03
 # The margin around a whole image, as a share of its shorter side.
@@ -68,7 +70,7 @@ def read(task: Task, side: int, ratio: float) -> MeshSubject:
 def body(inside: Array, nearness: Array) -> Array:
     """Return the relief of each pixel: an inflated shape with the relief of the image on its surface."""
     side = len(inside)
-    solid = (inside > 0.5).astype(np.uint8)
+    solid = (inside > _SOLID).astype(np.uint8)
     relief = nearness - cv2.GaussianBlur(nearness.astype(np.float32), (0, 0), 0.06 * side)
     fine = np.clip(1 + 4 * _DETAIL * relief, 0.6, 1.4)
     depth = cv2.distanceTransform(solid, cv2.DIST_L2, 5) / (0.02 * side)
@@ -94,20 +96,25 @@ def _inflate(inside: Array) -> Array:
 def _alpha(image: decode.DecodedImage) -> tuple[Array, float]:
     """Return the mask and its confidence: the image's alpha, its segmented subject, or the whole image."""
     if image.alpha is not None:
-        return image.alpha.astype(np.float32) / 255, 1.0
+        alpha = image.alpha.astype(np.float32) / 255
+        most = float(alpha.max())
+        # The most opaque pixels of a translucent image are solid.
+        return (alpha / most if 0 < most <= _SOLID else alpha), 1.0
     alpha, confidence = segmentation.alpha(image.rgb)
     alpha = _drop_small_parts(alpha)
-    if _MIN_AREA < float((alpha > 0.5).mean()) < _MAX_AREA:
+    if _MIN_AREA < float((alpha > _SOLID).mean()) < _MAX_AREA:
         return alpha.astype(np.float32), confidence
-    whole = np.zeros(alpha.shape, np.float32)
     rim = max(1, round(_RIM * min(alpha.shape)))
+    if min(alpha.shape) <= 2 * rim:
+        return np.ones(alpha.shape, np.float32), 0.0
+    whole = np.zeros(alpha.shape, np.float32)
     whole[rim:-rim, rim:-rim] = 1
     return whole, 0.0
 
 
 def _drop_small_parts(alpha: Array) -> Array:
     """Remove parts that are far smaller than the largest part and hardly connected to it."""
-    solid = cv2.morphologyEx((alpha > 0.5).astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    solid = cv2.morphologyEx((alpha > _SOLID).astype(np.uint8), cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
     count, labels, stats, _ = cv2.connectedComponentsWithStats(solid)
     sizes = stats[:, cv2.CC_STAT_AREA]
     large = [label for label in range(1, count) if sizes[label] > _MIN_PART * sizes[1:].max()]
@@ -116,7 +123,7 @@ def _drop_small_parts(alpha: Array) -> Array:
 
 def _placement(alpha: Array, side: int, ratio: float) -> tuple[float, tuple[float, float]]:
     """Return the scale and offset that center the mask's bounding box in the square."""
-    left, top, width, height = cv2.boundingRect((alpha > 0.5).astype(np.uint8))
+    left, top, width, height = cv2.boundingRect((alpha > _SOLID).astype(np.uint8))
     if not width:
         raise EngineError("The image is fully transparent.")
     scale = ratio * side / max(width, height)

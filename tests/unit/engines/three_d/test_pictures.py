@@ -184,6 +184,16 @@ def test_subject_is_found_without_alpha_or_whole_image_is_used(tmp_path: Path) -
         build_model(tmp_path, VoxelEngine(), np.zeros((20, 20, 4), np.uint8))
 
 
+@pytest.mark.parametrize("engine", [VoxelEngine(), ReliefEngine()], ids=["voxels", "relief"])
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 1, 4), (2, 2, 3), (1, 40, 3)])
+def test_tiny_and_translucent_images_become_bodies(
+    tmp_path: Path, engine: Any, shape: tuple[int, ...]
+) -> None:
+    options = SMALL if isinstance(engine, ReliefEngine) else {"style": "voxel32"}
+    data = build_model(tmp_path, engine, np.full(shape, 100, np.uint8), **options)
+    assert np.ptp(meshes.values(data, "POSITION")[:, 0]) > 0.2
+
+
 def test_a_glb_carries_a_manifest_and_stays_whole(tmp_path: Path) -> None:
     glb = build_model(tmp_path, VoxelEngine(), style="voxel32")
     marked = embed.embed(glb, "model/gltf-binary", '{"model":"x"}')

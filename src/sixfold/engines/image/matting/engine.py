@@ -57,7 +57,7 @@ def build_result(image: DecodedImage, alpha: Array, confidence: float, quality: 
     if image.alpha is not None:
         cover = np.rint(cover * (image.alpha / np.float32(255))).astype(np.uint8)
     # The removed background must not remain in the file.
-    rgb[cover == 0] = 0
+    rgb = np.where(cover[..., None] > 0, rgb, np.uint8(0))
     info = {"width": image.width, "height": image.height}
     data = {"confidence": round(float(confidence), 3)}
     return Result((Artifact("image/png", encode.encode(rgb, cover, format="png"), info),), data, quality)

@@ -21,6 +21,9 @@ _STRIP = 65_536
 def reduce_colors(rgb: Pixels, count: int) -> Pixels:
     """Return the image with at most `count` colors: the nearest of its cluster centers in Lab."""
     lab = cv2.cvtColor(rgb.astype(np.float32) / 255, cv2.COLOR_RGB2LAB).reshape(-1, 3)
+    if len(lab) == 1:
+        # `cv2.kmeans` reads a single row as samples of one dimension.
+        return rgb
     step = max(1, len(lab) // _SAMPLE)
     sample = np.ascontiguousarray(lab[::step])
     clusters = min(count, len(np.unique(np.rint(sample), axis=0)))
