@@ -35,7 +35,7 @@ class GatewayChat:
         return self._gateway.max_cost(_request(prompt), self._model)
 
     async def ask(self, principal: Principal, prompt: ModelPrompt) -> ModelReply:
-        """Return the model's reply; raises the errors of `Gateway.complete_chat`."""
+        """Return the model's reply. Raises the errors of `Gateway.complete_chat`."""
         reply = await self._gateway.complete_chat(
             principal, ids.new("req"), _request(prompt), self._model, "memory"
         )

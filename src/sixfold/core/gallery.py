@@ -250,7 +250,10 @@ class Gallery:
         self._media = media
 
     async def add_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Character:
-        """Publish a character; its avatar counts as an upload. Raises the errors of `add_post`."""
+        """Publish a character; its avatar counts as an upload.
+
+        Raises `TooLarge`, `Forbidden` and `Conflict`.
+        """
         return await self._database.write(self._create_character(draft, avatar))
 
     def _create_character(self, draft: CharacterDraft, avatar: MediaSource | None) -> Transaction[Character]:

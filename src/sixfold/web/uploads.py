@@ -94,7 +94,7 @@ async def receive_once(
 ) -> Response:
     """Return the response of `work` for the upload of a request, once per Idempotency-Key.
 
-    The file is removed afterwards. Raises what `receive` raises, and `StoreFailed`.
+    The file is removed afterwards. Raises `BadRequest`, `TooLarge`, `TooManyRequests` and `StoreFailed`.
     """
     path = services.settings.data_dir / "tmp" / f"upload-{secrets.token_hex(16)}"
     try:

@@ -132,7 +132,7 @@ class CachedKeyAuth:
         self._reads = SharedReads[Principal]()
 
     async def enter(self, request: Request) -> Principal:
-        """Return the principal of a request; raises what `admit` raises."""
+        """Return the principal of a request; raises `Unauthenticated`, `Forbidden` and `TooManyRequests`."""
         return await self.admit(dict(reversed(request.headers.raw)))
 
     async def admit(self, headers: Mapping[bytes, bytes]) -> Principal:
@@ -202,7 +202,7 @@ class ChatHandler:
         return await self._services.idempotency.run(call.request(), idempotent_request, work)
 
     def check(self, call: RawRequest, principal: Principal, chat_call: ChatCall, raw: bytes) -> None:
-        """Raise the errors of `answer` about the model: unknown, unpriced, or not allowed to the key."""
+        """Raise `UnknownModel`, `UnpricedModel` or `Forbidden` if the request cannot use its model."""
         self._gateway.check(self._gateway_request(call, principal, chat_call, raw, SERVICES))
 
     def _gateway_request(

@@ -82,7 +82,7 @@ class _ChatServices:
         self._gateway = gateway
 
     def price(self, _model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
-        """Return the maximum cost, which is held; raises what the gateway raises for an unknown model."""
+        """Return the maximum cost, which is held; raises `UnknownModel` or `UnpricedModel`."""
         # Chats are always charged by tokens; the rates of local models are zero.
         del charged
         chat = _queued_chat(values)

@@ -56,7 +56,7 @@ async def prediction_request(
     face: str = "hosting",
     idempotency_id: str | None = None,
 ) -> PredictionRequest:
-    """Return the prediction request; raises the errors of `terms` and `quote`."""
+    """Return the prediction request; raises `NotFound`, `InvalidInput` or `EngineUnavailable`."""
     services.outbox.validate(run.webhook)
     options = await terms(services, principal, run)
     if run.mounts:

@@ -87,8 +87,8 @@ def book(
 ) -> Transaction[int]:
     """Hold, capture and charge all items or none; return the transaction's time in epoch µs.
 
-    Raises the errors of `hold_all`, `capture_all` and `charge_all`. Balances must cover all holds and charges
-    before the captures release any amount. `records` is a query with `each` that runs before the others.
+    Balances must cover all holds and charges before the captures release any amount. `records` is a query
+    with `each` that runs before the others. Raises `InsufficientCredits`, `BudgetExceeded` or `LedgerError`.
     """
     _check(holds, captures, charges)
     spent = Counter[Payer]()

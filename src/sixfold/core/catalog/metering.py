@@ -99,7 +99,7 @@ class RunCharge(msgspec.Struct, frozen=True):
 
 
 class PriceEstimator(Protocol):
-    """Prices a model that has no fixed price; raises the errors of `PredictionService.quote`.
+    """Prices a model without a fixed price; raises `InvalidInput` or `EngineUnavailable`.
 
     `model` is a `catalog.models.Model`, which this module cannot import.
     """

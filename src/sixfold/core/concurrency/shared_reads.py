@@ -22,7 +22,7 @@ class SharedReads(Generic[T]):
         self._tasks: dict[Hashable, asyncio.Task[T]] = {}
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `read`, or of a read of `key` in progress; raises the errors of the read."""
+        """Return or raise the result of `read`, or of a read of `key` that is in progress."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.ensure_future(_run(read))

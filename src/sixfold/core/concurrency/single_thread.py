@@ -29,7 +29,7 @@ class SingleThread:
         self._executor = FairThreadPool(1, name)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of a function, called in the caller's context; raises the function's errors."""
+        """Return or raise the result of a function that runs in the thread with the caller's context."""
         call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
         return await asyncio.wrap_future(self._executor.submit(call))
 

@@ -175,7 +175,7 @@ class FailoverClient:
         return await self._try_open(active, targets, read)
 
     async def complete(self, active: ActiveCall) -> UpstreamResponse:
-        """Return the first successful response, read to its end; raises the errors of `open`.
+        """Return the first successful response, read to its end; raises the error of the last attempt.
 
         The memory for a large response is reserved until the request has ended.
         """

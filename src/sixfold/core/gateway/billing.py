@@ -85,7 +85,7 @@ class BillingBatcher:
             raise
 
     async def ensure_held(self, call: CallRecord) -> None:
-        """Wait until the hold of a call is written; raises the errors of `hold`."""
+        """Wait until the hold of a call is written; raises `InsufficientCredits` or `BudgetExceeded`."""
         if call.id in self._deferred:
             self._queue_holds([call])
         hold = self._queued_holds.get(call.id)

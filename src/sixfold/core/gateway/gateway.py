@@ -146,7 +146,7 @@ class Gateway:
         return await self._database.write(gateway_idempotency.paid_before(once, call_id), durable=False)
 
     async def stream(self, request: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
-        """Return a response whose first bytes have arrived; raises the errors of `complete`."""
+        """Return a response whose first bytes have arrived. Raises the errors of `complete`."""
         guard = None if self.guardrails is None else self.guardrails.of(request)
         if guard is not None:
             request, stream = await guard.stream(request, payer, self._open)
@@ -201,7 +201,7 @@ class Gateway:
         return await self.complete(replace(request, prepaid_hold=hold, allowed_services=()))
 
     def max_cost(self, chat: ChatRequest, model: str) -> int:
-        """Return the maximum cost of a response in micro-dollars; raises the errors of `complete`."""
+        """Return the maximum cost of a chat in micro-dollars; raises `UnknownModel` or `UnpricedModel`."""
         request = self._chat_request(Principal("", "", ""), "", chat, model, "")
         return self._plan(RequestNeeds(request)).held
 
@@ -254,7 +254,7 @@ class Gateway:
         )
 
     def check(self, request: GatewayRequest) -> None:
-        """Raise the errors of `complete` about the model: unknown, unpriced, or not allowed to the key."""
+        """Raise `UnknownModel`, `UnpricedModel` or `Forbidden` if the request cannot use its model."""
         _check_allowed(request)
         self._priced_targets(request)
 

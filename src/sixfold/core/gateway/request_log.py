@@ -142,8 +142,8 @@ def write_batch(
 ) -> Transaction[None]:
     """Apply `begin`, `finish` and `insert` to many calls: to all or none.
 
-    `combined` are calls that ended before they were held. Raises the errors of `begin` and `finish`; if the
-    calls together exceed a limit, each may still be valid separately.
+    `combined` are calls that ended before they were held. Raises `InsufficientCredits`, `BudgetExceeded` or
+    `LedgerError`; if the calls together exceed a limit, each may still be valid separately.
     """
     rows = [_row(call, outcome, holder) for call, outcome in outcomes]
     rows += [_row(call, outcome, holder) for call, _, outcome in combined]

@@ -66,7 +66,7 @@ class GpuLease:
             use.switch_seconds = time.monotonic() - use.began
 
     async def take_all(self, seconds: float) -> None:
-        """Wait until the GPU's memory contains only this model; raises the errors of `acquire`.
+        """Wait until the GPU's memory contains only this model; raises `GpuBusy` after `seconds`.
 
         This is used for a server that ran out of memory. The lease is released meanwhile, so that two such
         leases do not wait for each other.

@@ -42,7 +42,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def decode(raw: bytes | msgspec.Raw) -> Any:
-    """Decode any JSON value; raises the errors of `msgspec`, and `InputTooLarge`."""
+    """Decode any JSON value; raises `msgspec.DecodeError` and `InputTooLarge`."""
     return _any(raw, _MAX_LEVELS, InputBudget(deep=_DEEP, text=_TEXT))
 
 

@@ -248,7 +248,7 @@ def unlink(
 ) -> Transaction[MemoryPage]:
     """Remove a link (target, type or ""); an inferred link is dismissed.
 
-    Raises the errors of `links.remove`.
+    Raises `NotFound` for an unknown link, and `Conflict` if only the body contains the link.
     """
     existing = yield from _open(writer, slug, terms)
     moment = max((yield from now()), existing.page.updated_at)

@@ -101,7 +101,7 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
 def accept_all(
     drafts: Sequence[PredictionDraft], queue_limit: int, free_queue_limit: int = 0
 ) -> Transaction[list[Prediction]]:
-    """Accept all drafts or none; raises the errors of `accept`."""
+    """Accept all drafts or none; raises `QueueFull`, `Conflict` or `InsufficientCredits`."""
     accepted: list[Prediction] = []
     for draft in drafts:
         accepted.append((yield from accept(draft, queue_limit, free_queue_limit)))

@@ -113,9 +113,8 @@ def accept(
 ) -> Transaction[list[Prediction]]:
     """Accept all drafts of an account or none.
 
-    Raises the errors of `repository.accept`, and `TooLarge`.
-
-    The limits on free requests apply if the account `is_limited`.
+    The limits on free requests apply if the account `is_limited`. Raises `QueueFull`, `Conflict`,
+    `InsufficientCredits` or `TooLarge`.
     """
     free_limit = policy.free_queue_limit if is_limited else 0
     accepted = yield from predictions.accept_all(drafts, policy.queue_limit, free_limit)
@@ -177,9 +176,9 @@ async def resolve_sources(
     media: MediaService,
     policy: AdmissionPolicy,
 ) -> dict[str, MediaSource]:
-    """Return the media source of each media input by name; raises the errors of `MediaService.resolve`.
+    """Return the media source of each media input by name; raises `InvalidInput` with all problems.
 
-    The texts of a project are checked before its files are fetched.
+    The texts of a video project are checked before its files are fetched.
     """
     sources, tenant = dict(request.sources), request.principal.tenant
     for descriptor in model.media_inputs:

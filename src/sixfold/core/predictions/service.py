@@ -139,7 +139,7 @@ class PredictionService:
         return (await self.submit_all((request,)))[0]
 
     async def submit_all(self, batch: Sequence[PredictionRequest]) -> list[Prediction]:
-        """Accept all requests of one account or none; raises the errors of `submit`."""
+        """Accept all requests of one account or none. Raises the errors of `submit`."""
         for request in batch:
             requests.authorize(request)
         if self.draining:

@@ -47,8 +47,8 @@ def orders(
 ) -> tuple[tuple[str, ChildRequest], ...]:
     """Return the child runs of a validated graph by node, in node order, without starting them.
 
-    Raises the errors of a node's own estimate, such as `EngineUnavailable`. If `lenient` is set, another
-    server runs the graph, and nodes whose estimate fails count as nodes without child runs.
+    Raises the error of a node whose estimate fails, such as `EngineUnavailable`. If `lenient` is set, another
+    server runs the graph, and such a node counts as a node without child runs.
     """
     return slices.complete(ordering(verdict, context, lenient=lenient))
 

@@ -41,7 +41,7 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
 def extract(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
     """Return the documents embedded in an image by name (`workflow`, `prompt`).
 
-    Raises the errors of `read`.
+    Raises `NotAWorkflow` or `GraphTooLarge`.
     """
     texts = _embedded(data, limits) or {}
     return {name: _json(content, limits) for name, text in texts.items() if (content := text())}

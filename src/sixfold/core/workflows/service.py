@@ -297,7 +297,10 @@ class GraphService:
         return self._predictions.quotes.using(prediction_id)
 
     def price_of(self, request: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
-        """Return the maximum price of a child run; raises the errors of `estimate`."""
+        """Return the maximum price of a child run.
+
+        Raises `BadRequest`, `EngineUnavailable` or `InvalidInput`.
+        """
         built_in, custom_models = self._predictions.catalog, self._predictions.custom_models
         model = (
             built_in[request.model]
@@ -355,7 +358,7 @@ class GraphService:
             raise errors.InvalidInput([*invalid.problems, *more]) from invalid
 
     def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
-        """Return the price to hold for a run of a workflow; raises the errors of `estimate`."""
+        """Return the price to hold for a run of a workflow. Raises the errors of `estimate`."""
         graph = model.fixed.get("graph")
         # The graph is part of the request, and so is its price.
         if graph is None:
@@ -449,7 +452,7 @@ class GraphService:
         return f"{sentence} The connected ComfyUI lacks them as well: install their custom nodes there."
 
     def raise_errors(self, verdict: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
-        """Raise the errors of an invalid graph: `EngineUnavailable`, or `InvalidInput` with every problem."""
+        """Raise `EngineUnavailable` for missing node classes, or else `InvalidInput` with every problem."""
         if verdict.missing_classes:
             raise errors.EngineUnavailable(self.missing_classes_message(verdict))
         raise errors.InvalidInput(_problems(verdict, inputs))

@@ -78,7 +78,10 @@ def without_web(text: str) -> str:
 async def searched(
     services: WebServices, principal: Principal, request_id: str, question: str, first: int
 ) -> SourceContext:
-    """Return results of a web search, numbered from `first`; raises the errors of a search."""
+    """Return the results of a web search, numbered from `first`.
+
+    Raises the errors of `WebSearch.search`.
+    """
     query, results = await services.web_search.search(principal, request_id, question)
     findings = WebFindings(query, results, first)
     return SourceContext(findings.context(), tuple((result.url, result.title) for result in results))

@@ -133,14 +133,14 @@ def read(raw: bytes, kind: type[_T]) -> _T:
 
 
 def parse_chat(raw: bytes) -> ChatCall:
-    """Parse the body of `POST /ollama/api/chat`; raises what `read` raises."""
+    """Parse the body of `POST /ollama/api/chat`. Raises the errors of `read`."""
     body = read(raw, _Chat)
     system, messages = _messages(body.messages or ())
     return _call(body, messages, system, tuple(_tool(tool) for tool in body.tools or ()))
 
 
 def parse_generate(raw: bytes) -> ChatCall:
-    """Parse the body of `POST /ollama/api/generate`; raises what `read` raises."""
+    """Parse the body of `POST /ollama/api/generate`. Raises the errors of `read`."""
     body = read(raw, _Generate)
     parts = _content(body.prompt, body.images, "images")
     messages = (ChatMessage("user", parts),) if parts else ()
@@ -150,7 +150,7 @@ def parse_generate(raw: bytes) -> ChatCall:
 def text_fields(raw: bytes) -> dict[str, Any] | None:
     """Return the fields of a text completion for a `raw` prompt or one with a `suffix`, else None.
 
-    Raises what `read` raises.
+    Raises the errors of `read`.
     """
     body = read(raw, _Generate)
     if not (body.raw or body.suffix) or not body.prompt:

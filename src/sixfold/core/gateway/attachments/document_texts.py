@@ -35,7 +35,10 @@ class DocumentTexts:
         return self._reader.limits.chars
 
     async def text(self, account_id: str, name: str, data: bytes) -> str:
-        """Return the text of a document with page marks such as `[p. 12]`; raises the reader's errors."""
+        """Return the text of a document with page marks such as `[p. 12]`.
+
+        Raises the errors of `DocumentReader.read`.
+        """
         digest = await asyncio.to_thread(_digest, data)
         key = digest, documents.kind_of(name)
         text = self._texts.get(key)

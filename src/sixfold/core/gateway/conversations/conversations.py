@@ -308,7 +308,10 @@ class ConversationStore:
     def acquire(
         self, tenant: Tenant, conversation_id: str, lock_id: str, items: Sequence[ConversationItem]
     ) -> Transaction[None]:
-        """Lock a conversation to add items; raises the errors of `lock`."""
+        """Lock a conversation to which `items` will be added.
+
+        Raises `ConversationNotFound`, `ConversationLocked` and `TooLarge`.
+        """
         record = yield from self._get(tenant, conversation_id)
         yield from self.check_quota(tenant, _size(items))
         if record.items + len(items) > self._policy.conversation_items:

@@ -68,12 +68,15 @@ class GuardrailService:
         return None if default is None else GuardedCall(self, default, is_default=True)
 
     async def checked(self, request: GatewayRequest) -> GatewayRequest:
-        """Apply the guardrail to a request that is counted; raises the errors of `GuardedCall.complete`."""
+        """Apply the guardrail to a request for a token count.
+
+        Raises `GuardrailBlocked` and `GuardrailUnavailable`.
+        """
         guard = self.of(request)
         return request if guard is None else await guard.before(request)
 
     async def check_text(self, principal: Principal, request_id: str, endpoint: str, text: str) -> str:
-        """Apply the guardrail to a text; raises the errors of `GuardedCall.complete`."""
+        """Return a text after the guardrail; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
         chat = ChatRequest((ChatMessage("user", (TextPart(text),)),))
         request = GatewayRequest(
             account_id=principal.account_id,

@@ -71,7 +71,7 @@ class WebSearch:
     ) -> tuple[str, tuple[WebResult, ...]]:
         """Return the query as sent, and its results.
 
-        Raises `SearchUnavailable`, `TooManyRequests`, and the errors of the caller's guardrail.
+        Raises `SearchUnavailable`, `TooManyRequests`, `GuardrailBlocked` and `GuardrailUnavailable`.
         """
         if self.engine is None:
             raise SearchUnavailable("Web search is not configured: set searxng in [search] of sixfold.toml")

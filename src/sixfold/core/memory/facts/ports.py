@@ -33,7 +33,7 @@ class ChatModel(Protocol):
         ...
 
     async def ask(self, principal: Principal, prompt: ModelPrompt) -> ModelReply:
-        """Return the reply after it has been charged; raises the errors of a gateway call."""
+        """Return the reply after it has been charged. Raises the errors of `Gateway.complete`."""
         ...
 
 

@@ -185,7 +185,7 @@ class FactService:
         ]
 
     async def undo(self, caller: Caller, batch_id: str) -> UndoneBatch:
-        """Undo a batch; raises the errors of `writing.undo`."""
+        """Undo a batch; raises `NotFound` or `Conflict`."""
         return await self._database.write(writing.undo(PageWriter(caller, self._memory.limits), batch_id))
 
     async def list(self, caller: Caller, limit: int, before: str) -> MemoryPart:

@@ -122,7 +122,7 @@ class DocumentImports:
     async def take_sent(
         self, caller: Caller, name: str, options: DocumentOptions, *, url: str = "", content: str = ""
     ) -> ImportReport:
-        """Import a file from a URL or from base64 `content`; raises the errors of `import_file`."""
+        """Import a file from a URL or from base64 `content`. Raises the errors of `import_file`."""
         PageWriter(caller, self._limits).check()
         if url and not url.startswith(("http://", "https://")):
             raise errors.BadRequest("url must begin with http:// or https://")

@@ -62,7 +62,7 @@ class NodeSession(Protocol):
     """Runs the nodes of one graph run."""
 
     async def run(self, work: Work, context: NodeContext) -> Worked:
-        """Run a node whose inputs are ready; raises the node's errors."""
+        """Run a node whose inputs are ready; an error of the node is raised unchanged."""
         ...
 
     async def load(self, node: GraphNode, packed: bytes) -> Worked:

@@ -83,8 +83,8 @@ class RealtimeServices:
     ) -> AsyncGenerator[ResponseStream]:
         """Open the stream of a chat, which counts as a streamed chat of the account.
 
-        If the response `speaks`, the key must be allowed to. Raises what `Gateway.stream_chat` raises, and
-        `TooManyRequests`.
+        If the response `speaks`, the key must be allowed to use the model `tts`. Raises `ShuttingDown` and
+        the errors of `Gateway.stream_chat`.
         """
         if self._services.predictions.draining:
             raise errors.ShuttingDown
@@ -109,9 +109,9 @@ class RealtimeServices:
         self._services.predictions.quote(SPEECH, _speech_inputs(".", settings))
 
     async def speak(self, text: str, settings: AudioOutput) -> bytes:
-        """Return a text as speech, in PCM with 24 kHz; a request of the model `tts`.
+        """Return a text as speech in 24 kHz PCM; this runs the model `tts`.
 
-        Raises what `POST /v1/audio/speech` raises; then, and after a cancelation, nothing is charged.
+        Raises the errors of `POST /v1/audio/speech`. After an error or a cancelation, nothing is charged.
         """
         job = MediaJobRequest(await self._principal(), ids.new("req"), SPEECH, _speech_inputs(text, settings))
         (prediction,) = (await self._jobs.run(job)).predictions
@@ -123,7 +123,7 @@ class RealtimeServices:
             media_jobs.resolve_model(TRANSCRIPTION, settings.model)
 
     async def transcribe(self, pcm: bytes, rate: int, settings: InputTranscription) -> Transcript:
-        """Transcribe PCM audio; raises what `POST /v1/audio/transcriptions` raises."""
+        """Transcribe PCM audio. Raises the errors of `POST /v1/audio/transcriptions`."""
         principal = await self._principal()
         recording, seconds = audio.wav(pcm, rate), len(pcm) / (2 * rate)
         if self._forwarding.serves(_TRANSCRIPTIONS, settings.model):
@@ -161,7 +161,10 @@ class RealtimeServices:
 
     @asynccontextmanager
     async def open_tools(self, settings: SessionConfiguration) -> AsyncGenerator[Toolset | None]:
-        """Open the tool servers of a session, None without any; raises what `ToolServers.toolset` raises."""
+        """Yield the tools of the session's tool servers, or None if it has no tool servers.
+
+        Raises `Forbidden`, `InvalidRequest`, `ToolServerFailed` and `TooManyRequests`.
+        """
         if not settings.server_tools:
             yield None
             return

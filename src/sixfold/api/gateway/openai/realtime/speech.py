@@ -43,14 +43,17 @@ class SpeechWriter:
         self._chars = 0
 
     async def feed(self, text: str) -> None:
-        """Add text of the model; wait if too much of it is not spoken yet. Raises the errors of speech."""
+        """Add text from the model; wait while too much text is unspoken.
+
+        Raises the errors of `RealtimeServices.speak`.
+        """
         if self._task is None:
             self._task = asyncio.create_task(self._speak())
         await self._put(self._splitter.feed(text))
         self._raise_failure()
 
     async def finish(self) -> None:
-        """Wait until all text of the message has been spoken; raises the errors of speech."""
+        """Wait until the whole message is spoken. Raises the errors of `RealtimeServices.speak`."""
         if self._task is None:
             return
         rest = self._splitter.rest()

@@ -64,9 +64,9 @@ _head = msgspec.json.Decoder(_ItemHead).decode
 
 
 def parse_call(raw: bytes) -> ResponsesRequest:
-    """Parse the top-level fields of a request body, which may have no input of its own.
+    """Parse the top-level fields of a request body; raises `BadRequest` or `InvalidRequest`.
 
-    Raises the errors of `dialect.parse_call`.
+    The input may be empty if the request continues a response or a conversation.
     """
     call = dialect.parse_call(raw, counting=True)
     if call.stream:
