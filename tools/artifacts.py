@@ -17,7 +17,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 import sixfold
-from tools import licences, lock
+from tools import licenses, lock
 
 SHIPPED = {"constraints.txt": "required", "constraints-embedded.txt": "optional"}
 CHECKSUMS = "SHA256SUMS"
@@ -27,7 +27,7 @@ KEY_VARIABLE = "RELEASE_KEY"
 
 def bill_of_materials() -> dict[str, Any]:
     """Return the CycloneDX document of the server and the distributions that the lock installs with it."""
-    text = licences.documented()
+    text = licenses.documented()
     components = [
         component(Requirement(pin), scope, text)
         for layer, scope in SHIPPED.items()
@@ -47,7 +47,7 @@ def bill_of_materials() -> dict[str, Any]:
 
 
 def component(pin: Requirement, scope: str, licence_texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the component of a pinned distribution, with its licence from docs/reference/licences.md."""
+    """Return the component of a pinned distribution, with its licence from docs/reference/licenses.md."""
     version = str(pin.specifier).removeprefix("==")
     purl = f"pkg:pypi/{pin.name}@{version}"
     row: dict[str, Any] = {"type": "library", "name": pin.name, "version": version, "scope": scope}

@@ -104,7 +104,7 @@ def test_image_names_the_licences_of_its_codecs() -> None:
     (licences,) = re.findall(r'image\.licenses="([^"]+)"', label)
     for name in ("GPL-2.0-or-later", "GPL-3.0-or-later", "LGPL-2.1-or-later"):
         assert name in licences.split(" AND ")
-        assert name in source.text("docs/reference/licences.md")
+        assert name in source.text("docs/reference/licenses.md")
 
 
 OWN_IMAGE = "sixfold"  # built from this checkout, so it has no tag of a registry

@@ -6,37 +6,37 @@ import sys
 
 import pytest
 
-from tools import licences, lock
+from tools import licenses, lock
 
 
 def test_the_page_of_licences_names_what_is_installed() -> None:
-    installed = {name for names in licences.layers().values() for name in names}
-    missing = sorted(installed - licences.documented().keys())
-    assert not missing, f"`python -m tools.licences` writes the page anew: it does not name {missing}"
+    installed = {name for names in licenses.layers().values() for name in names}
+    missing = sorted(installed - licenses.documented().keys())
+    assert not missing, f"`python -m tools.licenses` writes the page anew: it does not name {missing}"
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the page is written with Python 3.11")
 def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
-    request = licences.project()
-    known = licences.closure([text for texts in request.values() for text in texts], request)
+    request = licenses.project()
+    known = licenses.closure([text for texts in request.values() for text in texts], request)
     pins = (pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
     locked = {lock.name_of(pin) for pin in pins}  # some need another target of make, and may not be here
-    gone = sorted(licences.documented().keys() - known - locked)
-    assert not gone, f"`python -m tools.licences` writes the page anew: it still names {gone}"
+    gone = sorted(licenses.documented().keys() - known - locked)
+    assert not gone, f"`python -m tools.licenses` writes the page anew: it still names {gone}"
 
 
 def test_every_font_has_a_licence_file_and_is_documented() -> None:
-    response = dict(licences.typefaces())
-    faces = {path.name for path in licences.FONTS.glob("*.woff2")}
+    response = dict(licenses.typefaces())
+    faces = {path.name for path in licenses.FONTS.glob("*.woff2")}
     for name, notice in response.items():
         stem = name.lower().replace(" ", "-")
         assert any(face.startswith(f"{stem}-") for face in faces), name
-        assert f"| {name} | SIL OFL 1.1 | {notice} |" in licences.PAGE.read_text("utf-8")
+        assert f"| {name} | SIL OFL 1.1 | {notice} |" in licenses.PAGE.read_text("utf-8")
         faces = {face for face in faces if not face.startswith(f"{stem}-")}
     assert not faces, f"no licence lies beside {sorted(faces)}"
 
 
 def test_licence_is_the_one_of_the_package() -> None:
-    assert licences.licence("starlette") == "BSD-3-Clause"
-    assert licences.licence("certifi") == "MPL-2.0"
-    assert "GPL" in licences.licence("espeakng-loader")
+    assert licenses.licence("starlette") == "BSD-3-Clause"
+    assert licenses.licence("certifi") == "MPL-2.0"
+    assert "GPL" in licenses.licence("espeakng-loader")

@@ -1,6 +1,6 @@
-"""Write docs/reference/licences.md: the licences of the installed packages, the typefaces and the weights.
+"""Write docs/reference/licenses.md: the licences of the installed packages, the typefaces and the weights.
 
-Run it with `.venv/bin/python -m tools.licences` after a change of dependencies; a test in tests/architecture
+Run it with `.venv/bin/python -m tools.licenses` after a change of dependencies; a test in tests/architecture
 compares the names. The packages are the dependencies in pyproject.toml and their dependencies, as
 installed here.
 """
@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from tools import lock
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "reference" / "licences.md"
+PAGE = ROOT / "docs" / "reference" / "licenses.md"
 FONTS = ROOT / "src" / "sixfold" / "ui" / "static" / "fonts"
 _MAX_CHARS = 60
 
@@ -132,7 +132,7 @@ _TITLES = {
 
 
 def page() -> str:
-    """Return the content of docs/reference/licences.md."""
+    """Return the content of docs/reference/licenses.md."""
     parts = [_HEAD]
     for extra, names in layers().items():
         title, text = _TITLES.get(extra, (f"The extra `{extra}`", ""))
@@ -179,7 +179,7 @@ Sixfold is licensed under Apache-2.0. It depends on the packages below, which ar
 tables list the licence that the metadata of each package declares. Sixfold contains copies of two
 [typefaces](#typefaces), and of data from OpenCC in `src/sixfold/data/chinese.toml` (Apache-2.0, Carbo Kuo and
 contributors). The extras `weights` and `ray` are not in the lock file, so their packages are not listed.
-`python -m tools.licences` writes this page, and a test compares the names of the packages.
+`python -m tools.licenses` writes this page, and a test compares the names of the packages.
 """
 
 _FONTS = """## Typefaces
