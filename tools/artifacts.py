@@ -46,13 +46,13 @@ def bill_of_materials() -> dict[str, Any]:
     }
 
 
-def component(pin: Requirement, scope: str, licence_texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the component of a pinned distribution, with its licence from docs/reference/licenses.md."""
+def component(pin: Requirement, scope: str, license_texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the component of a pinned distribution, with its license from docs/reference/licenses.md."""
     version = str(pin.specifier).removeprefix("==")
     purl = f"pkg:pypi/{pin.name}@{version}"
     row: dict[str, Any] = {"type": "library", "name": pin.name, "version": version, "scope": scope}
     fields = (
-        {"licenses": [{"license": {"name": licence_texts[pin.name]}}]} if pin.name in licence_texts else {}
+        {"licenses": [{"license": {"name": license_texts[pin.name]}}]} if pin.name in license_texts else {}
     )
     return {**row, "purl": purl, "bom-ref": purl, **fields}
 

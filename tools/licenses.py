@@ -1,4 +1,4 @@
-"""Write docs/reference/licenses.md: the licences of the installed packages, the typefaces and the weights.
+"""Write docs/reference/licenses.md: the licenses of the installed packages, the typefaces and the weights.
 
 Run it with `.venv/bin/python -m tools.licenses` after a change of dependencies; a test in tests/architecture
 compares the names. The packages are the dependencies in pyproject.toml and their dependencies, as
@@ -23,7 +23,7 @@ PAGE = ROOT / "docs" / "reference" / "licenses.md"
 FONTS = ROOT / "src" / "sixfold" / "ui" / "static" / "fonts"
 _MAX_CHARS = 60
 
-# Licences that are missing in the metadata of a package, or that differ for the libraries it bundles.
+# Licenses that are missing in the metadata of a package, or that differ for the libraries it bundles.
 _OVERRIDES = {
     "av": "BSD-3-Clause; its wheels hold FFmpeg with x264 and x265, GPL-2.0-or-later",
     "espeakng-loader": "GPL-3.0-or-later, as eSpeak NG, which it holds",
@@ -89,8 +89,8 @@ def layers() -> Mapping[str, list[str]]:
     return result
 
 
-def licence(name: str) -> str:
-    """Return the licence of a distribution as a short string."""
+def license_of(name: str) -> str:
+    """Return the license of a distribution as a short string."""
     if name in _OVERRIDES:
         return _OVERRIDES[name]
     fields = metadata.metadata(name).json
@@ -105,11 +105,11 @@ def licence(name: str) -> str:
     if not text:
         first = str(fields.get("license", "")).strip().splitlines()
         text = _SPDX_NAMES.get(first[0], first[0])[:_MAX_CHARS] if first else ""
-    return text or _licence_in_files(name) or "in the package"
+    return text or _license_in_files(name) or "in the package"
 
 
-def _licence_in_files(name: str) -> str:
-    """Return the licence that the first line of the package's licence file names, or ""."""
+def _license_in_files(name: str) -> str:
+    """Return the license that the first line of the package's license file names, or ""."""
     for file in metadata.files(name) or []:
         path = Path(str(file.locate()))
         if path.name.upper().startswith("LICEN") and path.is_file():
@@ -119,7 +119,7 @@ def _licence_in_files(name: str) -> str:
 
 
 def documented() -> dict[str, str]:
-    """Return the licences on the page by the names of packages."""
+    """Return the licenses on the page by the names of packages."""
     return dict(re.findall(r"^\| `([a-z0-9.-]+)` \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE))
 
 
@@ -138,9 +138,9 @@ def page() -> str:
         title, text = _TITLES.get(extra, (f"The extra `{extra}`", ""))
         if not names:
             continue
-        rows = "\n".join(f"| `{name}` | {licence(name)} |" for name in names)
+        rows = "\n".join(f"| `{name}` | {license_of(name)} |" for name in names)
         parts.append(
-            f"## {title}\n\n{text}\n\n| package | licence |\n|---|---|\n{rows}\n".replace("\n\n\n\n", "\n\n")
+            f"## {title}\n\n{text}\n\n| package | license |\n|---|---|\n{rows}\n".replace("\n\n\n\n", "\n\n")
         )
     faces = "\n".join(f"| {face} | SIL OFL 1.1 | {notice} |" for face, notice in typefaces())
     parts.append(f"{_FONTS}{faces}\n")
@@ -151,7 +151,7 @@ def page() -> str:
 
 
 def typefaces() -> Iterable[tuple[str, str]]:
-    """Yield each typeface in the sources with the first line of its licence."""
+    """Yield each typeface in the sources with the first line of its license."""
     for text in sorted(FONTS.glob("*.OFL.txt")):
         name = text.name.removesuffix(".OFL.txt").replace("-", " ").title()
         yield name, text.read_text("utf-8").partition("\n")[0]
@@ -173,10 +173,10 @@ def _weights(table: Mapping[str, object]) -> Iterable[str]:
             yield from _weights(row)
 
 
-_HEAD = """# Licences
+_HEAD = """# Licenses
 
 Sixfold is licensed under Apache-2.0. It depends on the packages below, which are installed separately. The
-tables list the licence that the metadata of each package declares. Sixfold contains copies of two
+tables list the license that the metadata of each package declares. Sixfold contains copies of two
 [typefaces](#typefaces), and of data from OpenCC in `src/sixfold/data/chinese.toml` (Apache-2.0, Carbo Kuo and
 contributors). The extras `weights` and `ray` are not in the lock file, so their packages are not listed.
 `python -m tools.licenses` writes this page, and a test compares the names of the packages.
@@ -185,9 +185,9 @@ contributors). The extras `weights` and `ray` are not in the lock file, so their
 _FONTS = """## Typefaces
 
 The web pages and this documentation use the fonts in `src/sixfold/ui/static/fonts`. The same folder contains
-the text of each licence.
+the text of each license.
 
-| face | licence | notice |
+| face | license | notice |
 |---|---|---|
 """
 
@@ -195,20 +195,20 @@ _NETWORK = """## Photographs of the upscaling network
 
 The network in `src/sixfold/engines/image/upscale/network.npz` is licensed under Apache-2.0, like Sixfold.
 It was trained on these photographs, which are not part of Sixfold, and on drawings that
-`tools/train_upscaler.py` generates. Photographs whose licence requires the same licence for derived works
+`tools/train_upscaler.py` generates. Photographs whose license requires the same license for derived works
 were not used.
 
-| photograph | author and licence | package |
+| photograph | author and license | package |
 |---|---|---|
 """
 
 _WEIGHTS = """## Weights
 
 `sixfold engines add` downloads these weights on request; they are not part of Sixfold. The column
-*commercial* states whether the licence allows commercial use: `yes`, `no`, or `conditions` if you have to
-read the licence.
+*commercial* states whether the license allows commercial use: `yes`, `no`, or `conditions` if you have to
+read the license.
 
-| name | from | licence | commercial |
+| name | from | license | commercial |
 |---|---|---|---|
 """
 

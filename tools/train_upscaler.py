@@ -4,7 +4,7 @@
     FOLDER holds the unpacked packages of tools/train_upscaler.toml, each in a folder of its name;
     torch is needed (`make weights`), and one core for about six minutes
 
-The network is trained on photographs whose licences allow it and on drawings and text that this script draws,
+The network is trained on photographs whose licenses allow it and on drawings and text that this script draws,
 reduced with three filters. It is trained with the rounding of its integer arithmetic (quantization-aware), so
 that the numbers written are those that were trained. The same torch on the same kind of processor writes the
 same file; its hash is printed and is in docs/reference/picture-templates.md.

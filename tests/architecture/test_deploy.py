@@ -99,11 +99,11 @@ def test_small_compose_file_reaches_the_machine_that_runs_it() -> None:
     assert [volume.partition(":")[0] for volume in service["volumes"]] == list(document["volumes"])
 
 
-def test_image_names_the_licences_of_its_codecs() -> None:
+def test_image_names_the_licenses_of_its_codecs() -> None:
     (label,) = (rest for word, rest in steps() if word == "LABEL")
-    (licences,) = re.findall(r'image\.licenses="([^"]+)"', label)
+    (licenses,) = re.findall(r'image\.licenses="([^"]+)"', label)
     for name in ("GPL-2.0-or-later", "GPL-3.0-or-later", "LGPL-2.1-or-later"):
-        assert name in licences.split(" AND ")
+        assert name in licenses.split(" AND ")
         assert name in source.text("docs/reference/licenses.md")
 
 

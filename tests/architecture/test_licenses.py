@@ -1,4 +1,4 @@
-"""The page of licences names every package that is installed for Sixfold, and none that is not."""
+"""The page of licenses names every package that is installed for Sixfold, and none that is not."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from tools import licenses, lock
 
 
-def test_the_page_of_licences_names_what_is_installed() -> None:
+def test_the_page_of_licenses_names_what_is_installed() -> None:
     installed = {name for names in licenses.layers().values() for name in names}
     missing = sorted(installed - licenses.documented().keys())
     assert not missing, f"`python -m tools.licenses` writes the page anew: it does not name {missing}"
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the page is written with Python 3.11")
-def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
+def test_the_page_of_licenses_names_nothing_that_is_gone() -> None:
     request = licenses.project()
     known = licenses.closure([text for texts in request.values() for text in texts], request)
     pins = (pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))
@@ -25,7 +25,7 @@ def test_the_page_of_licences_names_nothing_that_is_gone() -> None:
     assert not gone, f"`python -m tools.licenses` writes the page anew: it still names {gone}"
 
 
-def test_every_font_has_a_licence_file_and_is_documented() -> None:
+def test_every_font_has_a_license_file_and_is_documented() -> None:
     response = dict(licenses.typefaces())
     faces = {path.name for path in licenses.FONTS.glob("*.woff2")}
     for name, notice in response.items():
@@ -33,10 +33,10 @@ def test_every_font_has_a_licence_file_and_is_documented() -> None:
         assert any(face.startswith(f"{stem}-") for face in faces), name
         assert f"| {name} | SIL OFL 1.1 | {notice} |" in licenses.PAGE.read_text("utf-8")
         faces = {face for face in faces if not face.startswith(f"{stem}-")}
-    assert not faces, f"no licence lies beside {sorted(faces)}"
+    assert not faces, f"no license lies beside {sorted(faces)}"
 
 
-def test_licence_is_the_one_of_the_package() -> None:
-    assert licenses.licence("starlette") == "BSD-3-Clause"
-    assert licenses.licence("certifi") == "MPL-2.0"
-    assert "GPL" in licenses.licence("espeakng-loader")
+def test_license_is_the_one_of_the_package() -> None:
+    assert licenses.license_of("starlette") == "BSD-3-Clause"
+    assert licenses.license_of("certifi") == "MPL-2.0"
+    assert "GPL" in licenses.license_of("espeakng-loader")

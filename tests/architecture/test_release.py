@@ -33,16 +33,16 @@ def test_wheel_has_every_package_file_and_nothing_else(wheel: Path) -> None:
         assert any(name.endswith(kind) for name in packed), f"no {kind} in the wheel"
 
 
-def test_the_wheel_says_its_version_its_licence_and_its_command(wheel: Path) -> None:
+def test_the_wheel_says_its_version_its_license_and_its_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         about = f"sixfold-{sixfold.__version__}.dist-info/"
         response = Parser().parsestr(archive.read(about + "METADATA").decode())
         commands = archive.read(about + "entry_points.txt").decode()
-        licence = archive.read(about + "licenses/LICENSE").decode()
+        license_text = archive.read(about + "licenses/LICENSE").decode()
     extras = tomllib.loads(source.text("pyproject.toml"))["project"]["optional-dependencies"]
     assert response["Version"] == sixfold.__version__
     assert response["License-Expression"] == "Apache-2.0"
-    assert licence == source.text("LICENSE")
+    assert license_text == source.text("LICENSE")
     assert set(response.get_all("Provides-Extra") or ()) == set(extras)
     assert "sixfold = sixfold.cli.main:main" in commands
 

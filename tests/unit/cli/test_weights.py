@@ -92,7 +92,7 @@ def test_a_family_is_removed_as_a_whole(sixfold: Commands, hub: LoopbackHub) -> 
     assert "Weights of the family ../x" in sixfold.refused("engines", "remove", "../x")
 
 
-def test_a_person_sees_size_licence_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_a_person_sees_size_license_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
     done = sixfold("engines", "add", "image", "--model", "sd-turbo")
     assert done.status == 0
     assert f"{TURBO} at {COMMIT[:12]}" in done.out

@@ -96,14 +96,14 @@ def test_network_as_onnx_gives_the_same_bytes(tmp_path: Path, scale: int) -> Non
 
 def test_network_file_is_the_one_that_its_data_sheet_describes() -> None:
     data = Path(network.__file__).with_name("network.npz").read_bytes()
-    sheet, licences = (
+    sheet, licenses = (
         Path(f"docs/reference/{name}.md").read_text("utf-8") for name in ("picture-templates", "licenses")
     )
     assert hashlib.sha256(data).hexdigest() in sheet
     assert len(data) < 1_000_000
     for group in tomllib.loads(Path("tools/train_upscaler.toml").read_text("utf-8")).values():
         for name, credit in group["photographs"].items():
-            assert f"| {name} | {credit}" in licences
+            assert f"| {name} | {credit}" in licenses
             assert credit.rpartition(", ")[2].startswith(("CC0", "CC-BY-4", "CC-BY-2")), name
 
 

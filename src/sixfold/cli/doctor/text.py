@@ -213,7 +213,7 @@ def _print_weights(paint: TerminalStyle, rows: Sequence[Row], limit: int) -> Non
     if not rows:
         return
     paint.line()
-    heads = ("family", "weights", "size", "commercial", "licence", "from")
+    heads = ("family", "weights", "size", "commercial", "license", "from")
     paint.table(heads, [_weights(row) for row in rows[:limit]])
     if limit < len(rows):
         paint.line(paint.dim(f"  and {len(rows) - limit} more"))

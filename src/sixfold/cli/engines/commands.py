@@ -29,7 +29,7 @@ from sixfold.store.weights import InstalledWeights, WeightsError, WeightStore
 _MARGIN_BYTES = 512 << 20
 _COMMERCIAL = {
     "yes": "commercial use allowed",
-    "conditions": "commercial use under conditions: read the licence",
+    "conditions": "commercial use under conditions: read the license",
 }
 _CHECK_FILE = "check.png"
 
@@ -280,7 +280,7 @@ def _small_files(folder: Path) -> list[str]:
 
 
 def _record(request: _InstallRequest, folder: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record stored with the weights: their origin, licence and the hash of every file."""
+    """Return the record stored with the weights: their origin, license and the hash of every file."""
     digests: Mapping[str, str] = origin.get("sha256", {})
     files: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
@@ -388,12 +388,12 @@ class _Printer:
             self.paint.line(text)
 
     def about(self, request: _InstallRequest, tree: RepositoryTree, total: int) -> None:
-        """Print the name, size and licence of a download."""
-        use = _COMMERCIAL.get(str(request.row.get("commercial")), "commercial use: read the licence")
+        """Print the name, size and license of a download."""
+        use = _COMMERCIAL.get(str(request.row.get("commercial")), "commercial use: read the license")
         self.line(
             f"  {self.paint.bold(request.name)}  {tree.repository} at {tree.commit[:12]}, {size(total)}"
         )
-        self.line(f"  {request.row.get('licence', 'unknown licence')}; {use}\n")
+        self.line(f"  {request.row.get('licence', 'unknown license')}; {use}\n")
 
     def bar(self, text: str, total: int) -> _ProgressBar:
         """Return a progress line; without a terminal, it is printed once at the end."""
