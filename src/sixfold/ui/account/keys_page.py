@@ -48,7 +48,7 @@ class KeysPage:
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """Show the keys and, for an organization, the programs with access."""
+        """Show the keys and, for an organization, its OAuth clients."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
@@ -176,7 +176,7 @@ def _budgets(scope: Scope, spent: tuple[int, int]) -> list[tuple[str, int, int]]
 
 
 def programs(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """Return the programs with access to an account, with their permissions in words."""
+    """Return the OAuth clients with access to an account, with their permissions in words."""
     rows = yield from oauth.of_account(account_id)
     return tuple(
         {**row, "permissions": [oauth.SCOPES.get(scope, scope) for scope in row["scopes"].split()]}

@@ -1,4 +1,4 @@
-"""`/account/security`: sign-in methods, open sessions, programs with access and the audit log."""
+"""`/account/security`: sign-in methods, open sessions, OAuth clients and the audit log."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SecurityPages:
         self._relying_party = login_passkeys.relying_party(services.settings)
 
     async def show(self, request: Request) -> Response:
-        """Show the password form, passkeys, sessions, programs and the audit log."""
+        """Show the password form, passkeys, sessions, OAuth clients and the audit log."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
@@ -105,7 +105,7 @@ class SecurityPages:
         return await self._render(session, requests.query_text(request, "cursor", _MAX_CURSOR), done=notice)
 
     async def password(self, request: Request) -> Response:
-        """Change the password, end other sessions and programs, and optionally revoke the keys."""
+        """Change the password, end other sessions and all OAuth grants, and optionally revoke the keys."""
         session, form = await forms.read_with_session(request, self._services.sessions)
         account, database = session.account, self._services.database
         new = form.get("password", "")
