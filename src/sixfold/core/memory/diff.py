@@ -117,14 +117,14 @@ def _joined(matches: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int
 def _unique(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
     """Return the longest list of ascending pairs of items that occur once in each sequence."""
     first, second = Counter(a), Counter(b)
-    places = {item: place for place, item in enumerate(b) if second[item] == 1}
+    positions = {item: position for position, item in enumerate(b) if second[item] == 1}
     ends: list[int] = []
     last: list[int] = []
     before: dict[int, int] = {}
-    pairs = {at: places[item] for at, item in enumerate(a) if first[item] == 1 and item in places}
-    for at, place in pairs.items():
-        length = bisect_left(ends, place)
-        ends[length : length + 1] = [place]
+    pairs = {at: positions[item] for at, item in enumerate(a) if first[item] == 1 and item in positions}
+    for at, position in pairs.items():
+        length = bisect_left(ends, position)
+        ends[length : length + 1] = [position]
         last[length : length + 1] = [at]
         before[at] = last[length - 1] if length else -1
     result: list[tuple[int, int]] = []

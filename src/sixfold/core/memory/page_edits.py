@@ -186,11 +186,11 @@ def with_task(page: MemoryPage, expected: str, number: int) -> PageDraft:
     if new is None:
         raise errors.BadRequest(f"Line {number} of the page is not a task: reload the page")
     lines = page.body.split("\n")
-    places = [number] if lines[number : number + 1] == old else []
-    places = places or [place for place, line in enumerate(lines) if line == old[0]]
-    if len(places) != 1:
+    numbers = [number] if lines[number : number + 1] == old else []
+    numbers = numbers or [at for at, line in enumerate(lines) if line == old[0]]
+    if len(numbers) != 1:
         raise errors.Conflict("The task was changed or moved in the meantime: reload the page")
-    lines[places[0]] = new
+    lines[numbers[0]] = new
     return replace(of(page), body="\n".join(lines))
 
 

@@ -1,6 +1,6 @@
 """Growing numeric columns, on which the page index is built.
 
-The *place* of a page is its position in the index, counted from 0.
+The *position* of a page is its number in the index, counted from 0.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float32]
-Places: TypeAlias = NDArray[np.int64]
+Positions: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
-MAX_PLACES = 1 << 24  # a repeated word has three bytes for the place
-NOBODY = -1  # value of an empty entry in a column of places
+MAX_POSITIONS = 1 << 24  # a repeated word has three bytes for the position
+NO_PAGE = -1  # value of an empty entry in a column of positions
 
 
 class PackedColumn:
@@ -26,18 +26,18 @@ class PackedColumn:
         self._buffer: NDArray[Any] = np.zeros(64, kind)
         self._length = 0
 
-    def __setitem__(self, place: int, value: float) -> None:
-        """Set the number of a place; skipped entries become 0."""
-        if place >= self._length:
-            self._length = place + 1
-            if place >= len(self._buffer):
+    def __setitem__(self, position: int, value: float) -> None:
+        """Set the number of a position; skipped entries become 0."""
+        if position >= self._length:
+            self._length = position + 1
+            if position >= len(self._buffer):
                 grown = np.zeros(2 * self._length, self._buffer.dtype)
                 grown[: len(self._buffer)] = self._buffer
                 self._buffer = grown
-        self._buffer[place] = value
+        self._buffer[position] = value
 
-    def __getitem__(self, place: int) -> Any:
-        return self._buffer[place]
+    def __getitem__(self, position: int) -> Any:
+        return self._buffer[position]
 
     def __len__(self) -> int:
         return self._length
@@ -49,23 +49,23 @@ class PackedColumn:
 
 
 class FreeList:
-    """An allocator of places, counted from 0, which reuses released places first."""
+    """An allocator of positions, counted from 0, which reuses released positions first."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
         self._next = 0
 
     def take(self) -> int:
-        """Allocate a place; raises `OverflowError` above `MAX_PLACES`."""
+        """Allocate a position; raises `OverflowError` above `MAX_POSITIONS`."""
         if self._free:
             return self._free.pop()
-        if self._next == MAX_PLACES:
-            raise OverflowError(f"an account's index must have at most {MAX_PLACES:,} pages")
+        if self._next == MAX_POSITIONS:
+            raise OverflowError(f"an account's index must have at most {MAX_POSITIONS:,} pages")
         self._next += 1
         return self._next - 1
 
-    def release(self, place: int) -> None:
-        self._free.append(place)
+    def release(self, position: int) -> None:
+        self._free.append(position)
 
 
 class SharedBuffer:
@@ -84,8 +84,8 @@ class SharedBuffer:
         mine = self._of.pop(page, [])
         self.count += count - len(mine)
         spare = mine[count:]
-        for place in spare:
-            self._room.release(place)
+        for position in spare:
+            self._room.release(position)
         mine = mine[:count] + [self._room.take() for _ in range(count - len(mine))]
         if mine:
             self._of[page] = mine

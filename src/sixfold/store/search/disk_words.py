@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.store.search.columns import Places
+from sixfold.store.search.columns import Positions
 
 _LOG = logging.getLogger("sixfold.memory")
 _PAGE_BYTES = 4096
 _MAX_PAGES = 2**33 // _PAGE_BYTES  # 8 GiB
 _CACHE_KIB = 4096
-MAX_PLACES = 5_000  # places read for each word, so that a search takes only milliseconds
-# Without positions and counts; `tokens` are hexadecimal, so that no word is split.
+MAX_POSITIONS = 5_000  # positions read for each word, so that a search takes only milliseconds
+# Without word offsets and counts; `tokens` are hexadecimal, so that no word is split.
 _SCHEMA = "CREATE VIRTUAL TABLE page USING fts5(tokens, detail=none, columnsize=0, tokenize='ascii')"
 _SETTINGS = (
     f"PRAGMA page_size = {_PAGE_BYTES}",
@@ -34,7 +34,7 @@ _SETTINGS = (
 
 
 class DiskWords:
-    """The places of words of pages on disk; after an error, such as a full disk, searches find none."""
+    """The words of pages on disk by position; after an error, such as a full disk, searches find nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         """Create the file in `folder`, or in the system's folder of temporary files."""
@@ -49,25 +49,25 @@ class DiskWords:
             self._rows(statement)
         Path(name).unlink()
 
-    def put(self, place: int, words: Iterable[str]) -> None:
+    def put(self, position: int, words: Iterable[str]) -> None:
         """Write the words of a page that has no words on disk yet."""
         tokens = " ".join(map(_token, words))
-        self._rows("INSERT INTO page (rowid, tokens) VALUES (?, ?)", place, tokens)
+        self._rows("INSERT INTO page (rowid, tokens) VALUES (?, ?)", position, tokens)
 
-    def remove(self, place: int) -> None:
-        self._rows("DELETE FROM page WHERE rowid = ?", place)
+    def remove(self, position: int) -> None:
+        self._rows("DELETE FROM page WHERE rowid = ?", position)
 
     def settle(self) -> None:
-        """Write the batch, so that the next search does not have to."""
+        """Write the pending batch before the next search needs it."""
         self._rows("COMMIT")
         self._rows("BEGIN")
 
-    def places(self, word: str) -> Places:
-        """Return the places of a word in ascending order, at most `MAX_PLACES`."""
+    def positions(self, word: str) -> Positions:
+        """Return the positions of a word in ascending order, at most `MAX_POSITIONS`."""
         rows = self._rows(
             "SELECT rowid FROM page WHERE page MATCH ? ORDER BY rowid DESC LIMIT ?",
             f'"{_token(word)}"',
-            MAX_PLACES,
+            MAX_POSITIONS,
         )
         return np.array([row[0] for row in reversed(rows)], np.int64)
 

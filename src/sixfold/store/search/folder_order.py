@@ -12,7 +12,7 @@ from bisect import bisect_left
 import numpy as np
 
 from sixfold.core.memory import slugs
-from sixfold.store.search.columns import NOBODY, PackedColumn
+from sixfold.store.search.columns import NO_PAGE, PackedColumn
 from sixfold.store.search.strings import Numbers, StringColumn
 
 _DIGITS = re.compile(r"\d{1,15}")
@@ -23,7 +23,7 @@ class FolderOrder:
     """The neighbors of every page in its folder, updated as pages are added and removed."""
 
     def __init__(self, of: StringColumn, created: PackedColumn) -> None:
-        """Use `of` and `created` as the slug and creation time of each place.
+        """Use `of` and `created` as the slug and creation time of each position.
 
         Both must be set while the page is in the order.
         """
@@ -33,35 +33,35 @@ class FolderOrder:
         self._created = created
         self._series: dict[str, Numbers] = {}
 
-    def add(self, place: int) -> None:
+    def add(self, position: int) -> None:
         """Insert a page into the order of its folder."""
-        row = self._series.setdefault(slugs.parent(self._slugs[place]), Numbers("I"))
+        row = self._series.setdefault(slugs.parent(self._slugs[position]), Numbers("I"))
         at = len(row)
-        if row and self._key(row[-1]) > self._key(place):
-            at = bisect_left(row, self._key(place), key=self._key)
-        row.insert(at, place)
-        self._join(row[at - 1] if at else NOBODY, place)
-        self._join(place, row[at + 1] if at + 1 < len(row) else NOBODY)
+        if row and self._key(row[-1]) > self._key(position):
+            at = bisect_left(row, self._key(position), key=self._key)
+        row.insert(at, position)
+        self._join(row[at - 1] if at else NO_PAGE, position)
+        self._join(position, row[at + 1] if at + 1 < len(row) else NO_PAGE)
 
-    def remove(self, place: int) -> None:
-        folder = slugs.parent(self._slugs[place])
+    def remove(self, position: int) -> None:
+        folder = slugs.parent(self._slugs[position])
         row = self._series[folder]
-        del row[bisect_left(row, self._key(place), key=self._key)]
+        del row[bisect_left(row, self._key(position), key=self._key)]
         if not row:
             del self._series[folder]
-        self._join(int(self.before[place]), int(self.after[place]))
-        self.before[place] = self.after[place] = NOBODY
+        self._join(int(self.before[position]), int(self.after[position]))
+        self.before[position] = self.after[position] = NO_PAGE
 
     def _join(self, first: int, second: int) -> None:
-        if first != NOBODY:
+        if first != NO_PAGE:
             self.after[first] = second
-        if second != NOBODY:
+        if second != NO_PAGE:
             self.before[second] = first
 
-    def _key(self, place: int) -> tuple[int, tuple[int, ...], str, int]:
-        slug = self._slugs[place]
+    def _key(self, position: int) -> tuple[int, tuple[int, ...], str, int]:
+        slug = self._slugs[position]
         numbers = tuple(int(digits) for digits in _DIGITS.findall(slugs.name(slug)))
-        return int(self._created[place]), numbers, slug, place
+        return int(self._created[position]), numbers, slug, position
 
 
 def folder(slug: str) -> str:

@@ -1,4 +1,4 @@
-"""Links between places in both directions."""
+"""Links between positions in both directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SOURCE_BYTES = 60  # of a set
 
 
 class LinkTable:
-    """The targets and sources of each place, with four bytes for each link."""
+    """The targets and sources of each position, with four bytes for each link."""
 
     def __init__(self) -> None:
         self._targets = BytesColumn()
@@ -19,51 +19,51 @@ class LinkTable:
         self._many: dict[int, set[int]] = {}
         self._in_sets = 0
 
-    def begin(self, place: int) -> None:
-        """Add an unused place, which is at most one after the last."""
-        if place == len(self._targets):
-            self._targets[place] = self._sources[place] = b""
+    def begin(self, position: int) -> None:
+        """Add an unused position, which is at most one after the last."""
+        if position == len(self._targets):
+            self._targets[position] = self._sources[position] = b""
 
-    def targets(self, place: int) -> Collection[int]:
-        return Numbers("I", self._targets[place])
+    def targets(self, position: int) -> Collection[int]:
+        return Numbers("I", self._targets[position])
 
-    def sources(self, place: int) -> Collection[int]:
-        return self._many.get(place) or Numbers("I", self._sources[place])
+    def sources(self, position: int) -> Collection[int]:
+        return self._many.get(position) or Numbers("I", self._sources[position])
 
-    def replace(self, place: int, targets: Collection[int]) -> None:
-        before, after = set(self.targets(place)), set(targets)
+    def replace(self, position: int, targets: Collection[int]) -> None:
+        before, after = set(self.targets(position)), set(targets)
         if before == after:
             return
-        self._targets[place] = Numbers("I", sorted(after)).tobytes()
+        self._targets[position] = Numbers("I", sorted(after)).tobytes()
         for target in after - before:
-            self._add_source(target, place)
+            self._add_source(target, position)
         for target in before - after:
-            self._remove_source(target, place)
+            self._remove_source(target, position)
 
-    def _add_source(self, place: int, source: int) -> None:
-        if (many := self._many.get(place)) is not None:
+    def _add_source(self, position: int, source: int) -> None:
+        if (many := self._many.get(position)) is not None:
             many.add(source)
             self._in_sets += 1
             return
-        packed = Numbers("I", self._sources[place])
+        packed = Numbers("I", self._sources[position])
         packed.append(source)
         if len(packed) < _MANY:
-            self._sources[place] = packed.tobytes()
+            self._sources[position] = packed.tobytes()
         else:
-            self._many[place] = set(packed)
+            self._many[position] = set(packed)
             self._in_sets += len(packed)
-            self._sources[place] = b""
+            self._sources[position] = b""
 
-    def _remove_source(self, place: int, source: int) -> None:
-        if (many := self._many.get(place)) is not None:
+    def _remove_source(self, position: int, source: int) -> None:
+        if (many := self._many.get(position)) is not None:
             many.remove(source)
             self._in_sets -= 1
             if not many:
-                del self._many[place]
+                del self._many[position]
             return
-        packed = Numbers("I", self._sources[place])
+        packed = Numbers("I", self._sources[position])
         packed.remove(source)
-        self._sources[place] = packed.tobytes()
+        self._sources[position] = packed.tobytes()
 
     @property
     def size(self) -> int:

@@ -1,6 +1,6 @@
 """The pages of one account in memory: postings, order, folders, links and vectors.
 
-Every page has a *place*, which stays the same when the page is edited and is reused after its deletion.
+Every page has a *position*, which stays the same when the page is edited and is reused after its deletion.
 Therefore edits do not make an index larger or slower.
 """
 
@@ -17,7 +17,15 @@ from sixfold.core.memory.indexing.entries import IndexEntry
 from sixfold.core.memory.relation_extraction import dates
 from sixfold.core.memory.search import time_expressions
 from sixfold.store.search import folder_order
-from sixfold.store.search.columns import NOBODY, Flags, Floats, FreeList, PackedColumn, Places, SharedBuffer
+from sixfold.store.search.columns import (
+    NO_PAGE,
+    Flags,
+    Floats,
+    FreeList,
+    PackedColumn,
+    Positions,
+    SharedBuffer,
+)
 from sixfold.store.search.disk_words import DiskWords
 from sixfold.store.search.link_table import LinkTable
 from sixfold.store.search.postings import Postings
@@ -34,8 +42,8 @@ _INDEX_BYTES = 16_384  # an index without pages
 class IndexedPages:
     """Indexed data of all pages, written page by page and read by `PageView` column by column.
 
-    An unused place does not occur in postings and has no folder, neighbor or length. The same is true of the
-    place of a linked page that does not exist, which is not `alive`.
+    An unused position does not occur in postings, and its folder, neighbors and length are empty. The same is
+    true of the position of a linked page that does not exist, which is not `alive`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -72,15 +80,15 @@ class IndexedPages:
         self.matrix = np.zeros((0, DIMENSIONS), np.float32)
         self.row_page = PackedColumn(np.int64)
         self._folders: dict[str, int] = {}
-        self._place = StringTable(self.page_ids)
+        self._position = StringTable(self.page_ids)
         self._count = 0
         self._links = LinkTable()
         self._passages = SharedBuffer()
         self._rows = SharedBuffer()
-        self._places = FreeList()
+        self._positions = FreeList()
         self._numbers = FreeList()  # numbers of folders
         self._folder("")
-        # All columns have the same length, including the places of linked pages that do not exist.
+        # All columns have the same length, including the positions of linked pages that do not exist.
         self._columns = (
             self.length, self.created, self.dated_from, self.dated_to, self.type, self.folder, self.part,
             *self.holds, self.states, self.title_words, self.several, self.on_disk,
@@ -90,124 +98,124 @@ class IndexedPages:
 
     def put(self, page_id: str, entry: IndexEntry, *, on_disk: bool = False) -> None:
         """Add or replace a page, with its words in memory or on disk."""
-        place = self._settle(page_id)
-        if (entry.slug, entry.created_at) != (self.slugs[place], self.created[place]):
-            self._leave(place)
-            self._enter(place, entry)
-        self._write_words(place, entry, on_disk=on_disk)
-        self._measure(place, sum(entry.terms.values()))
-        self.updated[place] = entry.updated_at
-        self.type[place] = self.types.setdefault(entry.type, len(self.types))
-        self.part[place] = not entry.article
-        self.states[place] = not entry.asks
-        self.title_words[place] = len(entry.title)
+        position = self._settle(page_id)
+        if (entry.slug, entry.created_at) != (self.slugs[position], self.created[position]):
+            self._leave(position)
+            self._enter(position, entry)
+        self._write_words(position, entry, on_disk=on_disk)
+        self._measure(position, sum(entry.terms.values()))
+        self.updated[position] = entry.updated_at
+        self.type[position] = self.types.setdefault(entry.type, len(self.types))
+        self.part[position] = not entry.article
+        self.states[position] = not entry.asks
+        self.title_words[position] = len(entry.title)
         for column, count in zip(self.holds, entry.holds, strict=True):
-            column[place] = count
-        self._rows_of(place, 0)
-        self._link(place, ())
+            column[position] = count
+        self._rows_of(position, 0)
+        self._link(position, ())
 
-    def place(self, page_id: str) -> int | None:
-        """Return the place of a page, or None if it does not exist."""
-        place = self._place.get(page_id)
-        return place if place is not None and self.alive[place] else None
+    def position(self, page_id: str) -> int | None:
+        """Return the position of a page, or None if it does not exist."""
+        position = self._position.get(page_id)
+        return position if position is not None and self.alive[position] else None
 
     def remove(self, page_id: str) -> None:
         """Remove a page, if it exists."""
-        place = self.place(page_id)
-        if place is None:
+        position = self.position(page_id)
+        if position is None:
             return
-        self._leave(place)
-        self._write_words(place, None)
-        self._rows_of(place, 0)
-        self.alive[place] = False
-        self.updated[place] = 0
+        self._leave(position)
+        self._write_words(position, None)
+        self._rows_of(position, 0)
+        self.alive[position] = False
+        self.updated[position] = 0
         self._count -= 1
-        self._link(place, ())
+        self._link(position, ())
 
     def link(self, page_id: str, targets: Collection[str]) -> None:
         self._link(self._claim(page_id), [self._claim(target) for target in targets])
 
     def linked_from(self, page_id: str, source: str) -> None:
-        place = self._claim(source)
-        self._links.replace(place, {*self._links.targets(place), self._claim(page_id)})
+        position = self._claim(source)
+        self._links.replace(position, {*self._links.targets(position), self._claim(page_id)})
 
     def embed(self, page_id: str, vectors: bytes) -> None:
         """Set the vectors of a page's passages (concatenated 16-bit floats), if the page exists."""
-        place = self.place(page_id)
-        if place is None:
+        position = self.position(page_id)
+        if position is None:
             return
         vectors_of = np.frombuffer(vectors, np.float16).reshape(-1, DIMENSIONS)
-        rows = self._rows_of(place, len(vectors_of))
+        rows = self._rows_of(position, len(vectors_of))
         if len(self.row_page) > len(self.matrix):
             grown = np.zeros((max(256, 2 * len(self.matrix), len(self.row_page)), DIMENSIONS), np.float32)
             grown[: len(self.matrix)] = self.matrix
             self.matrix = grown
         self.matrix[rows] = vectors_of
 
-    def _link(self, place: int, targets: Collection[int]) -> None:
-        before = self._links.targets(place)
-        self._links.replace(place, targets)
-        for other in {*before, place}:
+    def _link(self, position: int, targets: Collection[int]) -> None:
+        before = self._links.targets(position)
+        self._links.replace(position, targets)
+        for other in {*before, position}:
             self._release(other)
 
     def _settle(self, page_id: str) -> int:
-        place = self._claim(page_id)
-        if not self.alive[place]:
-            self.alive[place] = True
-            self.length[place] = 0
-            self.created[place] = 0
+        position = self._claim(page_id)
+        if not self.alive[position]:
+            self.alive[position] = True
+            self.length[position] = 0
+            self.created[position] = 0
             self._count += 1
-        return place
+        return position
 
     def _claim(self, page_id: str) -> int:
-        place = self._place.get(page_id)
-        if place is not None:
-            return place
-        place = self._places.take()
-        if place == len(self.page_ids):
-            self.slugs[place] = ""
-            self._links.begin(place)
-            self.alive[place] = False
-            self.updated[place] = 0
-            self.order.before[place] = self.order.after[place] = NOBODY
+        position = self._position.get(page_id)
+        if position is not None:
+            return position
+        position = self._positions.take()
+        if position == len(self.page_ids):
+            self.slugs[position] = ""
+            self._links.begin(position)
+            self.alive[position] = False
+            self.updated[position] = 0
+            self.order.before[position] = self.order.after[position] = NO_PAGE
             for column in self._columns:
-                column[place] = 0
-        self.page_ids[place] = page_id
-        self._place.add(page_id, place)
-        return place
+                column[position] = 0
+        self.page_ids[position] = page_id
+        self._position.add(page_id, position)
+        return position
 
-    def _release(self, place: int) -> None:
-        """Release a place that has neither a page nor links."""
-        if self.alive[place] or self._links.targets(place) or self._links.sources(place):
+    def _release(self, position: int) -> None:
+        """Release a position that has neither a page nor links."""
+        if self.alive[position] or self._links.targets(position) or self._links.sources(position):
             return
-        page_id = self.page_ids[place]
+        page_id = self.page_ids[position]
         if page_id:
-            self._place.remove(page_id, place)
-            self.page_ids[place] = ""
-            self._places.release(place)
+            self._position.remove(page_id, position)
+            self.page_ids[position] = ""
+            self._positions.release(position)
 
-    def _enter(self, place: int, entry: IndexEntry) -> None:
-        self.slugs[place] = entry.slug
-        self.created[place] = entry.created_at
+    def _enter(self, position: int, entry: IndexEntry) -> None:
+        self.slugs[position] = entry.slug
+        self.created[position] = entry.created_at
         first, last = time_expressions.named(dates.of_slug(entry.slug)) or (MAX_MICROS, 0)
-        self.dated_from[place], self.dated_to[place] = first, last
-        folder = self.folder[place] = self._folder(folder_order.folder(entry.slug))
+        self.dated_from[position], self.dated_to[position] = first, last
+        folder = self.folder[position] = self._folder(folder_order.folder(entry.slug))
         self.folder_pages[folder] += 1
-        self.order.add(place)
+        self.order.add(position)
 
-    def _leave(self, place: int) -> None:
-        slug = self.slugs[place]
+    def _leave(self, position: int) -> None:
+        slug = self.slugs[position]
         if not slug:
             return
-        self._measure(place, 0)
-        self.order.remove(place)
-        folder = int(self.folder[place])
+        self._measure(position, 0)
+        self.order.remove(position)
+        folder = int(self.folder[position])
         self.folder_pages[folder] -= 1
         if folder and not self.folder_pages[folder]:
             del self._folders[folder_order.folder(slug)]
             self._numbers.release(folder)
-        self.folder[place] = 0
-        self.slugs[place] = ""
+        self.folder[position] = 0
+        self.slugs[position] = ""
 
     def _folder(self, name: str) -> int:
         number = self._folders.get(name)
@@ -217,80 +225,80 @@ class IndexedPages:
             self.folder_words[number] = 0
         return number
 
-    def _measure(self, place: int, words: int) -> None:
-        self.folder_words[self.folder[place]] += words - self.length[place]
-        self.length[place] = words
+    def _measure(self, position: int, words: int) -> None:
+        self.folder_words[self.folder[position]] += words - self.length[position]
+        self.length[position] = words
 
-    def _write_words(self, place: int, entry: IndexEntry | None, *, on_disk: bool = False) -> None:
+    def _write_words(self, position: int, entry: IndexEntry | None, *, on_disk: bool = False) -> None:
         in_memory = None if on_disk else entry
-        self.words.put(place, in_memory.terms if in_memory else {})
-        self.labels.put(place, _labels(in_memory) if in_memory else {})
-        self._write_passages(place, in_memory.passages if in_memory else ())
-        if self.on_disk[place] and self._disk is not None:
-            self._disk.remove(place)
-        self.on_disk[place] = on_disk
+        self.words.put(position, in_memory.terms if in_memory else {})
+        self.labels.put(position, _labels(in_memory) if in_memory else {})
+        self._write_passages(position, in_memory.passages if in_memory else ())
+        if self.on_disk[position] and self._disk is not None:
+            self._disk.remove(position)
+        self.on_disk[position] = on_disk
         if on_disk and entry is not None:
             if self._disk is None:
                 self._disk = DiskWords(self._folder_on_disk)
-            self._disk.put(place, (*entry.terms, *_labels(entry)))
+            self._disk.put(position, (*entry.terms, *_labels(entry)))
 
-    def _write_passages(self, place: int, passages: Sequence[Mapping[str, int]]) -> None:
-        mine, spare = self._passages.fit(place, len(passages))
+    def _write_passages(self, position: int, passages: Sequence[Mapping[str, int]]) -> None:
+        mine, spare = self._passages.fit(position, len(passages))
         for passage in spare:
-            self._write_passage(passage, NOBODY, {})
+            self._write_passage(passage, NO_PAGE, {})
         for passage, words in zip(mine, passages, strict=True):
-            self._write_passage(passage, place, words)
-        self.several[place] = bool(passages)
+            self._write_passage(passage, position, words)
+        self.several[position] = bool(passages)
 
-    def _write_passage(self, passage: int, place: int, words: Mapping[str, int]) -> None:
+    def _write_passage(self, passage: int, position: int, words: Mapping[str, int]) -> None:
         self.passage_words.put(passage, words)
-        self.passage_page[passage] = place
+        self.passage_page[passage] = position
         self.passage_length[passage] = sum(words.values())
 
-    def _rows_of(self, place: int, count: int) -> Sequence[int]:
-        mine, spare = self._rows.fit(place, count)
+    def _rows_of(self, position: int, count: int) -> Sequence[int]:
+        mine, spare = self._rows.fit(position, count)
         for row in spare:
-            self.row_page[row] = NOBODY
+            self.row_page[row] = NO_PAGE
         for row in mine:
-            self.row_page[row] = place
+            self.row_page[row] = position
         return mine
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def hits(self, word: str) -> tuple[Places, Floats] | None:
-        """Return the places that contain a word, with its count in each; the count is always 1 on disk."""
+    def hits(self, word: str) -> tuple[Positions, Floats] | None:
+        """Return the positions of the pages with a word, and its counts, which are always 1 on disk."""
         hits = self.words.get(word)
-        places = self._on_disk(word)
-        if not len(places):
+        positions = self._on_disk(word)
+        if not len(positions):
             return hits
         if hits is None:
-            return places, np.ones(len(places), np.float32)
-        both = np.concatenate((hits[0], places))
-        times = np.concatenate((hits[1], np.ones(len(places), np.float32)))
+            return positions, np.ones(len(positions), np.float32)
+        both = np.concatenate((hits[0], positions))
+        times = np.concatenate((hits[1], np.ones(len(positions), np.float32)))
         order = np.argsort(both, kind="stable")
         return both[order], times[order]
 
-    def labelled(self, kind: Label, name: str) -> Places:
+    def labelled(self, kind: Label, name: str) -> Positions:
         label = f"{kind} {name}"
-        places, on_disk = self.labels.places(label), self._on_disk(label)
-        return np.union1d(places, on_disk) if len(on_disk) else places
+        positions, on_disk = self.labels.positions(label), self._on_disk(label)
+        return np.union1d(positions, on_disk) if len(on_disk) else positions
 
-    def _on_disk(self, word: str) -> Places:
-        return np.zeros(0, np.int64) if self._disk is None else self._disk.places(word)
+    def _on_disk(self, word: str) -> Positions:
+        return np.zeros(0, np.int64) if self._disk is None else self._disk.positions(word)
 
     def having(self, kind: Label, names: Iterable[str]) -> Flags:
-        """Return a flag for each place: whether its page has at least one of the labels."""
+        """Return a flag for each position: whether its page has at least one of the labels."""
         flags = np.zeros(len(self.alive), np.bool_)
         for name in names:
             flags[self.labelled(kind, name)] = True
         return flags
 
-    def passages(self, place: int) -> Sequence[int]:
+    def passages(self, position: int) -> Sequence[int]:
         """Return the passages of a page in order; empty if the page has only one passage."""
-        return self._passages.of(place)
+        return self._passages.of(position)
 
-    def neighbours(self, place: int) -> Sequence[int]:
-        others = {*self._links.targets(place), *self._links.sources(place)} - {place}
+    def neighbors(self, position: int) -> Sequence[int]:
+        others = {*self._links.targets(position), *self._links.sources(position)} - {position}
         return [other for other in others if self.alive[other]]
 
     def __len__(self) -> int:
@@ -306,7 +314,7 @@ class IndexedPages:
         """The estimated size in bytes."""
         parts = (
             self.words, self.spellings, self.labels, self.passage_words, self.page_ids, self.slugs,
-            self._place, self._links,
+            self._position, self._links,
         )  # fmt: skip
         numbers = _INDEX_BYTES + len(self.alive) * _PAGE_BYTES + self.matrix.nbytes
         return sum(part.size for part in parts) + numbers

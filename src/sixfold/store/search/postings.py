@@ -1,4 +1,4 @@
-"""Packed posting lists: for each word the places that contain it, and for each place its words."""
+"""Packed posting lists: for each word the positions of its pages, and for each position its words."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import cast
 
 import numpy as np
 
-from sixfold.store.search.columns import Flags, Floats, FreeList, Places
+from sixfold.store.search.columns import Flags, Floats, FreeList, Positions
 from sixfold.store.search.strings import BytesColumn, Numbers
 
-_BLOCK_BITS = 16  # a posting has the last 16 bits of its place
+_BLOCK_BITS = 16  # a posting has the last 16 bits of its position
 _BLOCK_MASK = (1 << _BLOCK_BITS) - 1
 _MAX_TIMES = 255
 _SEVEN_BITS, _MORE = 127, 128
@@ -19,11 +19,11 @@ _WORD_BYTES = 300  # measured size of the Python objects of one word
 
 
 class _List(Numbers):
-    """The places of a word in ascending order, without the bits of their blocks of 65,536 places.
+    """The positions of a word in ascending order, without the bits of their blocks of 65,536 positions.
 
-    `starts` contains the position of the first place of each block, from the second block to the last one
-    with a place. `repeated` contains the places in which the word occurs more than once, with the count in
-    the last 8 bits.
+    `starts` contains the list index at which each block starts, from the second block to the last one in use.
+    `repeated` contains the positions at which the word occurs more than once, with the count in the last 8
+    bits.
     """
 
     __slots__ = ("number", "repeated", "starts", "word")
@@ -32,46 +32,46 @@ class _List(Numbers):
     starts: Numbers | None
     repeated: Numbers | None
 
-    def append_place(self, place: int, times: int) -> None:
-        """Add a place that is greater than all places in the list."""
-        if place > _BLOCK_MASK:
-            self._begin_block(place >> _BLOCK_BITS)
-        self.append(place & _BLOCK_MASK)
+    def append_position(self, position: int, times: int) -> None:
+        """Add a position that is greater than all positions in the list."""
+        if position > _BLOCK_MASK:
+            self._begin_block(position >> _BLOCK_BITS)
+        self.append(position & _BLOCK_MASK)
         if times > 1:
             if self.repeated is None:
                 self.repeated = Numbers("I")
-            self.repeated.append(place << 8 | times)
+            self.repeated.append(position << 8 | times)
 
-    def set_place(self, place: int, times: int) -> None:
-        """Add a place, or change its count."""
-        at, found = self._find(place)
+    def set_position(self, position: int, times: int) -> None:
+        """Add a position, or change its count."""
+        at, found = self._find(position)
         if not found:
-            self.insert(at, place & _BLOCK_MASK)
-            self._shift(place >> _BLOCK_BITS, 1)
-        self._set_times(place, times)
+            self.insert(at, position & _BLOCK_MASK)
+            self._shift(position >> _BLOCK_BITS, 1)
+        self._set_times(position, times)
 
-    def remove_place(self, place: int) -> None:
-        at, _ = self._find(place)
+    def remove_position(self, position: int) -> None:
+        at, _ = self._find(position)
         del self[at]
-        self._shift(place >> _BLOCK_BITS, -1)
-        self._set_times(place, 1)
+        self._shift(position >> _BLOCK_BITS, -1)
+        self._set_times(position, 1)
 
-    def times(self, place: int) -> int:
+    def times(self, position: int) -> int:
         """Return how often a page contains the word."""
         repeated = self.repeated
         if repeated is None:
             return 1
-        at = bisect_left(repeated, place << 8)
-        return repeated[at] & 255 if at < len(repeated) and repeated[at] >> 8 == place else 1
+        at = bisect_left(repeated, position << 8)
+        return repeated[at] & 255 if at < len(repeated) and repeated[at] >> 8 == position else 1
 
-    def places(self) -> Places:
+    def positions(self) -> Positions:
         # The list is copied, as it may grow while it is read.
-        places = np.frombuffer(self.tobytes(), np.uint16).astype(np.int64)
+        positions = np.frombuffer(self.tobytes(), np.uint16).astype(np.int64)
         if self.starts is not None:
             for block, start in enumerate(self.starts, 1):
                 end = self.starts[block] if block < len(self.starts) else None
-                places[start:end] += block << _BLOCK_BITS
-        return places
+                positions[start:end] += block << _BLOCK_BITS
+        return positions
 
     def _begin_block(self, block: int) -> None:
         if self.starts is None:
@@ -79,8 +79,8 @@ class _List(Numbers):
         while len(self.starts) < block:
             self.starts.append(len(self))
 
-    def _find(self, place: int) -> tuple[int, bool]:
-        block, low = place >> _BLOCK_BITS, place & _BLOCK_MASK
+    def _find(self, position: int) -> tuple[int, bool]:
+        block, low = position >> _BLOCK_BITS, position & _BLOCK_MASK
         if block:
             self._begin_block(block)
         starts = self.starts or ()
@@ -94,77 +94,77 @@ class _List(Numbers):
             for later in range(block, len(self.starts)):
                 self.starts[later] += by
 
-    def _set_times(self, place: int, times: int) -> None:
+    def _set_times(self, position: int, times: int) -> None:
         repeated = self.repeated
         if repeated is None:
             if times == 1:
                 return
             repeated = self.repeated = Numbers("I")
-        at = bisect_left(repeated, place << 8)
-        exists = at < len(repeated) and repeated[at] >> 8 == place
+        at = bisect_left(repeated, position << 8)
+        exists = at < len(repeated) and repeated[at] >> 8 == position
         if exists and times == 1:
             del repeated[at]
             if not repeated:
                 self.repeated = None
         elif exists:
-            repeated[at] = place << 8 | times
+            repeated[at] = position << 8 | times
         elif times > 1:
-            repeated.insert(at, place << 8 | times)
+            repeated.insert(at, position << 8 | times)
 
 
 class Postings:
-    """An inverted index: two bytes for each word of a place, and about 1.5 in the list of the place's words.
+    """An inverted index: two bytes for each word of a page, and about 1.5 in the list of the page's words.
 
-    Replacing the words of a place updates only the lists of words that were added, removed or whose count
-    changed, so the cost of an edit depends on the size of the change.
+    Replacing the words of a page updates only the lists of the words that were added, removed or counted
+    differently, so the cost of an edit depends on the size of the change.
     """
 
     def __init__(self) -> None:
         self._lists: dict[str, _List] = {}
         self._numbered: list[_List] = []
         self._numbers = FreeList()
-        self._of = BytesColumn()  # by place: the numbers of its words
-        self._last = -1  # the greatest place that was put
+        self._of = BytesColumn()  # by position: the numbers of its words
+        self._last = -1  # the greatest position that was put
         self._renamed: set[int] = set()
         self._count = 0  # number of postings
 
-    def put(self, place: int, words: Mapping[str, int]) -> None:
-        """Replace the words of the page at `place`; `words` maps each word to its count."""
+    def put(self, position: int, words: Mapping[str, int]) -> None:
+        """Replace the words of the page at `position`; `words` maps each word to its count."""
         self._count += len(words)
-        if place > self._last:
-            for skipped in range(self._last + 1, place):
+        if position > self._last:
+            for skipped in range(self._last + 1, position):
                 self._of[skipped] = b""
-            self._of[place] = _pack(self._append(place, words))
-            self._last = place
+            self._of[position] = _pack(self._append(position, words))
+            self._last = position
         else:
-            old = _unpack(self._of[place])
+            old = _unpack(self._of[position])
             self._count -= len(old)
-            self._of[place] = _pack(self._rewrite(place, old, words))
+            self._of[position] = _pack(self._rewrite(position, old, words))
 
-    def get(self, word: str) -> tuple[Places, Floats] | None:
-        """Return the places that contain a word, with its count in each; None for an unknown word."""
+    def get(self, word: str) -> tuple[Positions, Floats] | None:
+        """Return the positions of the pages with a word, and its counts; None for an unknown word."""
         entry = self._lists.get(word)
         if entry is None:
             return None
-        places = entry.places()
-        times = np.ones(len(places), np.float32)
+        positions = entry.positions()
+        times = np.ones(len(positions), np.float32)
         if entry.repeated is not None:
             packed = np.frombuffer(entry.repeated.tobytes(), np.uint32)
             # Another thread may have changed the list in between.
-            np.put(times, np.searchsorted(places, packed >> 8), packed & 255, mode="clip")
-        return places, times
+            np.put(times, np.searchsorted(positions, packed >> 8), packed & 255, mode="clip")
+        return positions, times
 
-    def places(self, word: str) -> Places:
-        """Return the places of the pages that contain a word, in ascending order."""
+    def positions(self, word: str) -> Positions:
+        """Return the positions of the pages that contain a word, in ascending order."""
         entry = self._lists.get(word)
-        return np.zeros(0, np.int64) if entry is None else entry.places()
+        return np.zeros(0, np.int64) if entry is None else entry.positions()
 
-    def among(self, places: Places, word: str) -> Flags:
-        """Return a flag for each of `places`: whether its page contains the word."""
-        containing = self.places(word)
+    def among(self, positions: Positions, word: str) -> Flags:
+        """Return a flag for each of `positions`: whether its page contains the word."""
+        containing = self.positions(word)
         if not len(containing):
-            return np.zeros(len(places), np.bool_)
-        return containing.take(np.searchsorted(containing, places), mode="clip") == places
+            return np.zeros(len(positions), np.bool_)
+        return containing.take(np.searchsorted(containing, positions), mode="clip") == positions
 
     def word(self, number: int) -> str:
         """Return the word with a number; an empty string if no page contains it."""
@@ -185,30 +185,30 @@ class Postings:
         """The estimated size in bytes."""
         return self._count * 7 // 2 + len(self._numbered) * _WORD_BYTES + self._of.size
 
-    def _append(self, place: int, words: Mapping[str, int]) -> list[int]:
+    def _append(self, position: int, words: Mapping[str, int]) -> list[int]:
         numbers: list[int] = []
-        lists, first_block = self._lists, place <= _BLOCK_MASK
+        lists, first_block = self._lists, position <= _BLOCK_MASK
         for word, times in words.items():
             entry = lists.get(word)
             if entry is None:
                 entry = self._new(word)
             if times == 1 and first_block:
-                entry.append(place)
+                entry.append(position)
             else:
-                entry.append_place(place, min(times, _MAX_TIMES))
+                entry.append_position(position, min(times, _MAX_TIMES))
             numbers.append(entry.number)
         return numbers
 
-    def _rewrite(self, place: int, old: Collection[int], words: Mapping[str, int]) -> list[int]:
+    def _rewrite(self, position: int, old: Collection[int], words: Mapping[str, int]) -> list[int]:
         known = [(self._lists.get(word) or self._new(word), times) for word, times in words.items()]
         new = {entry.number: min(times, _MAX_TIMES) for entry, times in known}
         before = set(old)
         for number, times in new.items():
             entry = self._numbered[number]
-            if number not in before or entry.times(place) != times:
-                entry.set_place(place, times)
+            if number not in before or entry.times(position) != times:
+                entry.set_position(position, times)
         for number in before - new.keys():
-            self._take_out(number, place)
+            self._take_out(number, position)
         return list(new)
 
     def _new(self, word: str) -> _List:
@@ -222,9 +222,9 @@ class Postings:
         entry.starts = entry.repeated = None
         return entry
 
-    def _take_out(self, number: int, place: int) -> None:
+    def _take_out(self, number: int, position: int) -> None:
         entry = self._numbered[number]
-        entry.remove_place(place)
+        entry.remove_position(position)
         if not entry:
             del self._lists[entry.word]
             entry.word = ""

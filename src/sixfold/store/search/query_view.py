@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sixfold.core.memory.indexing.answer_kinds import KINDS, AnswerKind
 from sixfold.core.memory.indexing.weights import ENOUGH_ANSWERS, MIN_PASSED_SHARE, Saturation
 from sixfold.core.memory.search.ports import SearchFilter
-from sixfold.store.search.columns import Flags, Floats, Places
+from sixfold.store.search.columns import Flags, Floats, Positions
 from sixfold.store.search.page_store import IndexedPages
 
 T = TypeVar("T")
@@ -22,10 +22,10 @@ _MAX_POSTINGS = 1 << 20  # cached postings
 _POSTING_BYTES = 12
 _ENTRY_BYTES = 400  # measured size of the Python objects of a cached word
 _VIEW_BYTES = 6_000  # measured size of the Python objects of a view
-_BLOCK = 128  # places per block when the best scores are selected
+_BLOCK = 128  # positions per block when the best scores are selected
 _SCATTERED = 0.25  # share of pages with distant neighbors above which all neighbors are looked up
 _NONE = np.zeros(0, np.int64)
-Hits = tuple[Places, Floats]
+Hits = tuple[Positions, Floats]
 
 
 class PageView:
@@ -69,9 +69,9 @@ class PageView:
         for word, weight in words.items():
             hits = self._kept((word, saturation), lambda word=word: _saturated(self._hits(word), norm))
             if hits is not None:
-                places, part = hits
+                positions, part = hits
                 gain = weight * self.rarity(word) * (saturation.k1 + 1)
-                np.add.at(score, places, np.float32(gain) * part)
+                np.add.at(score, positions, np.float32(gain) * part)
         return score
 
     def passages(self, words: Mapping[str, float], saturation: Saturation, text: Any) -> Floats:
@@ -80,21 +80,21 @@ class PageView:
         if not len(index.passage_page):
             return text
         score = np.zeros(len(index.passage_page), np.float32)
-        touched: list[Places] = []
+        touched: list[Positions] = []
         for word, weight in words.items():
             hits = index.passage_words.get(word)
             if hits is not None:
-                places, times = hits
-                norm = _norm(index.passage_length.values[places], self._mean_length, saturation)
+                positions, times = hits
+                norm = _norm(index.passage_length.values[positions], self._mean_length, saturation)
                 gain = weight * self.rarity(word) * (saturation.k1 + 1)
-                score[places] += np.float32(gain) * times / (times + norm)
-                touched.append(places)
+                score[positions] += np.float32(gain) * times / (times + norm)
+                touched.append(positions)
         if not touched:
             return text
         best = text.copy()
         best[index.several.values] = 0
-        places = np.unique(np.concatenate(touched))
-        np.maximum.at(best, index.passage_page.values[places], score[places])
+        positions = np.unique(np.concatenate(touched))
+        np.maximum.at(best, index.passage_page.values[positions], score[positions])
         return best if self._whole else best * self._visible
 
     def folders(self, words: Mapping[str, float], saturation: Saturation, crowd: int) -> Floats:
@@ -114,9 +114,9 @@ class PageView:
         for word, weight in words.items():
             hits = self._kept((word, "folders"), lambda word=word: self._in_folders(self._hits(word)))
             if hits is not None:
-                places, times = hits
-                gain = weight * _rarity(len(places), count) * (saturation.k1 + 1)
-                score[places] += np.float32(gain) * times / (times + norm.take(places))
+                positions, times = hits
+                gain = weight * _rarity(len(positions), count) * (saturation.k1 + 1)
+                score[positions] += np.float32(gain) * times / (times + norm.take(positions))
         score *= share
         scores: Floats = score.take(of)
         return scores if self._whole else scores * self._visible
@@ -143,12 +143,12 @@ class PageView:
         return sorted(having, key=lambda word: (-having[word], word))[:most]
 
     def named(self, names: Collection[str]) -> Floats:
-        known = [places for name in names if len(places := self._seen(self._of.labelled("name", name)))]
+        known = [positions for name in names if len(positions := self._seen(self._of.labelled("name", name)))]
         if not known:
             return self._zero
         share = self._zero.copy()
-        for places in known:
-            share[places] += np.float32(1 / len(known))
+        for positions in known:
+            share[positions] += np.float32(1 / len(known))
         return share
 
     def titled(self, words: Mapping[str, float]) -> Floats:
@@ -156,42 +156,42 @@ class PageView:
         total = sum(self.rarity(word) for word in words)
         count, share = self._zero, self._zero
         for word in words:
-            places = self._seen(self._of.labelled("title", word))
-            if len(places):
+            positions = self._seen(self._of.labelled("title", word))
+            if len(positions):
                 if count is self._zero:
                     count, share = self._zero.copy(), self._zero.copy()
-                count[places] += 1
-                share[places] += np.float32(self.rarity(word) / total)
+                count[positions] += 1
+                share[positions] += np.float32(self.rarity(word) / total)
         if count is self._zero:
             return count
         share[count < self._of.title_words.values] = 0
         return share
 
     def entitled(self, words: Collection[str]) -> Floats:
-        places = _common([self._seen(self._of.labelled("title", word)) for word in words])
-        if not len(places):
+        positions = _common([self._seen(self._of.labelled("title", word)) for word in words])
+        if not len(positions):
             return self._zero
         share = self._zero.copy()
-        length = np.maximum(self._of.title_words.values[places], 1)
-        share[places] = np.float32(0.5) + np.float32(0.5 * len(words)) / length
+        length = np.maximum(self._of.title_words.values[positions], 1)
+        share[positions] = np.float32(0.5) + np.float32(0.5 * len(words)) / length
         return share
 
     def complete(self, words: Collection[str]) -> Floats:
-        places = _common([hits[0] if (hits := self._hits(word)) is not None else _NONE for word in words])
-        if not len(places):
+        positions = _common([hits[0] if (hits := self._hits(word)) is not None else _NONE for word in words])
+        if not len(positions):
             return self._zero
         having = self._zero.copy()
-        having[places] = 1
+        having[positions] = 1
         return having
 
     def folder_words(self, words: Mapping[str, float]) -> Floats:
         """Return the summed weight of the words in the names of each page's folders."""
         scores = self._zero
         for word, weight in words.items():
-            places = self._along(word)
-            if len(places):
+            positions = self._along(word)
+            if len(positions):
                 scores = self._zero.copy() if scores is self._zero else scores
-                scores[places] += np.float32(weight * _rarity(len(places), self._pages))
+                scores[positions] += np.float32(weight * _rarity(len(positions), self._pages))
         return scores
 
     def parts(self) -> Floats:
@@ -215,7 +215,7 @@ class PageView:
         length: Floats = self._of.length.values
         return np.divide(length, length + np.float32(half))
 
-    # -- places of pages -------------------------------------------------------------------------
+    # -- positions of pages ----------------------------------------------------------------------
 
     def previous(self, vector: Any) -> Floats:
         return self._beside(vector, "before")
@@ -243,12 +243,12 @@ class PageView:
         If `crowd` is set, a page with more links than that passes a smaller value to each.
         """
         best = _greatest(vector, linking)
-        neighbours = [self._of.neighbours(place) for place in best.tolist()]
-        others = [place for places in neighbours for place in places]
+        neighbors = [self._of.neighbors(position) for position in best.tolist()]
+        others = [position for positions in neighbors for position in positions]
         if not others:
             return self._zero
         passed = self._zero.copy()
-        counts = [len(places) for places in neighbours]
+        counts = [len(positions) for positions in neighbors]
         values = vector[best]
         if crowd:
             values = values * np.minimum(1, np.float32(crowd) / np.maximum(counts, 1)).astype(np.float32)
@@ -259,9 +259,9 @@ class PageView:
         """Return a vector from values by page id; unknown and invisible pages are left out."""
         scores = self._zero.copy()
         for page_id, number in numbers.items():
-            place = self._of.place(page_id)
-            if place is not None and self._visible[place]:
-                scores[place] = number
+            position = self._of.position(page_id)
+            if position is not None and self._visible[position]:
+                scores[position] = number
         return scores
 
     def recency(self, half_life_us: int) -> Floats:
@@ -303,32 +303,34 @@ class PageView:
     # -- results ---------------------------------------------------------------------------------
 
     def best(self, score: Any, candidates: Any, keep: SearchFilter, limit: int) -> Sequence[int]:
-        """Return the places of the `limit` best pages that pass `keep` and are above 0 in `candidates`."""
+        """Return the positions of the `limit` best pages that pass `keep` and are above 0 in `candidates`."""
         allowed = (candidates > 0) & self._visible
         if keep != _EVERYTHING:
             allowed &= self._passing(keep)
-        places = np.flatnonzero((score >= _reached(score * allowed, limit)) & allowed)
-        values = score[places]
-        if len(places) > limit:
+        positions = np.flatnonzero((score >= _reached(score * allowed, limit)) & allowed)
+        values = score[positions]
+        if len(positions) > limit:
             least = np.partition(values, -limit)[-limit]
-            places = places[values >= least]
+            positions = positions[values >= least]
         slugs = self._of.slugs
-        return sorted(places.tolist(), key=lambda place: (-float(score[place]), slugs[place]))[:limit]
+        return sorted(positions.tolist(), key=lambda position: (-float(score[position]), slugs[position]))[
+            :limit
+        ]
 
-    def score_at(self, vector: Any, place: int) -> float:
-        return float(vector[place])
+    def score_at(self, vector: Any, position: int) -> float:
+        return float(vector[position])
 
-    def page_id(self, place: int) -> str:
-        """Return the id of the page at a place."""
-        return self._of.page_ids[place]
+    def page_id(self, position: int) -> str:
+        """Return the id of the page at a position."""
+        return self._of.page_ids[position]
 
-    def on_disk(self, place: int) -> bool:
+    def on_disk(self, position: int) -> bool:
         """Return whether the words of a page are on disk and not in memory."""
-        return bool(self._of.on_disk[place])
+        return bool(self._of.on_disk[position])
 
-    def best_passage(self, place: int, words: Mapping[str, float]) -> int:
+    def best_passage(self, position: int, words: Mapping[str, float]) -> int:
         """Return the index of the passage that contains most of the words."""
-        passages = np.array(self._of.passages(place), np.int64)
+        passages = np.array(self._of.passages(position), np.int64)
         if not len(passages):
             return 0
         scores = np.zeros(len(passages))
@@ -371,17 +373,17 @@ class PageView:
         times = np.zeros(len(self._of.folder_pages), np.float32)
         np.add.at(times, self._of.folder.values.take(hits[0]), hits[1])
         times[0] = 0
-        places = np.flatnonzero(times > 0)
-        return places, times[places]
+        positions = np.flatnonzero(times > 0)
+        return positions, times[positions]
 
-    def _along(self, word: str) -> Places:
+    def _along(self, word: str) -> Positions:
         return self._seen(self._of.labelled("folder", word))
 
     def _shown(self, column: NDArray[Any]) -> NDArray[Any]:
         return column if self._whole else column[self._visible]
 
-    def _seen(self, places: Places) -> Places:
-        return places if self._whole else places[self._visible[places]]
+    def _seen(self, positions: Positions) -> Positions:
+        return positions if self._whole else positions[self._visible[positions]]
 
     def _passing(self, keep: SearchFilter) -> Flags:
         index = self._of
@@ -409,7 +411,7 @@ class PageView:
         return max(total / max(self._pages, 1), 1.0)
 
     @cached_property
-    def _folder_sizes(self) -> tuple[Places, Floats]:
+    def _folder_sizes(self) -> tuple[Positions, Floats]:
         """Return the number of visible pages and words of each folder; number 0 is the top level."""
         index = self._of
         if self._whole:
@@ -423,13 +425,13 @@ class PageView:
         return pages, length.astype(np.float32)
 
 
-def _common(lists: Sequence[Places]) -> Places:
-    """Return the places that all ascending lists contain, beginning with the shortest list."""
+def _common(lists: Sequence[Positions]) -> Positions:
+    """Return the positions that all ascending lists contain, beginning with the shortest list."""
     ordered = sorted(lists, key=len)
     common = ordered[0] if ordered else _NONE
-    for places in ordered[1:]:
+    for positions in ordered[1:]:
         if len(common):
-            common = common[places.take(np.searchsorted(places, common), mode="clip") == common]
+            common = common[positions.take(np.searchsorted(positions, common), mode="clip") == common]
     return common
 
 
@@ -443,19 +445,19 @@ def _saturated(hits: Hits | None, norm: Floats) -> Hits | None:
     """Return the postings of a word with BM25's term-frequency factor, which is independent of the query."""
     if hits is None:
         return None
-    places, times = hits
-    return places, np.divide(times, times + norm.take(places), dtype=np.float32)
+    positions, times = hits
+    return positions, np.divide(times, times + norm.take(positions), dtype=np.float32)
 
 
-def _steps(places: Places, step: int) -> tuple[Places | slice, Places, Places]:
+def _steps(positions: Positions, step: int) -> tuple[Positions | slice, Positions, Positions]:
     """Return the indexes of distant neighbors, these neighbors, and the indexes without a neighbor."""
-    ends = np.flatnonzero(places < 0)
-    places = places.astype(np.int64)
-    odd = np.flatnonzero(places != np.arange(step, len(places) + step))
-    odd = odd[places[odd] >= 0]
-    if len(odd) > len(places) * _SCATTERED:
-        return slice(None), np.maximum(places, 0), ends
-    return odd, places[odd], ends
+    ends = np.flatnonzero(positions < 0)
+    positions = positions.astype(np.int64)
+    odd = np.flatnonzero(positions != np.arange(step, len(positions) + step))
+    odd = odd[positions[odd] >= 0]
+    if len(odd) > len(positions) * _SCATTERED:
+        return slice(None), np.maximum(positions, 0), ends
+    return odd, positions[odd], ends
 
 
 def _array_bytes(value: Any) -> int:
@@ -470,17 +472,17 @@ def _rarity(having: int, of: int) -> float:
     return math.log(1 + (of - having + 0.5) / (having + 0.5))
 
 
-def _greatest(vector: Floats, count: int) -> Places:
-    """Return the places of the greatest values, at most `count`, excluding values far below the best."""
+def _greatest(vector: Floats, count: int) -> Positions:
+    """Return the positions of the greatest values, at most `count`, excluding values far below the best."""
     best = float(np.max(vector, initial=0.0))
     least = max(MIN_PASSED_SHARE * best, _reached(vector, count))
-    places = np.flatnonzero(vector >= least) if best > 0 else np.zeros(0, np.int64)
-    if len(places) > count:
-        places = places[np.argsort(-vector[places], kind="stable")[:count]]
-    return places
+    positions = np.flatnonzero(vector >= least) if best > 0 else np.zeros(0, np.int64)
+    if len(positions) > count:
+        positions = positions[np.argsort(-vector[positions], kind="stable")[:count]]
+    return positions
 
 
 def _reached(vector: Floats, count: int) -> float:
-    """Return a value near the `count`-th greatest that at least `count` places reach, or 0."""
+    """Return a value near the `count`-th greatest that at least `count` positions reach, or 0."""
     tops = np.maximum.reduceat(vector, np.arange(0, len(vector), _BLOCK)) if len(vector) else vector
     return float(np.partition(tops, -count)[-count]) if len(tops) > count else 0.0

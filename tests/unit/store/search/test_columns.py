@@ -40,7 +40,7 @@ def _check_history(history: list[tuple[int, dict[str, int]]]) -> None:
             )
             having = {at: min(of[word], 255) for at, of in sorted(written.items()) if word in of}
             assert list(response.items()) == list(having.items())
-            assert postings.places(word).tolist() == list(having)
+            assert postings.positions(word).tolist() == list(having)
             assert postings.among(np.arange(14), word).tolist() == [at in having for at in range(14)]
 
 
@@ -68,7 +68,7 @@ def test_a_column_grows_to_what_is_written_in_it() -> None:
 
 
 def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MAX_PLACES", 2)
+    monkeypatch.setattr(columns, "MAX_POSITIONS", 2)
     free_list = FreeList()
     assert [free_list.take(), free_list.take()] == [0, 1]
     with pytest.raises(OverflowError):

@@ -66,4 +66,4 @@ def test_numbers_of_words_that_are_far_apart_are_kept() -> None:
     postings.put(0, {f"w{number}": 1 for number in range(70_000)})
     postings.put(1, {"w0": 2, "w69999": 1})
     postings.put(1, {"w1": 1})
-    assert [postings.places(word).tolist() for word in ("w0", "w1", "w69999")] == [[0], [0, 1], [0]]
+    assert [postings.positions(word).tolist() for word in ("w0", "w1", "w69999")] == [[0], [0, 1], [0]]

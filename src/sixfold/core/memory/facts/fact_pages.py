@@ -72,7 +72,7 @@ class ExtendedBody(msgspec.Struct, frozen=True):
 
 def facts_of(body: str, section: str = CURRENT) -> tuple[PageFact, ...]:
     """Return the facts of a section in order."""
-    return tuple(fact for fact, _, _ in _placed(body, section))
+    return tuple(fact for fact, _, _ in _facts_with_spans(body, section))
 
 
 def extend(body: str, facts: Sequence[tuple[PageFact, Sequence[PageFact]]]) -> ExtendedBody:
@@ -121,18 +121,18 @@ def revert(body: str, before: str, after: str) -> str:
 
 def _without_empty(body: str, section: str) -> str:
     """Return the body without the heading of a section if the section is empty."""
-    place = _section(body, section)
-    if place is None or body[slice(*place)].strip():
+    span = _section(body, section)
+    if span is None or body[slice(*span)].strip():
         return body
-    start = body.rfind(f"## {section}", 0, place[0])
-    return body[:start].rstrip("\n") + "\n" + ("\n" if body[place[1] :] else "") + body[place[1] :]
+    start = body.rfind(f"## {section}", 0, span[0])
+    return body[:start].rstrip("\n") + "\n" + ("\n" if body[span[1] :] else "") + body[span[1] :]
 
 
-def _placed(body: str, section: str) -> Iterator[tuple[PageFact, int, int]]:
-    place = _section(body, section)
-    if place is None:
+def _facts_with_spans(body: str, section: str) -> Iterator[tuple[PageFact, int, int]]:
+    span = _section(body, section)
+    if span is None:
         return
-    for match in _FACT.finditer(body, *place):
+    for match in _FACT.finditer(body, *span):
         fact = PageFact(match["date"], match["source"] or "", match["statement"], match["quote"] or "")
         yield fact, match.start(), match.end()
 
@@ -148,22 +148,22 @@ def _section(body: str, title: str) -> tuple[int, int] | None:
 
 
 def _insert(body: str, section: str, fact: PageFact) -> str:
-    place = _section(body, section)
-    if place is None:
+    span = _section(body, section)
+    if span is None:
         # The current facts precede the earlier ones.
         later = _section(body, EARLIER)
         end = body.rfind("## ", 0, later[0]) if later is not None and section == CURRENT else len(body)
         head, tail = body[:end].rstrip("\n"), body[end:]
         head = f"{head}\n\n" if head else ""
         return f"{head}## {section}\n{fact.text}" + (f"\n{tail}" if tail else "")
-    begin, end = place
+    begin, end = span
     inside, tail = body[begin:end].rstrip("\n"), body[end:]
     inside = f"{inside}\n" if inside else ""
     return body[:begin] + inside + fact.text + (f"\n{tail}" if tail else "")
 
 
 def _without(body: str, fact: PageFact, section: str = CURRENT) -> str:
-    for page_fact, start, end in _placed(body, section):
+    for page_fact, start, end in _facts_with_spans(body, section):
         if (page_fact.date, page_fact.key) == (fact.date, fact.key):
             return body[:start] + body[end:]
     return body

@@ -220,16 +220,16 @@ class _Plain:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._places: list[int] = []
+        self._offsets: list[int] = []
         chars: list[str] = []
-        for place, char in enumerate(text.translate(_ALIKE)):
+        for offset, char in enumerate(text.translate(_ALIKE)):
             if char.isspace():
                 if not chars or chars[-1] == " ":
                     continue
                 char = " "
             lower = char.lower()
             chars.append(lower if len(lower) == 1 else char)
-            self._places.append(place)
+            self._offsets.append(offset)
         self._plain = "".join(chars)
 
     def find(self, quote: str) -> tuple[int, int] | None:
@@ -242,7 +242,7 @@ class _Plain:
         at = self._plain.find(plain_quote)
         if at < 0:
             return None
-        return self._places[at], self._places[at + len(plain_quote) - 1] + 1
+        return self._offsets[at], self._offsets[at + len(plain_quote) - 1] + 1
 
     def sentence(self, start: int, end: int) -> str:
         """Return the sentences around a range, shortened to the part nearest to it if they are long."""

@@ -48,7 +48,7 @@ _VECTOR_BYTES = 16
 
 
 class IndexStale(Exception):
-    """The index must be updated before it can answer, because too much has changed."""
+    """Too many pages have changed: the index must be updated before it can serve a search."""
 
 
 class _CacheSlot(msgspec.Struct):
@@ -79,13 +79,13 @@ class IndexCache:
         self._new_index = new_index
         self._model = ""
         self._most_bytes = most_bytes
-        self._places: OrderedDict[str, _CacheSlot] = OrderedDict()
+        self._slots: OrderedDict[str, _CacheSlot] = OrderedDict()
         self._total = 0
 
     def use(self, model: str) -> None:
         """Add the vectors of this model to the indexes."""
         self._model = model
-        self._places.clear()
+        self._slots.clear()
         self._total = 0
 
     def warm(self) -> None:
@@ -99,65 +99,65 @@ class IndexCache:
     @contextlib.asynccontextmanager
     async def locked(self, account_id: str) -> AsyncGenerator[Index, None]:
         """Lock an account's index with all changes up to now, so that a thread can read it."""
-        place = await self._loaded(account_id)
-        async with place.reading:
+        slot = await self._loaded(account_id)
+        async with slot.reading:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
-            if row is not None and row["change"] > place.change:
-                await self._read(account_id, place)
-            yield place.index
+            if row is not None and row["change"] > slot.change:
+                await self._read(account_id, slot)
+            yield slot.index
 
     def catch_up(self, account_id: str) -> Transaction[Index]:
         """Return the index with all changes of this transaction's snapshot; raises `IndexStale`."""
         row = yield from one("memory_change_last", account_id=account_id)
-        place = self._places.get(account_id)
-        if place is None or place.reading.locked():
+        slot = self._slots.get(account_id)
+        if slot is None or slot.reading.locked():
             raise IndexStale
         last = row["change"] if row is not None else 0
-        if last > place.change:
-            batch = yield from self._changed(account_id, place.index, _IN_SEARCH)
+        if last > slot.change:
+            batch = yield from self._changed(account_id, slot.index, _IN_SEARCH)
             if batch.full:
-                place.change = _UNREAD
+                slot.change = _UNREAD
                 raise IndexStale
             # Another request locked the index while this transaction waited for its rows.
-            if place.reading.locked():
+            if slot.reading.locked():
                 raise IndexStale
-            _apply(place.index, batch, self._most_bytes)
-            self._measure(account_id, place)
-            place.change = max(place.change, last)
-        return place.index
+            _apply(slot.index, batch, self._most_bytes)
+            self._measure(account_id, slot)
+            slot.change = max(slot.change, last)
+        return slot.index
 
     async def _loaded(self, account_id: str) -> _CacheSlot:
-        place = self._places.get(account_id)
-        if place is None:
+        slot = self._slots.get(account_id)
+        if slot is None:
             # The first index imports a library, so it is created in a thread.
-            slot = _CacheSlot(await asyncio.to_thread(self._new_index))
-            place = self._places.setdefault(account_id, slot)
-            if place is slot:
-                self._measure(account_id, place)
-        self._places.move_to_end(account_id)
-        if place.change == _UNREAD or place.reading.locked():
-            async with place.reading:
-                if place.change == _UNREAD:
-                    await self._read(account_id, place)
-                    await asyncio.to_thread(_prepare, place.index)
+            created = _CacheSlot(await asyncio.to_thread(self._new_index))
+            slot = self._slots.setdefault(account_id, created)
+            if slot is created:
+                self._measure(account_id, slot)
+        self._slots.move_to_end(account_id)
+        if slot.change == _UNREAD or slot.reading.locked():
+            async with slot.reading:
+                if slot.change == _UNREAD:
+                    await self._read(account_id, slot)
+                    await asyncio.to_thread(_prepare, slot.index)
         # Searches cache data in an index.
-        self._measure(account_id, place)
+        self._measure(account_id, slot)
         self._evict(account_id)
-        return place
+        return slot
 
-    async def _read(self, account_id: str, place: _CacheSlot) -> None:
+    async def _read(self, account_id: str, slot: _CacheSlot) -> None:
         """Read outstanding changes in batches, in a thread."""
         full = True
         while full:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
-            batch = await self._database.read(self._changed(account_id, place.index, _BATCH))
-            await asyncio.to_thread(_apply, place.index, batch, self._most_bytes)
+            batch = await self._database.read(self._changed(account_id, slot.index, _BATCH))
+            await asyncio.to_thread(_apply, slot.index, batch, self._most_bytes)
             full = batch.full
             if not full:
-                place.change = row["change"] if row is not None else 0
-        self._measure(account_id, place)
+                slot.change = row["change"] if row is not None else 0
+        self._measure(account_id, slot)
         self._evict(account_id)
-        if place.index.size >= self._most_bytes:
+        if slot.index.size >= self._most_bytes:
             _LOG.warning(
                 "The search index of account %s has reached its limit of %d bytes, and the words of other"
                 " pages are on disk, which is slower; increase SIXFOLD_MEMORY_INDEX_BYTES",
@@ -195,21 +195,21 @@ class IndexCache:
             vectors = yield Query("memory_vectors_changed", {**params, "limit": fitting})
         return vectors, fitting < len(sizes) or len(sizes) == limit.changes
 
-    def _measure(self, account_id: str, place: _CacheSlot) -> None:
+    def _measure(self, account_id: str, slot: _CacheSlot) -> None:
         """Update the total incrementally, because there may be many accounts."""
         # The index may have been evicted while it was read.
-        if self._places.get(account_id) is place:
-            size = place.index.size + place.index.cache_size
-            self._total += size - place.size
-            place.size = size
+        if self._slots.get(account_id) is slot:
+            size = slot.index.size + slot.index.cache_size
+            self._total += size - slot.size
+            slot.size = size
 
     def _evict(self, account_id: str) -> None:
         """Evict the least recently used indexes, except the current one."""
         while self._total > self._most_bytes:
-            oldest = next(iter(self._places))
+            oldest = next(iter(self._slots))
             if oldest == account_id:
                 return
-            self._total -= self._places.pop(oldest).size
+            self._total -= self._slots.pop(oldest).size
 
 
 def _prepare(index: Index) -> None:

@@ -145,21 +145,21 @@ class IndexView(Protocol):
         ...
 
     def best(self, score: Vector, candidates: Vector, keep: SearchFilter, limit: int) -> Sequence[int]:
-        """Return the places of the `limit` best pages that pass `keep` and are above 0 in `candidates`.
+        """Return the positions of the `limit` best pages that pass `keep` and are above 0 in `candidates`.
 
         Ties are ordered by slug.
         """
         ...
 
-    def score_at(self, vector: Vector, place: int) -> float: ...
+    def score_at(self, vector: Vector, position: int) -> float: ...
 
-    def page_id(self, place: int) -> str: ...
+    def page_id(self, position: int) -> str: ...
 
-    def on_disk(self, place: int) -> bool:
+    def on_disk(self, position: int) -> bool:
         """Return whether the words of a page are on disk; each of these words counts once."""
         ...
 
-    def best_passage(self, place: int, words: Mapping[str, float]) -> int:
+    def best_passage(self, position: int, words: Mapping[str, float]) -> int:
         """Return the index of the passage that contains most of the words."""
         ...
 

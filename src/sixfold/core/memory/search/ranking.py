@@ -74,14 +74,14 @@ class RankedQuery(msgspec.Struct, frozen=True):
 
 
 class ScorePart(NamedTuple):
-    """A signal and its weight, and the share of the weight per page, unless all pages get it in full."""
+    """A signal, its weight, and the fraction of the weight that applies to each page (None for all of it)."""
 
     vector: Vector
     weight: float
     share: Vector | None = None
 
 
-class RankedPage(msgspec.Struct, frozen=True):
+class PageScores(msgspec.Struct, frozen=True):
     """The scores of all pages, their parts by name, and `candidates`, above 0 for possible results."""
 
     score: Vector
@@ -90,18 +90,18 @@ class RankedPage(msgspec.Struct, frozen=True):
     # 1 for a page that contains all words of the query.
     complete: Vector
 
-    def score_parts(self, view: IndexView, place: int) -> dict[str, float]:
+    def score_parts(self, view: IndexView, position: int) -> dict[str, float]:
         return {
-            name: view.score_at(part.vector, place)
+            name: view.score_at(part.vector, position)
             * part.weight
-            * (1.0 if part.share is None else view.score_at(part.share, place))
+            * (1.0 if part.share is None else view.score_at(part.share, position))
             for name, part in self.parts.items()
         }
 
 
-def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> RankedPage:
+def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> PageScores:
     """Score all pages of `view`, by words, a vector, or both."""
-    score, kind = view.once(weights, lambda: _kind(view, weights))
+    score, static_parts = view.once(weights, lambda: _static_parts(view, weights))
     parts: dict[str, ScorePart] = {}
     candidates = view.nothing()
     if question.words:
@@ -139,7 +139,7 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
         score = score + meaning * parts["meaning"].weight
         candidates = candidates + view.at_least(cosines, NEAR)
     complete = parts["complete"].vector if "complete" in parts else view.nothing()
-    return RankedPage(score, {**parts, **kind}, candidates, complete)
+    return PageScores(score, {**parts, **static_parts}, candidates, complete)
 
 
 def _words(
@@ -215,8 +215,8 @@ def _times(vector: Vector, weight: float) -> Vector:
     return vector if weight == 1.0 else vector * weight
 
 
-def _kind(view: IndexView, weights: Weights) -> tuple[Vector, dict[str, ScorePart]]:
-    """Return the parts that do not depend on the query: the kind of page."""
+def _static_parts(view: IndexView, weights: Weights) -> tuple[Vector, dict[str, ScorePart]]:
+    """Return the sum of the parts that do not depend on the query, and the parts."""
     parts = {
         "statement": ScorePart(view.statements(), weights.statement),
         "substance": ScorePart(view.substance(HALF_WORDS), weights.substance),

@@ -27,7 +27,7 @@ from sixfold.core.memory.search import phrases, query_parser, ranking, reindex, 
 from sixfold.core.memory.search.embedding import Embedder, EmbeddingModel, QueryVectors
 from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
 from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
-from sixfold.core.memory.search.ranking import RankedPage, RankedQuery
+from sixfold.core.memory.search.ranking import PageScores, RankedQuery
 from sixfold.core.memory.search.time_expressions import TimeSpan
 
 # Maximum number of characters of a query.
@@ -133,17 +133,17 @@ class SearchService:
     async def _large(self, caller: Caller, results: _Results, request: SearchRequest) -> tuple[Hit, ...]:
         """Create snippets in a thread, reading pages one by one if their long texts were not fetched."""
         hits: list[Hit] = []
-        short: list[tuple[Row, _HitPosition]] = []
-        for row, place in results:
+        short: list[tuple[Row, _RankedHit]] = []
+        for row, ranked_hit in results:
             if row["body"] is not None:
-                short.append((row, place))
+                short.append((row, ranked_hit))
                 continue
             hits += await asyncio.to_thread(_hits, short, request)
             short.clear()
-            rows = await self._database.read(_pages(caller, [place], _ANY_CHARS))
+            rows = await self._database.read(_pages(caller, [ranked_hit], _ANY_CHARS))
             # The page may have changed since.
             if rows and caller.sees(_texts(rows[0]["collections"])):
-                hits += await asyncio.to_thread(_hits, [(rows[0], place)], request)
+                hits += await asyncio.to_thread(_hits, [(rows[0], ranked_hit)], request)
         return (*hits, *await asyncio.to_thread(_hits, short, request))
 
     async def _results_on_loop(
@@ -159,12 +159,12 @@ class SearchService:
         self, caller: Caller, request: SearchRequest, vector: bytes | None
     ) -> Transaction[tuple[_Results, Mode]]:
         """Update the index, rank, and fetch the results, all in one snapshot."""
-        known = yield from _known_pages(caller, request, vector)
+        inputs = yield from _ranking_inputs(caller, request, vector)
         index = yield from self._indexes.catch_up(caller.account_id)
-        best = _best_pages(index, caller, request, known)
+        best = _best_pages(index, caller, request, inputs)
         with_phrase = yield from _with_phrase(caller, best, request.query)
-        places = _positions(best, request, with_phrase)
-        return (yield from _fetched(caller, places)), best.mode
+        ranked_hits = _ranked_hits(best, request, with_phrase)
+        return (yield from _fetched(caller, ranked_hits)), best.mode
 
     async def _results_in_thread(
         self, caller: Caller, request: SearchRequest, vector: bytes | None
@@ -174,12 +174,12 @@ class SearchService:
         One search of an account runs at a time, and accounts take turns in `fair_threads`.
         """
         async with self._indexes.locked(caller.account_id) as index:
-            known = await self._database.read(_known_pages(caller, request, vector))
-            best = await _in_thread(lambda: _best_pages(index, caller, request, known))
+            inputs = await self._database.read(_ranking_inputs(caller, request, vector))
+            best = await _in_thread(lambda: _best_pages(index, caller, request, inputs))
             with_phrase = await self._database.read(_with_phrase(caller, best, request.query))
-            places = await _in_thread(lambda: _positions(best, request, with_phrase))
-        results = await self._database.read(_fetched(caller, places))
-        visible = [(row, place) for row, place in results if caller.sees(_texts(row["collections"]))]
+            ranked_hits = await _in_thread(lambda: _ranked_hits(best, request, with_phrase))
+        results = await self._database.read(_fetched(caller, ranked_hits))
+        visible = [(row, hit) for row, hit in results if caller.sees(_texts(row["collections"]))]
         return visible, best.mode
 
 
@@ -195,7 +195,9 @@ async def _in_thread(function: Callable[[], T]) -> T:
         await asyncio.wait([running])
 
 
-def _known_pages(caller: Caller, request: SearchRequest, vector: bytes | None) -> Transaction[_KnownPages]:
+def _ranking_inputs(
+    caller: Caller, request: SearchRequest, vector: bytes | None
+) -> Transaction[_RankingInputs]:
     relation_scores: dict[str, float] = {}
     if request.mode != "semantic":
         answers = yield from inference.answers(caller.account_id, request.query, caller.collections)
@@ -204,16 +206,16 @@ def _known_pages(caller: Caller, request: SearchRequest, vector: bytes | None) -
     if time_expressions.mentioned(request.query):
         span = time_expressions.parse(request.query, (yield from now()))
     exact = (yield from _stop_word_scores(caller, request.query)) if request.mode != "semantic" else {}
-    return _KnownPages(vector, relation_scores, span, exact)
+    return _RankingInputs(vector, relation_scores, span, exact)
 
 
-def _fetched(caller: Caller, places: Sequence[_HitPosition]) -> Transaction[_Results]:
-    """Return the pages of results with their positions, except pages that no longer exist."""
-    if not places:
+def _fetched(caller: Caller, ranked_hits: Sequence[_RankedHit]) -> Transaction[_Results]:
+    """Return the pages of results in order, except pages that no longer exist."""
+    if not ranked_hits:
         return ()
-    rows = yield from _pages(caller, places, _LOOP_CHARS)
+    rows = yield from _pages(caller, ranked_hits, _LOOP_CHARS)
     by_id = {row["id"]: row for row in rows}
-    return [(by_id[place.page_id], place) for place in places if place.page_id in by_id]
+    return [(by_id[hit.page_id], hit) for hit in ranked_hits if hit.page_id in by_id]
 
 
 def _stop_word_scores(caller: Caller, text: str) -> Transaction[dict[str, float]]:
@@ -228,13 +230,13 @@ def _stop_word_scores(caller: Caller, text: str) -> Transaction[dict[str, float]
     return {row["id"]: STOP_WORDS_IN_TITLE if row["titled"] else STOP_WORDS_IN_TEXT for row in rows}
 
 
-def _pages(caller: Caller, places: Sequence[_HitPosition], limit: int) -> Transaction[Rows]:
+def _pages(caller: Caller, ranked_hits: Sequence[_RankedHit], limit: int) -> Transaction[Rows]:
     """Return the pages; texts above a limit of characters are omitted."""
-    ids = msgspec.json.encode([place.page_id for place in places]).decode()
+    ids = msgspec.json.encode([hit.page_id for hit in ranked_hits]).decode()
     return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": limit}))
 
 
-class _HitPosition(msgspec.Struct, frozen=True):
+class _RankedHit(msgspec.Struct, frozen=True):
     """A search result before its page is fetched."""
 
     page_id: str
@@ -244,10 +246,10 @@ class _HitPosition(msgspec.Struct, frozen=True):
     explain: Mapping[str, Any] | None
 
 
-_Results = Sequence[tuple[Row, _HitPosition]]
+_Results = Sequence[tuple[Row, _RankedHit]]
 
 
-class _KnownPages(msgspec.Struct, frozen=True):
+class _RankingInputs(msgspec.Struct, frozen=True):
     """The inputs of a ranking other than the words."""
 
     vector: bytes | None
@@ -257,66 +259,66 @@ class _KnownPages(msgspec.Struct, frozen=True):
 
 
 class _BestPages(msgspec.Struct, frozen=True):
-    """The best pages of a ranking in order, and the data from which their positions are computed."""
+    """The positions of the best pages in order, and the data from which the hits are computed."""
 
     view: IndexView
     query: RankedQuery
-    ranked: RankedPage
-    places: Sequence[int]
+    ranked: PageScores
+    positions: Sequence[int]
     # The scores of the first pages, and which of these pages contain all words of the query.
     scores: Mapping[int, float]
     complete: Sequence[int]
     mode: Mode
 
 
-def _best_pages(index: Index, caller: Caller, request: SearchRequest, known: _KnownPages) -> _BestPages:
+def _best_pages(index: Index, caller: Caller, request: SearchRequest, inputs: _RankingInputs) -> _BestPages:
     mode = request.mode
     # Pages may not have vectors yet.
     if mode == "auto":
-        mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
+        mode = "hybrid" if inputs.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
-    worded = query_parser.parse_query(view, request.query, span=known.span)
+    worded = query_parser.parse_query(view, request.query, span=inputs.span)
     if request.partial:
         worded = query_parser.completed(view, request.query, worded)
     if mode == "semantic":
-        question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
+        question = RankedQuery({}, vector=inputs.vector, span=worded.span, timed=worded.timed)
     else:
-        vector = known.vector if mode == "hybrid" else None
+        vector = inputs.vector if mode == "hybrid" else None
         question = replace(
             worded,
             vector=vector,
-            relation_scores=known.relation_scores,
-            stop_word_scores=known.stop_word_scores,
+            relation_scores=inputs.relation_scores,
+            stop_word_scores=inputs.stop_word_scores,
         )
     ranked = ranking.rank(view, question)
     keep = SearchFilter(request.types, request.tags, request.collections, request.since, request.until)
     end = request.offset + request.limit
     best = view.best(ranked.score, ranked.candidates, keep, max(end, phrases.MAX_PAGES))
-    scores = {place: view.score_at(ranked.score, place) for place in best[: phrases.MAX_PAGES]}
-    complete = [place for place in scores if view.score_at(ranked.complete, place) > 0]
+    scores = {position: view.score_at(ranked.score, position) for position in best[: phrases.MAX_PAGES]}
+    complete = [position for position in scores if view.score_at(ranked.complete, position) > 0]
     return _BestPages(view, worded, ranked, best, scores, complete, mode)
 
 
-def _positions(
+def _ranked_hits(
     best: _BestPages, request: SearchRequest, with_phrase: Collection[int]
-) -> Sequence[_HitPosition]:
+) -> Sequence[_RankedHit]:
     """Return the requested results, after raising the scores of pages that contain the query's phrase."""
     view, worded = best.view, best.query
     scores = {
-        place: score + WEIGHTS.phrase if place in with_phrase else score
-        for place, score in best.scores.items()
+        position: score + WEIGHTS.phrase if position in with_phrase else score
+        for position, score in best.scores.items()
     }
-    first = sorted(scores, key=lambda place: -scores[place])
-    ordered = (*first, *best.places[phrases.MAX_PAGES :])
+    first = sorted(scores, key=lambda position: -scores[position])
+    ordered = (*first, *best.positions[phrases.MAX_PAGES :])
     return [
-        _HitPosition(
-            page_id=view.page_id(place),
-            score=scores[place] if place in scores else view.score_at(best.ranked.score, place),
-            passage=view.best_passage(place, worded.words),
+        _RankedHit(
+            page_id=view.page_id(position),
+            score=scores[position] if position in scores else view.score_at(best.ranked.score, position),
+            passage=view.best_passage(position, worded.words),
             words=worded.words,
-            explain=_explained(view, place, worded, best.ranked, with_phrase) if request.explain else None,
+            explain=_explained(view, position, worded, best.ranked, with_phrase) if request.explain else None,
         )
-        for place in ordered[request.offset : request.offset + request.limit]
+        for position in ordered[request.offset : request.offset + request.limit]
     ]
 
 
@@ -325,7 +327,7 @@ def _with_phrase(caller: Caller, best: _BestPages, query: str) -> Transaction[fr
     phrase = phrases.phrase_of(query)
     if not phrase or len(best.complete) < 2:
         return frozenset()
-    ids = {best.view.page_id(place): place for place in best.complete}
+    ids = {best.view.page_id(position): position for position in best.complete}
     document = msgspec.json.encode(list(ids)).decode()
     rows = yield Query(
         "memory_results", {"account_id": caller.account_id, "ids": document, "most": phrases.MAX_CHARS}
@@ -350,10 +352,10 @@ def _check(request: SearchRequest) -> None:
 
 
 def _hits(results: _Results, request: SearchRequest) -> tuple[Hit, ...]:
-    return tuple(_hit(row, place, request) for row, place in results)
+    return tuple(_hit(row, hit, request) for row, hit in results)
 
 
-def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
+def _hit(row: Row, ranked_hit: _RankedHit, request: SearchRequest) -> Hit:
     return Hit(
         id=row["id"],
         slug=row["slug"],
@@ -361,27 +363,27 @@ def _hit(row: Row, place: _HitPosition, request: SearchRequest) -> Hit:
         type=row["type"],
         tags=_texts(row["tags"]),
         collections=_texts(row["collections"]),
-        score=place.score,
+        score=ranked_hit.score,
         snippet=snippets.of_body(
             markdown.blank_comments(row["body"]),
-            place.passage,
-            place.words,
+            ranked_hit.passage,
+            ranked_hit.words,
             request.snippet_chars,
             marked=request.marked,
         ),
         updated_at=row["updated_at"],
-        citation=snippets.citation(row["head"], row["body"], place.passage, place.words),
-        explain=place.explain,
+        citation=snippets.citation(row["head"], row["body"], ranked_hit.passage, ranked_hit.words),
+        explain=ranked_hit.explain,
     )
 
 
 def _explained(
-    view: IndexView, place: int, question: RankedQuery, ranked: RankedPage, with_phrase: Collection[int]
+    view: IndexView, position: int, question: RankedQuery, ranked: PageScores, with_phrase: Collection[int]
 ) -> Mapping[str, Any]:
-    parts: dict[str, Any] = {**ranked.score_parts(view, place)}
-    parts["phrase"] = WEIGHTS.phrase if place in with_phrase else 0.0
+    parts: dict[str, Any] = {**ranked.score_parts(view, position)}
+    parts["phrase"] = WEIGHTS.phrase if position in with_phrase else 0.0
     parts["words"] = {word: view.rarity(word) for word in question.words}
-    if view.on_disk(place):
+    if view.on_disk(position):
         parts["on_disk"] = True
     if question.spelling:
         parts["spelling"] = {word: list(near) for word, near in question.spelling.items()}

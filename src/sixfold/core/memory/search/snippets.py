@@ -51,8 +51,8 @@ def citation(head: str, body: str, passage: int, words: Collection[str]) -> str:
         return ""
     start, positions = _matches(body, passage, words)
     page = documents.page_at(body, _window(positions, _CITED_CHARS) if positions else start)
-    place = f"p. {page}" if page else frontmatter.value(head, "chapter")
-    return f"{source}, {place}" if place else source
+    label = f"p. {page}" if page else frontmatter.value(head, "chapter")
+    return f"{source}, {label}" if label else source
 
 
 def _matches(body: str, passage: int, words: Collection[str]) -> tuple[int, list[tuple[int, int, str]]]:
@@ -112,7 +112,7 @@ def _pairs(text: str, start: int, query_words: frozenset[str]) -> list[tuple[int
 
 def _window(positions: list[tuple[int, int, str]], chars: int) -> int:
     """Return the start of the first window of `chars` with the most distinct words."""
-    best, place, first = 0, positions[0][0], 0
+    best, start, first = 0, positions[0][0], 0
     inside: dict[str, int] = {}
     for _, end, word in positions:
         inside[word] = inside.get(word, 0) + 1
@@ -123,8 +123,8 @@ def _window(positions: list[tuple[int, int, str]], chars: int) -> int:
                 del inside[left_word]
             first += 1
         if len(inside) > best:
-            best, place = len(inside), positions[first][0]
-    return place
+            best, start = len(inside), positions[first][0]
+    return start
 
 
 def _at_word(body: str, at: int, least: int) -> int:
