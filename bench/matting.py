@@ -57,8 +57,8 @@ def rows() -> list[Row]:
         low = f"tenth percentile {np.quantile(overlap, 0.1):.3f}, median {np.median(overlap):.3f}"
         result.append(Row(f"{stratum}: mean overlap", 100 * float(overlap.mean()), "%", note=low))
         result.append(Row(f"{stratum}: edge error", float(error.mean()), "%"))
-        note = f"{raw.mean():.1f} before colours are cleaned"
-        result.append(Row(f"{stratum}: colour fringe", float(fringe.mean()), "of 255", note=note))
+        note = f"{raw.mean():.1f} before colors are cleaned"
+        result.append(Row(f"{stratum}: color fringe", float(fringe.mean()), "of 255", note=note))
     truth, response = np.array(every).T
     sure = truth[response >= 0.85]
     result.append(

@@ -76,7 +76,7 @@ def rows() -> list[Row]:
     return [
         *calibration(),
         Row("subject kept by smart resize", 100 * float(np.mean(ours)), "%", note=whole),
-        Row("subject kept by a centre crop", 100 * float(np.mean(theirs)), "%"),
+        Row("subject kept by a center crop", 100 * float(np.mean(theirs)), "%"),
         of_samples("analysis of an image, faces included", looks, "ms"),
         of_samples("one size from the analysis", makes, "ms"),
     ]

@@ -56,7 +56,7 @@ def test_a_crop_follows_its_subject() -> None:
 
 def test_two_subjects_apart_are_brought_together_by_seams() -> None:
     both = saliency((0.02, 0.2, 0.98, 0.8))
-    both.worth[:, 30:130] = 0
+    both.importance[:, 30:130] = 0
     way = plan(both, (160, 100), (120, 100))
     assert way.method == "seam-carving"
     assert way.carved is not None
@@ -66,7 +66,7 @@ def test_two_subjects_apart_are_brought_together_by_seams() -> None:
 def test_no_seam_goes_through_a_picture_with_a_face() -> None:
     box = (0.02, 0.2, 0.98, 0.8)
     both = saliency(box, ((0.05, 0.3, 0.2, 0.6),))
-    both.worth[:, 30:130] = 0
+    both.importance[:, 30:130] = 0
     assert plan(both, (160, 100), (120, 100)).method == "extend"
 
 
@@ -83,9 +83,9 @@ def test_a_wide_subject_in_a_tall_shape_gets_more_canvas() -> None:
 
 def test_seams_stay_in_their_order_and_leave_what_is_guarded() -> None:
     grey = np.full((40, 60), 0.5, np.float32)
-    worth = np.zeros((40, 60), np.float32)
-    worth[:, 20:40] = 1
-    carved = seams.carve(grey, worth, 45)
+    importance = np.zeros((40, 60), np.float32)
+    importance[:, 20:40] = 1
+    carved = seams.carve(grey, importance, 45)
     assert carved.columns.shape == (40, 45)
     assert (np.diff(carved.columns, axis=1) > 0).all()
     inside = (carved.columns * 60 > 20) & (carved.columns * 60 < 40)

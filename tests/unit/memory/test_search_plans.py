@@ -81,7 +81,7 @@ async def test_postgresql_page_queries_never_scan_the_account(tmp_path: Path) ->
         hits = (await finder.search(caller, SearchRequest("who works at Acme?"))).hits
         assert hits[0].slug == "people/ann"
         await explained.read(queries.get_with_relations(caller, "people/ann"))
-        await explained.read(queries.get_neighbourhood(caller, "x", LinkPath(depth=3)))
+        await explained.read(queries.get_neighborhood(caller, "x", LinkPath(depth=3)))
         await explained.read(pages.list_rows(caller, pages.PageFilter(prefix="log/2"), 10))
         await explained.write(commands.rename(writer, "people/ann", "people/ann-lee", FREELY))
         await explained.write(commands.delete(writer, "x", FREELY))

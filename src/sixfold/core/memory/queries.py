@@ -106,7 +106,7 @@ def leading_to(
     return (yield from backlinks(caller, view, limit, after))
 
 
-def get_neighbourhood(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
+def get_neighborhood(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
     """Return the pages around the page at a slug."""
     located = yield from pages.find(caller, slug)
     return (yield from links.walk(caller, located.page, route))

@@ -111,7 +111,7 @@ class MemoryService:
         return links_in[:limit], f"{links_in[limit - 1].source}~{links_in[limit - 1].type}" if more else None
 
     async def traverse(self, caller: Caller, slug: str, route: LinkPath) -> GraphWalk:
-        return await self.database.read(queries.get_neighbourhood(caller, slugs.normalize(slug), route))
+        return await self.database.read(queries.get_neighborhood(caller, slugs.normalize(slug), route))
 
     async def timeline(
         self, caller: Caller, slug: str, limit: int, cursor: str | None = None, as_of: int | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-# Share of a lease by which a check may be late.
+# Fraction of a lease by which a check may be late.
 _PATIENCE = 0.25
 
 

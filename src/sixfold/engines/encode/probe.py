@@ -18,7 +18,7 @@ MAX_SECONDS = 30 * 60.0
 class MediaStream(msgspec.Struct, frozen=True):
     """A part of a media file, from `begin` for `seconds`, and the kinds of its streams.
 
-    `source_bytes` is its share of the file's size by length.
+    `source_bytes` is the size of the file multiplied by the part's fraction of the duration.
     """
 
     path: Path

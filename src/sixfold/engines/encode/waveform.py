@@ -14,7 +14,7 @@ Array = NDArray[Any]
 _BACKGROUND = ((18, 22, 40), (30, 27, 58))  # top and bottom
 _LEFT, _RIGHT = (72, 213, 206), (178, 120, 255)
 _BAR, _GAP = 3.0, 2.0  # pixels at a width of 1200
-_HEIGHT = 0.24  # as a share of the width
+_HEIGHT = 0.24  # as a fraction of the width
 # The image is drawn at this multiple of its size and reduced.
 _OVERSAMPLING = 3
 _MARGIN = 0.10

@@ -14,7 +14,7 @@ _MIN_CORRELATION = 0.3
 _REPEATS = 4  # required of a season that is not in `_COMMON`
 _SLOW_REPEATS = 8  # required of a season that is not visible in the changes between values
 _NEAR_COMMON = 0.04  # a measured season within this relative distance is replaced by the common one
-_GAIN = 0.9  # share of the variance that a season may leave in the seasons that it was not measured on
+_GAIN = 0.9  # fraction of the variance that a season may leave in the seasons that it was not measured on
 
 
 def length(values: Values) -> int:

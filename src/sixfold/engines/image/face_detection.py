@@ -16,7 +16,7 @@ from sixfold.engines.image import saliency
 Pixels = NDArray[np.uint8]
 
 WORK_SIDE = 480
-# Smallest face, as a share of the short side.
+# Smallest face, as a fraction of the short side.
 _SMALLEST = 0.05
 _NEIGHBORS = {"haarcascade_frontalface_default.xml": 7, "haarcascade_profileface.xml": 8}
 _OVERLAP = 0.3

@@ -22,7 +22,7 @@ _REGIONS = 260
 _MIN_SIDE = 16
 # Distance in Lab units within which regions count as one surface.
 _GEODESIC = 10.0
-# Reach of a region's contrast, as a share of the image's side.
+# Reach of a region's contrast, as a fraction of the image's side.
 _NEAR = 0.25
 _ALIKE = 10.0
 _KEEP = 0.1

@@ -33,7 +33,7 @@ IMAGES = ("image_url", "image")
 _BILLED_RATE = 16  # frames per second by which these models bill, independent of the requested rate
 # Inputs that the log mentions when a model does not support them.
 _REPORTED = ("seed", "negative_prompt", "num_inference_steps", "guidance_scale")
-# A video with this share of the requested frames is accepted; its last frame is held for the rest.
+# A video with this fraction of the requested frames is accepted; its last frame is held for the rest.
 _ENOUGH = 0.8
 _FROM, _TO = 0.93, 0.99  # the progress at the start and end of fitting
 

@@ -26,7 +26,7 @@ _PAUSE, _SHORTEST, _LONGEST, _MARGIN = 0.45, 0.15, 25.0, 0.2
 _BREATH = 5  # frames
 # Samples of a spectrum, 64 ms, and the bins on each side of its peak that belong to the same tone.
 _WINDOW, _TONE_BINS = 1024, 3
-# A single tone has this share of the power of a window, in this share of the windows.
+# A single tone has this fraction of the power of a window, in this fraction of the windows.
 _TONE_POWER, _TONE_WINDOWS = 0.97, 0.7
 
 

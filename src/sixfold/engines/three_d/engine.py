@@ -22,7 +22,7 @@ _STYLE, _RATIO, _CELLS = "voxel48", 0.85, 256
 _RESOLUTION, _TEXTURE, _FACES = 1536, 2048, 500_000
 # The field of view of a normal lens.
 _FOV = math.radians(35)
-# The default share of the square that the subject fills.
+# The default fraction of the square that the subject fills.
 _FULL_RATIO = 0.92
 # The depth of front and back, as fractions of the subject's shorter side.
 _FRONT, _BACK = 0.24, 0.17

@@ -18,17 +18,17 @@ from sixfold.engines.video import layers
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-# The share of the image that a subject may cover; otherwise the whole image is the subject.
+# The fraction of the image that a subject may cover; otherwise the whole image is the subject.
 _MIN_AREA, _MAX_AREA = 0.004, 0.92
 # Pixels of a greater opacity are solid.
 _SOLID = 0.5
 # Smaller parts, relative to the largest one, are dropped.
 _MIN_PART = 0.03
-# The margin around a whole image, as a share of its shorter side.
+# The margin around a whole image, as a fraction of its shorter side.
 _RIM = 0.02
 # The multigrid solver of the inflated shape: cells of the coarsest grid, levels, iterations per level.
 _COARSEST, _LEVELS, _ITERATIONS = 16, 5, 80
-# The share of the estimated relief that is added to the inflated shape.
+# The fraction of the estimated relief that is added to the inflated shape.
 _DETAIL = 0.16
 
 

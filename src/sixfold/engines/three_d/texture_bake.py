@@ -16,10 +16,10 @@ from sixfold.engines.three_d.subject import MeshSubject
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-_MARGIN = 0.015  # margin around the outline, as a share of the square
+_MARGIN = 0.015  # margin around the outline, as a fraction of the square
 _BUMPS = 2.2  # strength of the normal map
 _ROUGH = (0.5, 0.9)  # lowest and highest roughness
-_BACK_BLUR = 0.05  # as a share of the square's side
+_BACK_BLUR = 0.05  # as a fraction of the square's side
 
 
 class Atlas(msgspec.Struct, frozen=True):

@@ -16,11 +16,11 @@ from sixfold.engines.three_d.subject import MeshSubject
 Array = NDArray[Any]
 
 _COLORS = 40
-# The thickness from front to back, as a share of the subject's shorter side.
+# The thickness from front to back, as a fraction of the subject's shorter side.
 _THICKNESS = 0.42
 # The brightness of faces toward +x, -x, +y, -y, +z and -z.
 _SHADES = (1.0, 1.0, 1.12, 0.78, 0.96, 0.9)
-# The minimum share of a cell that is inside of the subject.
+# The minimum fraction of a cell that is inside of the subject.
 _MIN_SHARE = 0.45
 
 

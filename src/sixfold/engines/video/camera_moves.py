@@ -24,7 +24,7 @@ _NEAR_BEFORE, _NEAR_AFTER = 26, 34
 _USUAL_SECONDS = 5.0
 # A move extends at most to this multiple of its usual reach; longer videos move more slowly instead.
 _MAX_REACH = 1.45
-# The share of a move's time for acceleration, and also for deceleration.
+# The fraction of a move's time for acceleration, and also for deceleration.
 _EASE = 0.16
 _TURNING = ("pan", "tilt", "x", "y", "z", "zoom", "roll")
 

@@ -18,13 +18,13 @@ Array = NDArray[Any]
 
 # The longer side, in pixels, of the analyzed image and of the segmented image.
 _SIDE, _GRAB_SIDE = 320, 200
-# The share of the image that a subject may cover.
+# The fraction of the image that a subject may cover.
 _MIN_AREA, _MAX_AREA = 0.03, 0.45
 # The strength of a visible edge: the 3 x 3 Sobel gradient in Lab.
 _EDGE = 60.0
-# The minimum share of its convex hull that a subject covers.
+# The minimum fraction of its convex hull that a subject covers.
 _MIN_SOLIDITY = 0.8
-# The minimum share of a subject's outline that lies on visible edges.
+# The minimum fraction of a subject's outline that lies on visible edges.
 _MIN_EDGE_SHARE = 0.93
 
 
@@ -131,7 +131,7 @@ def _subject(small: Array, saliency: Array) -> Array | None:
 
 
 def _on_edges(reduced: Array, mask: Array) -> float:
-    """Return the share of the outline that lies on edges; a wrong mask runs through plain regions."""
+    """Return the fraction of the outline that lies on edges; a wrong mask runs through plain regions."""
     lab = cv2.cvtColor(reduced.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
     across, down = cv2.Sobel(lab, cv2.CV_32F, 1, 0), cv2.Sobel(lab, cv2.CV_32F, 0, 1)
     strength = cv2.dilate(np.sqrt((across * across + down * down).sum(2)), np.ones((3, 3), np.uint8))

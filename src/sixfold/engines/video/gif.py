@@ -57,7 +57,7 @@ def write_gif(target: Path, size: tuple[int, int], rate: Fraction, frames: Frame
 
 
 class _HeldFrame(msgspec.Struct, frozen=True):
-    """A frame without noise, the mask of the changed pixels, and the share of pixels with large changes."""
+    """A frame without noise, the mask of changed pixels, and the fraction of pixels with large changes."""
 
     pixels: Array
     changed: Array
@@ -139,7 +139,7 @@ def _cut(colors: Array, weights: Array) -> Array:
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Colors that share a palette entry, the squared error, and the channel with the largest share of it."""
+    """Colors that share a palette entry, their squared error, and the channel that contributes most to it."""
 
     members: Array
     mean: Array

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 _RIM, _LAP = 0.011, 0.004
 # The largest difference by which an object may be nearer than the ground at its foot.
 _ABOVE_GROUND = 0.06
-# Nearness within a layer is blurred by this share of the grid's width, so that the image does not tear.
+# Nearness within a layer is blurred by this fraction of the grid's width, so that the image does not tear.
 _SOFT = 0.02
 
 

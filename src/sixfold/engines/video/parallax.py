@@ -27,7 +27,7 @@ CELL = 4  # output pixels per cell of the coarse grid, in each direction
 _ITERATIONS = 3
 # Additional zoom that leaves a margin for ripples.
 _SPARE = 1.006
-# A frame is reused if no corner has moved by more than this share of the short side.
+# A frame is reused if no corner has moved by more than this fraction of the short side.
 _MAX_REUSE_SHIFT = 0.008
 # The nearness that represents the whole frame when it is reused.
 _MEAN_NEARNESS = 0.5

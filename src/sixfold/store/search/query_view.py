@@ -23,7 +23,7 @@ _POSTING_BYTES = 12
 _ENTRY_BYTES = 400  # measured size of the Python objects of a cached word
 _VIEW_BYTES = 6_000  # measured size of the Python objects of a view
 _BLOCK = 128  # positions per block when the best scores are selected
-_SCATTERED = 0.25  # share of pages with distant neighbors above which all neighbors are looked up
+_SCATTERED = 0.25  # fraction of pages with distant neighbors above which all neighbors are looked up
 _NONE = np.zeros(0, np.int64)
 Hits = tuple[Positions, Floats]
 
@@ -206,7 +206,7 @@ class PageView:
         return (self._visible & ~self._of.states.values).astype(np.float32)
 
     def kind_counts(self, kind: AnswerKind) -> Floats:
-        """Return the answers of the requested kind on each page, as a share of `ENOUGH_ANSWERS`."""
+        """Return the answers of the requested kind on each page, as a fraction of `ENOUGH_ANSWERS`."""
         counts = self._of.holds[KINDS.index(kind)].values
         return counts.astype(np.float32) * np.float32(1 / ENOUGH_ANSWERS)
 

@@ -192,6 +192,6 @@ class GrowingText:
         if block:
             self.blocks.append(block)
         self.growing, self.rendered_end, self._complete = growing, lines, complete
-        # Render long blocks less often to limit the share of time for rendering.
+        # Render long blocks less often to limit the fraction of time spent on rendering.
         self._next = time.monotonic() + max(0.05, 20 * (time.monotonic() - started))
         return changed

@@ -73,7 +73,7 @@ def excerpt(text: str) -> str:
 
 
 def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
-    """Return the parts of a score as (description, value, share of the largest part), the largest first.
+    """Return the parts of a score as (description, value, fraction of the largest part), the largest first.
 
     `explain` also contains fields that are not parts of the score; they are objects or booleans.
     """

@@ -28,7 +28,7 @@ OVERLOADED = "sixfold.overloaded"
 Refusal = TooManyConnections | TooManyRequests
 PROBES = frozenset({"/livez", "/readyz"})
 
-# The share of descriptors for the database, files, workers and connections that are being refused.
+# The fraction of descriptors for the database, files, workers and connections that are being refused.
 _RESERVED = 0.1
 _UNLIMITED = 1 << 20
 # A connection without a request is kept for this time before another may replace it.

@@ -21,7 +21,7 @@ STATEMENT_CHARS, SUBJECT_CHARS, QUOTE_CHARS = 500, 100, 1_000
 # Maximum number of characters of a reply that are read.
 _MAX_REPLY = 200_000
 _MAX_DROPPED_CHARS = 200
-# The share of a statement's words that its source must contain.
+# The fraction of a statement's words that its source must contain.
 _SHARE = 0.5
 # The number of characters before a quotation that may name its subject.
 _BEFORE = 300

@@ -39,7 +39,7 @@ class Weights(msgspec.Struct, frozen=True):
     folder: float = 1.0
     # The words in the names of the folders.
     path: float = 2.0
-    # The share of the signals of neighbors and folder that applies to a self-contained article.
+    # The fraction of the signals of neighbors and folder that applies to a self-contained article.
     article: float = 0.3
     # A replacement of a misspelled word.
     spelling: float = 0.4
@@ -101,13 +101,13 @@ STOP_WORDS_IN_TITLE, STOP_WORDS_IN_TEXT = 1.0, 0.5
 TITLE_WEIGHT = 2
 # More times, numbers or names than this do not make an answer more likely; also included in stored entries.
 ENOUGH_ANSWERS = 2
-# Pages below this share of the best score do not affect their neighbors.
+# Pages below this fraction of the best score do not affect their neighbors.
 MIN_PASSED_SHARE = 0.4
 # The signal `relation`: the scores of the requested page and of the page with the sentence.
 RELATION_ANSWER, RELATION_SOURCE = 1.0, 0.6
 # Above this number of pages with the same statement, each counts less.
 RELATION_SOURCES = 3
-# The share of a statement about a time other than the requested one.
+# The factor for a statement about a time other than the requested one.
 RELATION_OTHER_TIME = 0.25
 # The reasons for the parts of a score that the memory page shows.
 LABELS = {

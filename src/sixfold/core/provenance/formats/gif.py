@@ -72,7 +72,7 @@ def _block_at(budget: InputBudget, data: bytes, at: int) -> ContainerPart[int]:
     if kind == _EXTENSION:
         body = at + 2
     elif kind == _IMAGE:
-        body = at + 11 + _colours(data[at + 9])
+        body = at + 11 + _color_table_bytes(data[at + 9])
     end = body if body == at + 1 else _chain_end(budget, data, body)
     return ContainerPart(kind, at, body, end)
 
@@ -86,10 +86,10 @@ def _extensions(data: bytes) -> Iterator[ContainerPart[int]]:
 
 def _body(data: bytes) -> int:
     """Return the offset of the first block, after the screen descriptor and global color table."""
-    return 13 + _colours(data[10]) if matches(data) and len(data) >= 13 else len(data)
+    return 13 + _color_table_bytes(data[10]) if matches(data) and len(data) >= 13 else len(data)
 
 
-def _colours(flags: int) -> int:
+def _color_table_bytes(flags: int) -> int:
     """Return the length of a color table in bytes."""
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 

@@ -1,4 +1,4 @@
-"""Rendering of notes on the modelled piano: touch, pedal resonance and room."""
+"""Rendering of notes on the modeled piano: touch, pedal resonance and room."""
 
 from __future__ import annotations
 

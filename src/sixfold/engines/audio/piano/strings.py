@@ -16,7 +16,7 @@ from sixfold.engines.audio.music import synthesis
 from sixfold.engines.audio.music.synthesis import RATE, Array, Partials
 
 _MAX_PARTIALS = 44
-_HAMMER_POSITION = 0.12  # as a share of the string's length
+_HAMMER_POSITION = 0.12  # as a fraction of the string's length
 _CENTS = (-0.9, 0.15, 1.0)
 _STRING_SHARES = (0.42, 0.34, 0.24)
 

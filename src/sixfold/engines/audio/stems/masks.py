@@ -41,21 +41,21 @@ def soft_masks(frames: Array) -> Mapping[str, Array]:
 
 
 def _percussive(magnitude: Array) -> Array:
-    """Return the percussive share of each bin: broad over frequency and short in time."""
+    """Return the percussive fraction of each bin: broad over frequency and short in time."""
     sustained = stft.median(magnitude, _TIME_WIDTH, 0) ** _POWER
     broad = stft.median(magnitude, _FREQUENCY_WIDTH, 1) ** _POWER
     return broad / (broad + sustained + 1e-12)
 
 
 def _centered(left: Array, right: Array) -> Array:
-    """Return the centered share of each bin: equal in magnitude and phase on both sides."""
+    """Return the centered fraction of each bin: equal in magnitude and phase on both sides."""
     power = np.abs(left) ** 2 + np.abs(right) ** 2 + 1e-12
     similarity = 2 * np.real(left * right.conj()) / power
     return np.clip((similarity - 0.6) / 0.4, 0, 1) ** 2
 
 
 def _vocal(magnitude: Array, middle: Array, hertz: Array) -> Array:
-    """Return the vocal share of each bin: centered, in the vocal range, and changing."""
+    """Return the vocal fraction of each bin: centered, in the vocal range, and changing."""
     inside = 1 / (1 + (_VOICE_LOW / np.maximum(hertz, 1)) ** 6) / (1 + (hertz / _VOICE_HIGH) ** 6)
     sustained = _sustained(magnitude)
     moving = np.clip((magnitude - sustained) / (magnitude + 1e-9), 0, 1)

@@ -14,7 +14,7 @@ from sixfold.engines.audio.stems.onnx import MODEL_RATE, SOURCES, OnnxStemEngine
 from sixfold.engines.image import encode
 
 _SECONDS = 2.0
-# The share of the mix's power that may be missing from the sum of the stems.
+# The fraction of the mix's power that may be missing from the sum of the stems.
 _MAX_RESIDUAL = 0.5
 _WIDTH, _HEIGHT = 480, 60  # pixels per stem
 

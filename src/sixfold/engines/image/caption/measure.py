@@ -36,7 +36,7 @@ _NAMES = (
 
 
 class NamedColor(msgspec.Struct, frozen=True):
-    """A color of the palette: its name, `#rrggbb`, and its share of the image."""
+    """A color of the palette: its name, `#rrggbb`, and its fraction of the image."""
 
     name: str
     hex: str
@@ -46,8 +46,8 @@ class NamedColor(msgspec.Struct, frozen=True):
 class ImageFacts(msgspec.Struct, frozen=True):
     """The measurements of an image.
 
-    `light` and `contrast` are 0 to 1; a `sharpness` of 1 is typical. `flatness` is the share of pixels that
-    equal their neighbors; `upper` and `lower` are mean colors (hue in degrees, saturation, value).
+    `light` and `contrast` are 0 to 1; a `sharpness` of 1 is typical. `flatness` is the fraction of pixels
+    that equal their neighbors; `upper` and `lower` are mean colors (hue in degrees, saturation, value).
     """
 
     width: int
@@ -66,7 +66,7 @@ class ImageFacts(msgspec.Struct, frozen=True):
 
     @property
     def largest_face(self) -> float:
-        """The share of the image that the largest face covers."""
+        """The fraction of the image that the largest face covers."""
         return self.faces[0].area / (self.width * self.height) if self.faces else 0.0
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-# Depth of the whole scene at full strength, as a share of the longer side.
+# Depth of the whole scene at full strength, as a fraction of the longer side.
 _RELIEF = 0.9
-# Blur before the gradient, as a share of the longer side.
+# Blur before the gradient, as a fraction of the longer side.
 _SMOOTH = 0.002
 
 

@@ -22,7 +22,7 @@ Pixels = NDArray[Any]  # bytes
 
 # Largest distance in pixels from the middle of a thin hole to its edge.
 _THIN = 5.0
-# Margin around the hole that is used as its surroundings, as a share of the hole's longer side.
+# Margin around the hole that is used as its surroundings, as a fraction of the hole's longer side.
 _AROUND = 1.3
 _MIN_AROUND = 48
 # Largest difference in levels of smooth shading from its local mean.

@@ -23,7 +23,7 @@ from sixfold.engines.image.inpaint.masks import MaskHole
 from sixfold.engines.limited_process import Argument
 
 _LEAST_SIDE = 512  # pixels of the area, if the image is large enough
-_MARGIN = 0.5  # share of the mask's longer side, on each side of it
+_MARGIN = 0.5  # fraction of the mask's longer side, on each side of it
 _MEMORY_BYTES = 3 * 2**29  # memory for an image of 40 megapixels with its mask and distances
 _PROCESSES = threading.BoundedSemaphore(2)  # processes at a time, to limit their memory
 _INPUTS = ("grow", "feather", "mask_by")  # inputs of a task that are passed to the other process

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
 _WHITE = 128
-# Largest share of the image that a hole may cover; a larger hole lacks surroundings to fill it from.
+# Largest fraction of the image that a hole may cover; a larger hole lacks surroundings to fill it from.
 _MAX_SHARE = 0.97
 _GROW, _FEATHER = 8, 6
 

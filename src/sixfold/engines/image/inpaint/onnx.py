@@ -12,7 +12,7 @@ from sixfold.engines.image.inpaint.masks import MaskHole, Pixels
 
 # Input side in pixels for models with a dynamic size.
 _SIDE = 512
-# Margin around the hole in the model's input, as a share of the hole's longer side.
+# Margin around the hole in the model's input, as a fraction of the hole's longer side.
 _AROUND = 1.0
 # A model whose values exceed this limit returns 0 to 255 instead of 0 to 1.
 _BYTES = 2.0

@@ -17,17 +17,17 @@ Pixels = NDArray[Any]  # bytes
 
 # Longer side of the part in which offsets are searched.
 _SIDE = 384
-# Width of the compared ring, as a share of the hole's depth.
+# Width of the compared ring, as a fraction of the hole's depth.
 _RING = 0.45
 _MIN_RING, _MAX_RING = 6, 48
-# Share of the ring that must be known at an offset.
+# Fraction of the ring that must be known at an offset.
 _KNOWN = 0.6
 # Maximum number of offsets from which one hole is filled.
 _PIECES = 6
-# Share of the remaining hole above which an offset counts as covering it, and the minimum if none does.
+# Fraction of the remaining hole above which an offset counts as covering it, and the minimum if none does.
 _WHOLE, _MIN_COVER = 0.9999, 0.2
 _SAMPLES = 4000
-# Largest misfit that counts as a repetition, as a share of the ring's contrast.
+# Largest misfit that counts as a repetition, as a fraction of the ring's contrast.
 _GOOD = 0.2
 
 

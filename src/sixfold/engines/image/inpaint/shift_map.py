@@ -25,7 +25,7 @@ _FREQUENCIES, _STEP = (3, 1, 1), 8.0
 # Number of known patches that are compared at once.
 _CHUNK = 512
 # Sweeps that join neighbors into pieces, the number of frequent offsets to which each may change, and the
-# cost of a neighbor in another piece as a share of the median distance of the matches.
+# cost of a neighbor in another piece as a fraction of the median distance of the matches.
 _SWEEPS, _COMMON, _BREAK = 12, 24, 1.0
 _BESIDE = ((-1, 0), (1, 0), (0, -1), (0, 1))
 

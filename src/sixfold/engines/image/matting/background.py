@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# Width of the border, as a share of the long side.
+# Width of the border, as a fraction of the long side.
 _RIM = 0.035
 _ROUNDS = 8
-# Largest median distance of a plain border from its surface, as a share of the color range.
+# Largest median distance of a plain border from its surface, as a fraction of the color range.
 _PLAIN = 0.02
-# Smallest share of the border that the surface must explain.
+# Smallest fraction of the border that the surface must explain.
 _SHARE = 0.6
 # Maximum number of crossings of a subject with the border; more indicate a pattern.
 _RUNS = 3
 _SMOOTH = 0.96
 _DARKEST = 0.38
 _MIN_NOISE = 0.006
-# Largest change of hue in a shadow, in units of the grain and as a share of the darkening.
+# Largest change of hue in a shadow, in units of the grain and as a fraction of the darkening.
 _OWN_HUE = (3.0, 0.10)
 # Smallest size of the rest of the subject relative to its shadow.
 _CASTER = 0.3

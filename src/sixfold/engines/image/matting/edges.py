@@ -18,9 +18,9 @@ Pixels = NDArray[np.uint8]
 
 # Larger images get the alpha at this size, and only its edges at full size.
 _FINE_SIDE = 1600
-# Width of the band on each side of the edge, as a share of the long side.
+# Width of the band on each side of the edge, as a fraction of the long side.
 _BAND = 0.009
-# Reach of hair where the edge is ragged, as a share of the long side.
+# Reach of hair where the edge is ragged, as a fraction of the long side.
 _HAIR = 0.03
 # Length of a ragged edge relative to a straight one in the same neighborhood.
 _RAGGED = 1.5

@@ -24,14 +24,14 @@ Pixels = NDArray[np.uint8]
 
 _SIDE = 512
 _ROUNDS = 5
-# Margin around the marks whose colors belong to the background, as a share of the marks' longer side.
+# Margin around the marks whose colors belong to the background, as a fraction of the marks' longer side.
 _AROUND = 0.35
 _WHITE, _HALF = 128, 0.5
 # Radius of a point, and half the width of the band around a rough mask's edge, as fractions of the long side.
 _DOT, _LOOSE = 0.012, 0.035
-# Parts of the mask smaller than this share of the largest part are removed unless they contain a point.
+# Parts of the mask smaller than this fraction of the largest part are removed unless they contain a point.
 _SPECK = 0.12
-# Holes smaller than this share of the part are filled.
+# Holes smaller than this fraction of the part are filled.
 _HOLE = 0.005
 
 

@@ -16,13 +16,13 @@ from sixfold.engines.image.face_detection import DetectedFace
 
 Array = NDArray[Any]
 
-# Smallest height of a portrait's face, as a share of the image's height.
+# Smallest height of a portrait's face, as a fraction of the image's height.
 _MIN_FACE = 0.12
 # Probability of the middle of a body, and of its arms and shoulders.
 _CORE, _LIKELY = 0.9, 0.6
-# Softness of a body's outline, as a share of the face.
+# Softness of a body's outline, as a fraction of the face.
 _SOFT = 0.12
-# Reach of held objects from the body, as a share of the face.
+# Reach of held objects from the body, as a fraction of the face.
 _ARM = 0.8
 # Weight of salient objects elsewhere, such as flags, lamps and furniture.
 _BESIDE = 0.4

@@ -12,15 +12,15 @@ from sixfold.engines.image.resize.plan import ResizePlan
 
 Array = NDArray[Any]
 
-# Depth of the edges that are mirrored as surroundings, as a share of a side.
+# Depth of the edges that are mirrored as surroundings, as a fraction of a side.
 _RIM = 0.06
-# Distance at which an extension is out of focus, as a share of the canvas.
+# Distance at which an extension is out of focus, as a fraction of the canvas.
 _SOFT = 0.05
 # Blur at the edge, at the distance `_SOFT`, and from the distance `_FAR`, in multiples of `_SOFT`.
 _SOFTER = (1 / 8, 1, 4)
 # Distance of the strongest blur, in multiples of `_SOFT`.
 _FAR = 5
-# Vertical share of the blur at the sides, small so that sky stays above ground.
+# Vertical blur at the sides relative to the horizontal blur, small so that sky stays above ground.
 _LEVEL = 1 / 4
 _FILL_SIDE = 320
 

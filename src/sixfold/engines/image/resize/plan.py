@@ -25,25 +25,25 @@ Method = Literal["scale", "crop", "seam-carving", "extend"]
 Box = tuple[float, float, float, float]
 
 SAME_SHAPE = 0.012
-# Largest share of a side that may be carved.
+# Largest fraction of a side that may be carved.
 _CARVE = 0.28
-# Smallest share of the worth that a crop must contain.
+# Smallest fraction of the importance that a crop must contain.
 _MIN_CROP = 0.97
-# Largest share of the worth that carving may remove.
+# Largest fraction of the importance that carving may remove.
 _MAX_LOSS = 0.03
-# Margin around the subject, as a share of the image.
+# Margin around the subject, as a fraction of the image.
 _MARGIN = 0.03
 _TAILS = 0.01
 _WORK_SIDE = 256
 
 
 class DetectedRegion(msgspec.Struct, frozen=True):
-    """The important parts of an image: `worth` (HxW, 0 to 1) at a small size, and boxes.
+    """The important parts of an image: `importance` (HxW, 0 to 1) at a small size, and boxes.
 
     `box` encloses the important parts and `heads` the heads, as fractions of the sides.
     """
 
-    worth: Array
+    importance: Array
     gray: Array
     box: Box
     heads: tuple[Box, ...]
@@ -69,21 +69,21 @@ def find_region(rgb: Pixels) -> DetectedRegion:
     heads = tuple(_part(face.head(width, height), width, height) for face in face_detection.find(rgb))
     level, _ = cv2.threshold((salient * 255).astype(np.uint8), 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)
     low = min(0.5, level / 255)
-    worth = np.clip((salient - 0.6 * low) / max(0.05, 1 - 0.6 * low), 0, 1).astype(np.float32)
+    importance = np.clip((salient - 0.6 * low) / max(0.05, 1 - 0.6 * low), 0, 1).astype(np.float32)
     for left, top, right, bottom in heads:
         rows = slice(int(top * small.shape[0]), int(np.ceil(bottom * small.shape[0])))
         columns = slice(int(left * small.shape[1]), int(np.ceil(right * small.shape[1])))
-        worth[rows, columns] = 1.0
+        importance[rows, columns] = 1.0
     gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
-    return DetectedRegion(worth, gray, _box(worth, heads), heads)
+    return DetectedRegion(importance, gray, _box(importance, heads), heads)
 
 
 def _part(face: DetectedFace, width: int, height: int) -> Box:
     return face.left / width, face.top / height, face.right / width, face.bottom / height
 
 
-def _box(worth: Array, heads: tuple[Box, ...]) -> Box:
-    strong = np.where(worth > 0.35, worth, 0)
+def _box(importance: Array, heads: tuple[Box, ...]) -> Box:
+    strong = np.where(importance > 0.35, importance, 0)
     if strong.sum() == 0:
         return (0.0, 0.0, 1.0, 1.0)
     left, right = _extent(strong.sum(0))
@@ -133,11 +133,11 @@ def _span(low: float, high: float, across: bool) -> Box:
 
 
 def _window(region: DetectedRegion, part: float, across: bool) -> tuple[float, float]:
-    """Return the start of the window with the most importance, and its share of the importance.
+    """Return the start of the window with the most importance, and its fraction of the importance.
 
     Ties prefer the center.
     """
-    profile = region.worth.sum(0 if across else 1).astype(np.float64)
+    profile = region.importance.sum(0 if across else 1).astype(np.float64)
     run = np.concatenate([[0.0], np.cumsum(profile)])
     starts = np.linspace(0, 1 - part, 65)
     positions = np.arange(len(run)) / len(profile)
@@ -154,5 +154,5 @@ def _cuts_a_head(region: DetectedRegion, start: float, part: float, across: bool
 
 
 def _carve(region: DetectedRegion, part: float, across: bool) -> CarvedImage:
-    gray, worth = (region.gray, region.worth) if across else (region.gray.T, region.worth.T)
-    return seams.carve(gray, worth, max(1, round(gray.shape[1] * part)))
+    gray, importance = (region.gray, region.importance) if across else (region.gray.T, region.importance.T)
+    return seams.carve(gray, importance, max(1, round(gray.shape[1] * part)))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# Cost of removing a pixel of full worth, where a step from black to white costs 1.
+# Cost of removing a pixel of full importance, where a step from black to white costs 1.
 _GUARD = 4.0
 _SMOOTH = 1.2
 
@@ -23,26 +23,26 @@ _SMOOTH = 1.2
 class CarvedImage(msgspec.Struct, frozen=True):
     """The source columns (0 to 1) for each position of the narrow image, HxN.
 
-    `lost` is the share of the worth that was removed.
+    `lost` is the fraction of the importance that was removed.
     """
 
     columns: Array
     lost: float
 
 
-def carve(gray: Array, worth: Array, width: int) -> CarvedImage:
-    """Narrow a small image (HxW, 0 to 1) to `width` columns; `worth` (HxW) protects important pixels."""
+def carve(gray: Array, importance: Array, width: int) -> CarvedImage:
+    """Narrow a small image (HxW, 0 to 1) to `width` columns; `importance` (HxW) protects important pixels."""
     height, wide = gray.shape
     columns = np.tile(np.arange(wide), (height, 1))
-    left, worth_left = gray.astype(np.float32), worth.astype(np.float32)
+    left, importance_left = gray.astype(np.float32), importance.astype(np.float32)
     for _ in range(wide - width):
         keep: Array = np.ones((height, len(left[0])), bool)
-        keep[np.arange(height), _seam(left, worth_left * _GUARD)] = False
+        keep[np.arange(height), _seam(left, importance_left * _GUARD)] = False
         shape = (height, keep.shape[1] - 1)
-        left, worth_left = left[keep].reshape(shape), worth_left[keep].reshape(shape)
+        left, importance_left = left[keep].reshape(shape), importance_left[keep].reshape(shape)
         columns = columns[keep].reshape(shape)
-    total = float(worth.sum())
-    lost = 1 - float(worth_left.sum()) / total if total else 0.0
+    total = float(importance.sum())
+    lost = 1 - float(importance_left.sum()) / total if total else 0.0
     smooth = cv2.GaussianBlur(columns.astype(np.float32), (0, 0), _SMOOTH, borderType=cv2.BORDER_REPLICATE)
     return CarvedImage((smooth + np.float32(0.5)) / wide, lost)
 

@@ -64,7 +64,7 @@ def _tall(stage: SceneStage, subject: SceneSubject, share: float) -> float:
 
 
 def _foot(stage: SceneStage, subject: SceneSubject, tall: float) -> float:
-    """Return the row of a subject's foot, as a share of the image's height."""
+    """Return the row of a subject's foot, as a fraction of the image's height."""
     shape = shapes.library()[subject.name]
     if stage.scene.frame == "portrait":
         return 1.01 if shape.stand == "frame" else 0.98
@@ -273,7 +273,7 @@ _HORIZON = {
     "moon": 0.64, "mars": 0.62, "volcano": 0.66, "interior": 0.62, "cave": 0.60,
 }  # fmt: skip
 
-# Height of the light above the horizon, as a share of the sky.
+# Height of the light above the horizon, as a fraction of the sky.
 _LIGHT = {
     "day": (0.62, 0.84),
     "dawn": (0.10, 0.26),

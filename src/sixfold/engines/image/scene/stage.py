@@ -131,7 +131,7 @@ def _build(script: dict[str, Any]) -> Palette:
     )
 
 
-# By weather: grayness of the sky, its target lightness by day, share of direct light, gain of ambient light.
+# By weather: grayness of the sky, its lightness by day, fraction of direct light, gain of ambient light.
 _WEATHER = {
     "cloudy": (0.45, 0.70, 0.62, 1.12),
     "rain": (0.74, 0.50, 0.34, 1.05),

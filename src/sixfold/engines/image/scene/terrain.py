@@ -78,7 +78,7 @@ def _wrapped_blur(field: Image, sigma: float) -> Image:
 
 
 def _shadow(tile: Image, towards: tuple[float, float], slope: float) -> Image:
-    """Return the share of direct light that reaches each point of a height tile (0 shadow, 1 lit)."""
+    """Return the fraction of direct light that reaches each point of a height tile (0 shadow, 1 lit)."""
     blocked = np.zeros_like(tile)
     for k in (2, 4, 7, 11, 16, 23, 32, 44, 58):
         moved = np.roll(tile, (round(towards[1] * k), round(towards[0] * k)), (0, 1))
@@ -105,7 +105,7 @@ class TerrainRelief:
         return u, v
 
     def envelope(self, x: Image, z: Image) -> Image:
-        """Return the share of the amplitude at (x, z): low nearby and in the valley."""
+        """Return the fraction of the amplitude at (x, z): low nearby and in the valley."""
         land = self.land
         rise = noise.smoothstep(land.start, land.full, z)
         center = (self.stage.layout.light[0] - 0.5) * 0.6 * z

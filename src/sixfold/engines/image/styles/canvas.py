@@ -15,7 +15,7 @@ from sixfold.engines.image.styles.textures import Array
 class Canvas:
     """An image to be restyled; `rgb` is HxWx3 float32 from 0 to 1.
 
-    `unit` is the long side divided by 1024, so that a stroke covers the same share of any image; `rough`
+    `unit` is the long side divided by 1024, so that a stroke has the same relative size in any image; `rough`
     scales brushes, dots and tiles.
     """
 

@@ -42,7 +42,7 @@ def map_tones(tone: Array, codes: str) -> Array:
 def transfer_palette(rgb: Array, codes: str, amount: float = 1.0, chroma: float = 0.5) -> Array:
     """Match the palette's color statistics (Reinhard) and shift each tone towards the palette's color.
 
-    `chroma` is the share of the source's hues that is preserved; 0 results in a plain gradient map.
+    `chroma` is the fraction of the source's hues that is preserved; 0 results in a plain gradient map.
     """
     source = rgb_to_lab(rgb)
     stops = rgb_to_lab(parse_ramp(codes)[None])[0]

@@ -16,9 +16,9 @@ from sixfold.engines.image.styles.textures import Array
 class Brush(msgspec.Struct, frozen=True):
     """The strokes that build up an image; lengths are for an image of 1024 pixels.
 
-    `layers` are painted in order; `thick` is the relief of the paint, `hair` is the share of the relief from
-    bristles, `weave` is the strength of the canvas texture; `ground` is the base color (default: a blur of
-    the image); `vivid` and `contrast` are applied to the image first.
+    `layers` are painted in order; `thick` is the relief of the paint, `hair` is the bristles' fraction of
+    that relief, `weave` is the strength of the canvas texture; `ground` is the base color (default: a blur
+    of the image); `vivid` and `contrast` are applied to the image first.
     """
 
     layers: tuple[StrokeLayer, ...]

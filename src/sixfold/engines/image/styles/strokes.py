@@ -18,7 +18,7 @@ class StrokeLayer(msgspec.Struct, frozen=True):
 
     `radius` is that of the brush; `length` and `spacing` of strokes are in radii; strokes are placed only
     where the painting differs from the target by more than `error` (0 to 1); `stray` is the deviation of
-    colors; `dab` draws round dabs instead of strokes; `cover` is the share of strokes that is drawn.
+    colors; `dab` draws round dabs instead of strokes; `cover` is the fraction of strokes that is drawn.
     """
 
     radius: float

@@ -14,7 +14,7 @@ from sixfold.engines.image.matting import selfcheck
 from sixfold.engines.image.upscale.onnx import OnnxUpscaleEngine
 
 _SMALL, _SCALE = 48, 4
-# Largest mean difference between the reduced result and the input, as a share of white.
+# Largest mean difference between the reduced result and the input, as a fraction of white.
 _AWAY = 0.15
 
 

@@ -15,16 +15,16 @@ from sixfold.engines.live.motion import body
 from sixfold.engines.live.motion.body import ANKLE_HEIGHT, FOOT, SIDES, Vector
 
 _HOME_HALF = 0.095
-_AHEAD = 0.40  # share of a stance that is in front of the hip
+_AHEAD = 0.40  # fraction of a stance that is in front of the hip
 _RUN_FROM, _RUN_TO = 1.9, 2.7
-# The share of the distance by which feet are drawn in at each tick of a flight.
+# The fraction of the distance by which feet are drawn in at each tick of a flight.
 _DRAW = 0.4
 # A planted foot farther from its rest position, in meters or radians, takes a step.
 _STRAY, _STRAY_YAW = 0.10, 0.5
 
 
 class Gait(msgspec.Struct):
-    """A gait: cycles per second, share of a cycle on the ground, and lift of the feet in meters.
+    """A gait: cycles per second, fraction of a cycle on the ground, and lift of the feet in meters.
 
     `running` is 0 for walking and 1 for running.
     """

@@ -23,7 +23,7 @@ from sixfold.engines.live.world.terrain import SIZE, WorldTerrain
 Field = NDArray[Any]
 _NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
 _FIELD = math.radians(74)
-_HORIZON = 0.43  # share of the image height, from the top
+_HORIZON = 0.43  # fraction of the image height, from the top
 _TREE_FAR, _MAX_TREES = 330.0, 180
 
 

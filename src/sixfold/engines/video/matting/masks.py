@@ -31,7 +31,7 @@ _BAND = 5
 _SOFT_SIDE = 640
 # The weight of the previous alpha where the image is at rest.
 _HOLD = 0.85
-# The change of brightness, as a share of full brightness, at which the trust in a pixel has dropped to 1/e.
+# The change of brightness, relative to full brightness, at which the trust in a pixel has dropped to 1/e.
 _CHANGE = 0.05
 # The mean change from which a frame belongs to another shot.
 _CUT = 0.14

@@ -25,18 +25,18 @@ _GRAIN = 0.35
 _SUBJECT_QUANTILE = 0.9
 # The residual above the noise, in pixels, from which motion is clearly independent.
 _CLEAR = 1.6
-# The residual, as a share of the width, at which further frames are not needed.
+# The residual, as a fraction of the width, at which further frames are not needed.
 _ENOUGH = 0.03
-# The share of the frame that independent motion may cover: less is noise, more is not a subject.
+# The fraction of the frame that independent motion may cover: less is noise, more is not a subject.
 _AREA = (0.01, 0.6)
 # The strength of the exclusion of static regions if others clearly move.
 _MAX_WEIGHT = 0.95
 _SMOOTH = 3e-4
 # Differences up to this level (of 255), or this multiple of the median, count as equal.
 _SAME, _SAME_MEDIANS = 3.0, 2.2
-# The share of the background's pixels from which a color is common there.
+# The fraction of the background's pixels from which a color is common there.
 _COMMON = 4e-3
-# The share of a mask that may be background; a static subject fits a static camera entirely.
+# The fraction of a mask that may be background; a static subject fits a static camera entirely.
 _MAX_UNCOVERED = 0.8
 _NOTHING: Any = None
 

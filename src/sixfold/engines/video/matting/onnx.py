@@ -98,7 +98,7 @@ class PerFrameMasks(_ModelMasks):
         return mask
 
 
-# The change of brightness, as a share of full brightness, at which the weight of the previous mask is 1/e.
+# The change of brightness, relative to full brightness, at which the weight of the previous mask is 1/e.
 _CHANGE = 0.03
 # The weight of the previous mask where the image is unchanged.
 _HOLD = 0.7

@@ -21,7 +21,7 @@ CEILING = 0.89
 _STEP = 48
 # The number of steps of look-ahead over which the limiter reduces the gain.
 _AHEAD = 6
-# The share of the reduction that remains after each step of recovery.
+# The fraction of the reduction that remains after each step of recovery.
 _RELEASE = 0.985
 _CHUNK = 200 * _STEP
 

@@ -30,7 +30,7 @@ _DEFAULT_LINES = 15
 _MIN_SIZE = 12.0
 # The factor between successive font sizes in the search for a size that fits.
 _SHRINK = 0.92
-# The margin at the frame's edges, as a share of its side, if the clip does not set its bounds.
+# The margin at the frame's edges, as a fraction of its side, if the clip does not set its bounds.
 _MARGIN = 0.05
 # Shares of the font size: line height, padding and corner radius of the background, and outline.
 _LEADING = 1.25

@@ -47,7 +47,7 @@ class ShapePart(msgspec.Struct, frozen=True):
 
 
 class SceneShape(msgspec.Struct, frozen=True):
-    """A drawing; `size` is its height as a share of the image's, `home` lists the places where it belongs."""
+    """A drawing; `size` is its height relative to the image's, `home` lists the places where it belongs."""
 
     name: str
     words: tuple[str, ...]
