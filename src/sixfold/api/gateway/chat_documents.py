@@ -1,4 +1,4 @@
-"""Documents in chats of all APIs: replaced with their text, unless every server of the model reads them.
+"""Documents in chats of all APIs, replaced by their text unless every server of the model supports documents.
 
 OpenAI's `file` and `input_file` parts and Anthropic's `document` blocks contain base64, a URL or a file id.
 An image with the id of a file of this server is replaced with the bytes of the file.
@@ -37,7 +37,7 @@ _NAME = re.compile(r'[\x00-\x1f\x7f<>"]+')
 
 
 class DocumentPart(msgspec.Struct, frozen=True):
-    """A document of a request: the part that contains it, and where its bytes or its text are."""
+    """A document of a request: the part that contains it, and the source of its bytes or text."""
 
     part: dict[str, Any]
     name: str = ""
@@ -83,9 +83,9 @@ class ChatDocuments:
         self._texts = texts
 
     async def inline(self, principal: Principal, raw: bytes, wire: str) -> bytes:
-        """Return the request with texts in place of documents, or with own files inlined for native readers.
+        """Return the request with documents as text, or with stored files inlined if servers read documents.
 
-        Raises `BadRequest` for a document that cannot be read, and what the reader of documents raises.
+        Raises `BadRequest` for a document that cannot be read, and the errors of `DocumentReader.read`.
         """
         if not await bodies.parse(_may_have_documents, raw):
             return raw
@@ -129,7 +129,7 @@ class ChatDocuments:
     async def _load(
         self, principal: Principal, part: DocumentPart, budget: _InlineBudget | None = None
     ) -> tuple[str, bytes]:
-        """Return the name of a document, whose ending states its kind, and its bytes."""
+        """Return the name of a document, whose extension states its type, and its bytes."""
         if part.data:
             return _named(part.name, part.media_type), await asyncio.to_thread(_decoded, part.data)
         if part.file_id:
@@ -282,7 +282,7 @@ def _replace(document: DocumentPart, text: str, wire: str) -> None:
 
 
 def _named(name: str, media_type: str) -> str:
-    """Return a file name whose ending states the kind; the media type decides where the name has none."""
+    """Return a file name with an extension; a missing extension is derived from the media type."""
     kind = media_type.partition(";")[0].strip().lower()
     if documents.kind_of(name):
         return name
@@ -290,7 +290,7 @@ def _named(name: str, media_type: str) -> str:
 
 
 def _data_uri(text: str) -> tuple[str, str]:
-    """Return the media type and the base64 of a data URI, or of base64 alone."""
+    """Return the media type and the base64 of a data URI or of a plain base64 string."""
     if not text.startswith("data:"):
         return _DEFAULT_TYPE if text else "", text
     head, _, data = text.removeprefix("data:").partition(",")

@@ -83,9 +83,9 @@ class SearchOutput(Protocol):
 class ChatCall(msgspec.Struct, frozen=True):
     """The top-level fields of a request; `parse` parses the rest if the server speaks another protocol.
 
-    `tools` maps tool names as servers of another protocol see them to the caller's tools; `echo` returns the
-    fields that the response repeats. `recalled` estimates the input tokens of previous responses that the
-    server adds.
+    `tools` maps the tool names sent to servers of another protocol to the caller's tools; `echo` returns the
+    fields that the response repeats. `stored_tokens` estimates the input tokens that the server adds from
+    previous responses.
     """
 
     model: str
@@ -175,7 +175,7 @@ class ChatHandler:
     ) -> Response | Whole:
         """Return the complete response or a stream; keys limited to services need one of `services`.
 
-        `sent` is the body as the caller sent it, if `raw` is another one: a repeated request has the same.
+        `sent` is the body as the caller sent it, if `raw` differs from it; it identifies a repeated request.
         """
         gateway_request = self._gateway_request(call, principal, chat_call, raw, services)
         payer = limits.payer_of(principal)
@@ -266,9 +266,7 @@ class ChatHandler:
     async def _stream_response(
         self, gateway_request: GatewayRequest, chat_call: ChatCall, payer: limits.Payer | None
     ) -> Response:
-        """Wait briefly for the first byte, so that an error gets its status; then send keep-alive
-        comments.
-        """
+        """Wait briefly for the first byte, so that an error has its status; then send keep-alive comments."""
         opening = asyncio.ensure_future(self._gateway.stream(gateway_request, payer))
         headers = self._request_id_header(gateway_request)
         try:
@@ -325,7 +323,7 @@ class ChatHandler:
 
 
 async def _with_request_fields(chat_call: ChatCall, size: int) -> ChatCall:
-    """Return a call whose `tools` and `echo` are read already: from a large request in another thread."""
+    """Return a call with `tools` and `echo` evaluated, in another thread for a large request."""
     tools = await PARSER.run_large(size, chat_call.tools)
     echo = await PARSER.run_large(size, chat_call.echo)
     return msgspec.structs.replace(chat_call, tools=lambda: tools, echo=lambda: echo)

@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MemoryOptions(msgspec.Struct, frozen=True):
-    """The parsed header: collections, none for all, and the budget of tokens."""
+    """The parsed header: the collections (empty for all) and the budget of tokens."""
 
     collections: tuple[str, ...]
     tokens: int
@@ -60,7 +60,7 @@ class AddedMemory(msgspec.Struct, frozen=True):
         return {"tokens": self.packed.tokens if pages else 0, "pages": pages}
 
     def header(self) -> str:
-        """Return the value of the header: the numbers, and as many slugs as fit."""
+        """Return the value of the header: the numbers of tokens and pages, and as many slugs as fit."""
         document = self.to_json()
         slugs = " ".join(quote(page["slug"]) for page in document["pages"])
         if len(slugs) > _SLUGS_CHARS:
@@ -83,7 +83,7 @@ class ChatMemory:
     async def add(
         self, request: RawRequest, principal: Principal, raw: bytes, wire: str
     ) -> tuple[bytes, AddedMemory | None]:
-        """Return the body with memory in it and what was added, None without the header.
+        """Return the body with excerpts, and the added pages or None if the header is missing.
 
         Raises `BadRequest` for an invalid header, and `Forbidden` for a key that may not read the memory.
         """

@@ -1,6 +1,4 @@
-"""The services `chat` and `vision`: their inputs as a chat request, and their maximum price if they are
-queued.
-"""
+"""The services `chat` and `vision`: chat requests from their inputs, and the price of queued requests."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def completion(values: Mapping[str, Any], image_url: str = "") -> dict[str, Any]
 
 
 def _model_name(values: Mapping[str, Any]) -> str:
-    """Return the requested model, else the default: for images, one that accepts them."""
+    """Return the requested model, or else the default for text or for images."""
     return str(values.get("model") or ("vision" if values.get("image_url") else "default"))
 
 

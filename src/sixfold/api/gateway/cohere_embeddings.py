@@ -1,4 +1,4 @@
-"""Cohere's embeddings, by the endpoint of OpenAI's API, which charges them.
+"""Cohere's embeddings API, implemented by the endpoint of OpenAI's API, which charges the request.
 
 Source: https://docs.cohere.com/reference/embed and the first version, https://docs.cohere.com/v1/reference/embed.
 """
@@ -58,7 +58,7 @@ class EmbedMetaSchema(TypedDict):
 
 
 class EmbedSchema(TypedDict):
-    """The vectors by their type; in the first version without types, a list of them."""
+    """The vectors by their type, or a list of vectors in the first version without types."""
 
     id: str
     response_type: NotRequired[Literal["embeddings_floats", "embeddings_by_type"]]

@@ -1,8 +1,8 @@
 """Objects that model servers store: the fields with their ids in all APIs, and the check of ownership.
 
-A model server knows only the operator's key, so it would give every account access to all stored objects.
-The id of an object is passed on for the account that made the object through this server (`relay_object`), to
-the server that has it, and for the operator.
+A model server receives only the operator's key, so it would give every account access to all stored objects.
+Therefore the id of an object is forwarded only to the server that stores it, for the account that created it
+through this server (`relay_object`), and for the operator.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _decode = msgspec.json.Decoder(Any, float_hook=json_decoding.number).decode
 
 
 class InvalidReference(errors.UpstreamRefused):
-    """The request names an object that is not the caller's, or names it where no object may be named."""
+    """The request names an object of another account, or names one where references are not allowed."""
 
     code = "invalid_value"
 
 
 class ObjectPolicy(msgspec.Struct, frozen=True):
-    """The owner of the objects that a request may name: the tenant, or anyone with `trusted` (the operator).
+    """The owner of the objects that a request may name: the tenant, or anyone if `trusted` (the operator).
 
     `servers` are the names of the model servers that may receive the request unchanged.
     """
@@ -71,7 +71,7 @@ class ObjectPolicy(msgspec.Struct, frozen=True):
         return next(iter(self.servers)) if len(self.servers) == 1 else ""
 
     def owns(self, objects: OwnedObjects | None) -> bool:
-        """Return whether an object is the tenant's and one of the servers has it."""
+        """Return whether an object belongs to the tenant and is stored at one of the servers."""
         return objects is not None and objects.server.partition("/")[0] in self.servers
 
 
@@ -96,19 +96,19 @@ def check_form(names: Iterable[str]) -> None:
 
 
 def may_refer(raw: bytes) -> bool:
-    """Return whether a body may name an object; False is certain."""
+    """Return False if a body certainly does not name an object, otherwise True."""
     return byte_search.may_have_name(_NAMES, raw)
 
 
 def _marks(wire: str, raw: bytes) -> tuple[bool, bool]:
-    """Return whether a body may name an object, and whether a server may store one after it."""
+    """Return whether a body may name an object, and whether it may cause a server to store one."""
     if byte_search.has_escaped_name(raw):
         return True, True
     return byte_search.has_match(_NAMES, raw), byte_search.has_match(_MAKES[wire], raw)
 
 
 def object_ids(value: Any, wire: str) -> Iterator[str]:
-    """Yield the ids of objects in a part of a request, except within fields of the caller's own."""
+    """Yield the ids of objects in a part of a request, except in fields with arbitrary content."""
     opaque: Container[str] = _OPAQUE_FIELDS.get(wire, ())
     stack = [value]
     while stack:

@@ -218,7 +218,7 @@ def parse(raw: bytes) -> RerankRequest:
 
 
 def _text(item: str | dict[str, Any], index: int, fields: Sequence[str] | None) -> str:
-    """Return the text of a document; of an object, its `text`, or the fields by which to rank."""
+    """Return the text of a document: a string, or an object's `text` or the fields to rank by."""
     if isinstance(item, dict):
         values = [item.get(name) for name in (fields or ("text",))]
         item = "\n".join(value for value in values if isinstance(value, str))

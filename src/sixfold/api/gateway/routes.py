@@ -139,7 +139,7 @@ class ModelRoutes:
         return [row for row in gateway_models if any_gateway_model or row[0] in allowed] + own_models
 
     def _serves(self, model: str, name: str) -> bool:
-        """Return whether an engine is ready that may serve a model under this name."""
+        """Return whether an engine that may serve a model with this name is ready."""
         full_only = media_jobs.is_full_only(model, name)
         terms = msgspec.structs.replace(self._services.predictions.terms, full_only=full_only)
         try:
@@ -150,7 +150,7 @@ class ModelRoutes:
 
 
 class ModelSchema(TypedDict):
-    """A model name, with the fields of OpenAI and of Anthropic, and what a model server states of it."""
+    """A model name, with the fields of OpenAI and of Anthropic, and the data that a model server reports."""
 
     id: str
     object: Literal["model"]

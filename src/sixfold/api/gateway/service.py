@@ -155,7 +155,7 @@ class ServiceRoutes:
         return responses.json(self._result(name, prediction), headers=responses.result_headers(prediction))
 
     def _unusable_input(self, name: str, prediction: Prediction) -> str:
-        """Return the name of the unusable input: the file, else a required input."""
+        """Return the name of the input to report as unusable: a file input, or else a required one."""
         catalog = self._services.catalog
         inputs = catalog[name].inputs if name in catalog else ()
         required = (descriptor.name for descriptor in inputs if descriptor.required)

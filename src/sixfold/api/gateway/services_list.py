@@ -74,7 +74,7 @@ class ServiceList:
         return name in MODELS or name in self._services.templates or name in self._services.catalog.discovered
 
     async def page(self, request: Request) -> Response:
-        """Return all services; with a key also a page of the account's own models."""
+        """Return all services, and for a request with a key a page of the account's models."""
         built_in = () if requests.cursor(request) else self._built_in()
         document: dict[str, Any] = {}
         if auth.bearer_token(request) is None:
@@ -135,5 +135,5 @@ class ServiceList:
 
 
 def _service_name(kind: str, name: str) -> str:
-    """Return the service name of an account's own model."""
+    """Return the service name of a model of an account."""
     return f"space:{name}" if kind == "workflow" and not name.startswith("space:") else name

@@ -129,7 +129,7 @@ def cohere_error(scope: Scope) -> errors.SixfoldError:
 
 
 def method_error(scope: Scope) -> errors.SixfoldError:
-    """Return the error for a method that a path does not have; it names the alternative for a library's."""
+    """Return the error for an unsupported method; for one of a library, it names the alternative."""
     methods = {path: row for (method, path), row in METHODS.items() if method == scope["method"]}
     resource = _find(scope["path"], methods)
     return errors.MethodNotAllowed("" if resource is None else resource.message())

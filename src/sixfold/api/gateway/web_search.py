@@ -62,9 +62,10 @@ class WebSearchTool:
     async def run(
         self, principal: Principal, request_id: str, raw: bytes, wire: str, first: int = 1
     ) -> tuple[WebSearchOutput, bytes] | None:
-        """Return the search and the request with its results, or None if there is nothing to search here.
+        """Return the search and the request with its results, or None if this server does not search.
 
-        `first` is the number of the first result. Raises `InvalidRequest` and the errors of the search.
+        `first` is the number of the first result. Raises `InvalidRequest` and the errors of
+        `WebSearch.search`.
         """
         if not self._search.available or not byte_search.may_have_name(_NAME, raw):
             return None

@@ -47,7 +47,7 @@ def document(error: SixfoldError, request_id: str) -> AnthropicErrorSchema:
 
 
 def _message(error: SixfoldError) -> str:
-    """Return the message; coding agents recognize Anthropic's phrase and then shorten their history."""
+    """Return the message; coding agents shorten their history if it contains Anthropic's phrase."""
     if isinstance(error, TooLong) and _TOO_LONG not in error.message.lower():
         return f"{_TOO_LONG}: {error.message}"
     return error.message

@@ -91,7 +91,7 @@ def parse_call(raw: bytes, *, counting: bool = False) -> ChatCall:
 
 
 def parse(raw: bytes) -> ChatRequest:
-    """Parse a whole request; raises `BadRequest` for what only Anthropic's servers support."""
+    """Parse a whole request; raises `BadRequest` for features that only Anthropic's servers support."""
     body = bodies.parse_object(raw)
     choice = _mapping(body.get("tool_choice") or {}, "tool_choice")
     kind = choice.get("type", "auto")
@@ -222,7 +222,7 @@ def _system(value: Any) -> str:
 
 
 def _tool(value: Any) -> ToolSpec | None:
-    """Return a function, or None for a tool that only the provider can run."""
+    """Return a tool as a function, or None for a tool that only the provider can run."""
     row = _mapping(value, "tools")
     if row.get("type", "custom") != "custom":
         return None
@@ -290,8 +290,8 @@ def _document(
 class _Blocks:
     """Renders the content blocks of a stream, one open at a time, as clients expect.
 
-    Some servers name all tool calls first, or interleave their arguments: a call that begins before the
-    arguments of the open one are complete waits for them.
+    Some servers begin all tool calls first, or interleave their arguments: a call that begins while the
+    arguments of the open call are incomplete is queued.
     """
 
     def __init__(self) -> None:
@@ -338,7 +338,7 @@ class _Blocks:
         return b"".join(output) + self._close_open()
 
     def _next(self) -> bytes:
-        """Begin the block of the first queued call, with the arguments that it has so far."""
+        """Begin the block of the first queued call, with the arguments received so far."""
         self._number = next(iter(self._queued))
         block, arguments = self._queued.pop(self._number)
         text = "".join(arguments)
@@ -359,7 +359,7 @@ class _Blocks:
 
 
 def _is_object(arguments: str) -> bool:
-    """Return whether the arguments are a complete JSON document; long ones never are, until the end."""
+    """Return whether the arguments are a complete JSON object; False for long arguments, to save time."""
     is_checked = len(arguments) <= _MAX_CHECKED_CHARS and arguments.rstrip().endswith("}")
     return is_checked and as_json(arguments) is not None
 

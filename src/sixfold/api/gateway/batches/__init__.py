@@ -1,1 +1,1 @@
-"""Batches in the formats of OpenAI and Anthropic, over one engine."""
+"""Batches in the formats of OpenAI and Anthropic, with one implementation."""

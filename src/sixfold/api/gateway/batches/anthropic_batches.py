@@ -58,7 +58,7 @@ _decode = msgspec.json.Decoder(_BatchBody).decode
 
 
 class MessageBatchCountsSchema(TypedDict):
-    """Numbers of requests."""
+    """The numbers of requests by state."""
 
     processing: int
     succeeded: int
@@ -68,7 +68,7 @@ class MessageBatchCountsSchema(TypedDict):
 
 
 class MessageBatchSchema(TypedDict):
-    """A batch of messages; `results_url` once it has ended."""
+    """A batch of messages; `results_url` is set once the batch has ended."""
 
     id: str
     type: Literal["message_batch"]
@@ -156,7 +156,7 @@ class AnthropicBatchRoutes:
         return responses.json(self._document(batch))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a batch; requests that are running end first. A batch that has ended stays as it is."""
+        """Cancel a batch once its running requests have ended; a batch that has ended is not changed."""
         principal, batch = await self._find(request)
         if batch.outcome is None:
             batch = await self._services.batches.cancel(principal.tenant, "anthropic", batch.id)

@@ -47,7 +47,7 @@ class BatchErrorsSchema(TypedDict):
 
 
 class BatchCountsSchema(TypedDict):
-    """Numbers of lines."""
+    """The numbers of lines by state."""
 
     total: int
     completed: int
@@ -149,7 +149,7 @@ class OpenAIBatchRoutes:
         )
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a batch; lines that are running end first."""
+        """Cancel a batch once its running lines have ended."""
         principal = await self._auth.enter(request)
         batch_id = requests.path_value(request, "batch_id")
         return responses.json(

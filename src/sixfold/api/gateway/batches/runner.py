@@ -30,7 +30,7 @@ _METHOD = "POST"
 
 
 class RouteRunner:
-    """Sends each line to the application as a request of its key: with the same checks and charges."""
+    """Sends each line to the application as a request with the batch's key, its checks and its charges."""
 
     def __init__(self, app: WebApp, authenticator: Authenticator, database: Database) -> None:
         paths = {entry.path for entry in app.table.entries() if entry.method == _METHOD}

@@ -1,4 +1,4 @@
-"""Receiving files from requests: on disk as they arrive, stored once for an `Idempotency-Key`."""
+"""Receipt of files: written to disk as they arrive, and stored once for an `Idempotency-Key`."""
 
 from __future__ import annotations
 

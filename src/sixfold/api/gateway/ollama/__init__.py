@@ -1,1 +1,1 @@
-"""Ollama's API under `/ollama`, over every model that the gateway routes."""
+"""Ollama's API under `/ollama`, for every model of the gateway."""

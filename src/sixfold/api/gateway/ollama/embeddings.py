@@ -1,4 +1,4 @@
-"""Ollama's embeddings, by the endpoint of OpenAI's API, which charges them.
+"""Ollama's embeddings API, implemented by the endpoint of OpenAI's API, which charges the request.
 
 Source: https://docs.ollama.com/api/embed and the older `/api/embeddings`.
 """
@@ -107,5 +107,5 @@ async def _parse(request: Request, kind: type[_T]) -> _T:
 
 
 def _convert(raw: bytes, *, render: _Render) -> bytes:
-    """Return Ollama's response for one of OpenAI's; raises `EngineFailed`."""
+    """Convert a response of OpenAI's API to Ollama's format; raises `EngineFailed`."""
     return responses.encode(render(*read_vectors(raw)))

@@ -33,7 +33,7 @@ _ARCHITECTURE = "model"
 
 
 class OllamaDetailsSchema(TypedDict):
-    """Ollama's details of a model file; empty, since model servers do not state it."""
+    """Ollama's details of a model file; empty, because model servers do not report them."""
 
     parent_model: str
     format: str
@@ -44,7 +44,7 @@ class OllamaDetailsSchema(TypedDict):
 
 
 class OllamaModelSchema(TypedDict):
-    """A model; `size` is 0, since model servers do not state it."""
+    """A model; `size` is 0, because model servers do not report it."""
 
     name: str
     model: str
@@ -62,7 +62,7 @@ class OllamaLoadedSchema(OllamaModelSchema):
 
 
 class OllamaShowSchema(TypedDict):
-    """A model with its capabilities and the limit of its context."""
+    """A model with its capabilities and its context length."""
 
     modelfile: str
     parameters: str
@@ -81,7 +81,7 @@ class OllamaModels:
         self._visible = visible
 
     def resolve(self, requested: str) -> str:
-        """Return the gateway's name of a model: without the tag `latest`, unless a server lists it so."""
+        """Return the gateway's name of a model, without the tag `latest` unless a server lists that."""
         if not requested.endswith(LATEST):
             return requested
         try:
@@ -92,7 +92,7 @@ class OllamaModels:
         return requested if is_listed else requested.removesuffix(LATEST)
 
     def thinks(self, name: str) -> bool:
-        """Return whether the server reports that the model can think."""
+        """Return whether the server reports that the model supports reasoning."""
         return THINKING in self._router.resolve_chat(name)[0].model_info().capabilities
 
     def tags(self, principal: Principal) -> list[OllamaModelSchema]:
@@ -115,9 +115,7 @@ class OllamaModels:
         raise NotFound(f"model '{requested[:100]}' not found")
 
     def _models(self, principal: Principal, *, shortest: bool = True) -> Iterator[tuple[str, ServedModel]]:
-        """Yield the models; with `shortest`, without the names `SERVER/model` of models that have a name of
-        their own.
-        """
+        """Yield the models; with `shortest`, omit names `SERVER/model` if the model has a shorter name."""
         models_by_name = self._router.listing()
         rows = self._visible(principal)
         names = {name for name, _ in rows}

@@ -85,7 +85,7 @@ class _Tool(msgspec.Struct):
 
 
 class _Options(msgspec.Struct):
-    """The options that every model server knows; others are ignored, as Ollama does."""
+    """The options that every model server supports; other options are ignored, as by Ollama."""
 
     num_predict: int | None = None
     temperature: float | None = None
@@ -214,7 +214,7 @@ def _tool(tool: _Tool) -> ToolSpec:
 def _messages(items: Sequence[_Message]) -> tuple[str, tuple[ChatMessage, ...]]:
     """Return the system prompt and the messages.
 
-    Ollama's tool calls may have no ids: a result without one answers the first open call of its name.
+    Ollama's tool calls may lack ids: a result without an id belongs to the first open call with its name.
     """
     system: list[str] = []
     messages: list[ChatMessage] = []
@@ -247,7 +247,7 @@ def _arguments(call: _Call) -> str:
 
 
 class _OpenCalls:
-    """The calls of a message that have no result yet."""
+    """The calls of a message whose results are missing."""
 
     def __init__(self, calls: Iterable[ToolCall]) -> None:
         # Those with each id, each name and each pair of them, in order.

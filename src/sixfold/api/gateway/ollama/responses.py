@@ -96,7 +96,7 @@ def _head(call: ChatCall) -> dict[str, Any]:
 
 
 def _tail(call: ChatCall, stop: Stop, usage: TokenUsage, first_at: float | None) -> dict[str, Any]:
-    """Return the end of a response; the time for the prompt is known for streams only."""
+    """Return the final fields of a response; the duration of the prompt is only known for streams."""
     ended_at = time.perf_counter()
     durations = {"total_duration": nanoseconds(call.started_at, ended_at)}
     if first_at is not None:

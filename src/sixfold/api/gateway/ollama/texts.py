@@ -69,7 +69,7 @@ class OllamaTexts:
 
 
 def _convert(raw: bytes, *, call: ChatCall) -> bytes:
-    """Return Ollama's response for one of OpenAI's; raises `EngineFailed`."""
+    """Convert a response of OpenAI's API to Ollama's format; raises `EngineFailed`."""
     try:
         document = _read.decode(raw)
         choice = document.choices[0]

@@ -101,7 +101,7 @@ def parse_call(raw: bytes) -> ChatCall:
 
 
 def parse(raw: bytes) -> ChatRequest:
-    """Parse a whole request; raises `InvalidRequest` for what only OpenAI's servers support."""
+    """Parse a whole request; raises `InvalidRequest` for features that only OpenAI's servers support."""
     body = bodies.parse_object(raw)
     return from_fields(body)
 

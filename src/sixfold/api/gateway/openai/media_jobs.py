@@ -1,4 +1,4 @@
-"""Shared by the image, audio and embedding endpoints: submit predictions, wait for them, check fields."""
+"""Functions of the image, audio and embedding endpoints: run predictions, and check fields."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FULL_ONLY = frozenset({"embeddings"})
 
 
 class MediaJobRequest(msgspec.Struct, frozen=True):
-    """A request for `count` predictions; `sources` are files that came with it.
+    """A request for `count` predictions; `sources` are the files in the request.
 
     `show` is called with the partial images of the first prediction.
     """
@@ -102,7 +102,7 @@ class RunUnfinished(errors.EngineFailed):
 
 
 class Successes(msgspec.Struct, frozen=True):
-    """The predictions of a request that succeeded, at least one, and the reason if others failed."""
+    """The successful predictions of a request (at least one), and the reason if another one failed."""
 
     predictions: Sequence[Prediction]
     reason: errors.SixfoldError | None = None
@@ -144,10 +144,11 @@ class MediaJobRunner:
         )
 
     async def run(self, job: MediaJobRequest) -> Successes:
-        """Run a request and return the successes, each charged by itself; raises if all failed.
+        """Run a request and return its successful predictions, each of which is charged.
 
-        All predictions are accepted or none. Those that have not ended with the request are canceled, unless
-        an Idempotency-Key lets a repeated request find them.
+        Either all predictions are accepted or none. Predictions that are unfinished when the request ends are
+        canceled, unless a repeated request with its Idempotency-Key can find them. Raises the reason if all
+        predictions fail.
         """
         submitted: list[Prediction] = []
         try:
@@ -216,7 +217,7 @@ class MediaJobRunner:
             raise UnknownModel(f"The model {job.model[:100]!r} was not found") from error
 
     def _reason(self, prediction: Prediction, input_names: Mapping[str, str]) -> errors.SixfoldError | None:
-        """Return why a prediction has no result, or None if it succeeded."""
+        """Return the reason for the failure of a prediction, or None if it succeeded."""
         if prediction.state is PredictionState.SUCCEEDED:
             return None
         if not prediction.is_terminal:
@@ -238,7 +239,7 @@ class MediaJobRunner:
         return errors.EngineFailed(prediction.error or "")
 
     async def _collect(self, submitted: Sequence[Prediction]) -> list[Prediction]:
-        """Cancel unfinished predictions and return those that succeeded, also during the cancelation."""
+        """Cancel unfinished predictions; return those that succeeded before or during the cancelation."""
         succeeded: list[Prediction] = []
         await self._cancel(submitted)
         for prediction in submitted:
@@ -343,6 +344,6 @@ def event(document: Mapping[str, Any]) -> bytes:
 
 
 def reject_stream(values: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` if the request asks for a stream."""
+    """Raise `InvalidRequest` if the request sets `stream`."""
     if values.get("stream") in (True, "true", "True", "1"):
         raise InvalidRequest("This endpoint does not stream; omit stream", param="stream")

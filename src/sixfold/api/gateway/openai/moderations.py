@@ -33,7 +33,7 @@ _UNLOCK = (
 
 
 class ModerationSchema(TypedDict):
-    """The judgement of one input; the categories are those of the model."""
+    """The result for one input; the model determines the categories."""
 
     flagged: bool
     categories: dict[str, Any]
@@ -80,7 +80,7 @@ class ModerationRoutes:
 
 
 def _check_input(value: Any) -> None:
-    """Raise `InvalidRequest` unless there is an input, or a list of them."""
+    """Raise `InvalidRequest` unless the value is a non-empty string or a list of inputs."""
     count = len(cast("list[Any]", value)) if isinstance(value, list) else bool(value)
     if not isinstance(value, str | list) or not 1 <= count <= _MAX_INPUTS:
         raise InvalidRequest(
@@ -89,7 +89,7 @@ def _check_input(value: Any) -> None:
 
 
 def _with_flags(raw: bytes) -> dict[str, Any]:
-    """Return a response with `flagged`, which Mistral leaves to its categories."""
+    """Return a response with `flagged`, which Mistral omits; it is set if any category is."""
     document: dict[str, Any] = json_decoding.decode_whole(raw)
     for result in document["results"]:
         if isinstance(result, dict):

@@ -18,9 +18,7 @@ raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
-    """Decode the fields that every request needs; raises `InvalidRequest`, `BadRequest` and
-    `InputTooLarge`.
-    """
+    """Decode the common fields of requests; raises `InvalidRequest`, `BadRequest` and `InputTooLarge`."""
     bodies.check_size(raw)
     try:
         return decoder.decode(raw)
@@ -32,7 +30,7 @@ def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
 
 
 def _field_name(message: str) -> str:
-    """Return the field that a decoder's message is about: the missing one, or that of its path."""
+    """Return the field that a decoder's message names: the missing field, or the field at its path."""
     path = message.rpartition(" - at `$")[2].rstrip("`").removeprefix(".") if " - at `$" in message else ""
     missing = message.partition("required field `")[2].partition("`")[0]
     return ".".join(part for part in (path, missing) if part)

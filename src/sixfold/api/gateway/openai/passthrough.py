@@ -141,7 +141,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
 
 
 async def _blocks(stream: ResponseStream, call: ForwardedCall, request_id: str) -> AsyncGenerator[bytes]:
-    """Yield the stream; an error becomes an event, or breaks off audio."""
+    """Yield the stream; an error becomes an event, or ends an audio stream early."""
     try:
         async with contextlib.aclosing(stream.blocks()) as blocks:
             async for block in blocks:
@@ -153,14 +153,14 @@ async def _blocks(stream: ResponseStream, call: ForwardedCall, request_id: str) 
 
 
 def is_stream(values: Mapping[str, Any]) -> bool:
-    """Return whether a request, in JSON or as a form, asks for events."""
+    """Return whether a request, in JSON or as a form, requests a stream of events."""
     return values.get("stream") in (True, "true", "True", "1")
 
 
 def form(parts: Sequence[FormPart]) -> tuple[bytes, str]:
-    """Rebuild a form without `model` and fields of routing; return its bytes and content type.
+    """Return the bytes and content type of a form without `model` and the routing fields.
 
-    Equal forms give equal bytes. Raises `InvalidRequest` for a part with the id of a provider's object.
+    Equal forms have equal bytes. Raises `InvalidRequest` for a part with the id of a provider's object.
     """
     provider_objects.check_form(part.name for part in parts)
     fields = [
@@ -179,7 +179,7 @@ def _head(part: FormPart) -> bytes:
 
 
 def _boundary(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return a boundary that no part contains, since nothing contains its own hash."""
+    """Return a boundary that no part contains: a hash of all parts."""
     digest = hashlib.sha256()
     for head, data in fields:
         digest.update(b"%d %d " % (len(head), len(data)) + head)

@@ -1,4 +1,4 @@
-"""OpenAI's text completions: a prompt, or a gap between a prompt and a suffix, that a model fills.
+"""OpenAI's text completions: a model continues a prompt, or fills the gap between a prompt and a suffix.
 
 Requests are forwarded to servers that have this API; they are not converted to chats. Source:
 https://platform.openai.com/docs/api-reference/completions.

@@ -48,9 +48,7 @@ def wire_name(name: str, namespace: str = "") -> str:
 
 
 def function_specs(value: Any) -> tuple[ToolSpec, ...]:
-    """Return the tools for a server that supports only functions, without those that only a provider can
-    run.
-    """
+    """Return the tools for a server that supports only functions; omit those that only a provider can run."""
     return tuple(
         _text_tool(row, namespace, path) if row["type"] == "custom" else _function(row, namespace, path)
         for row, namespace, path in _rows(value)

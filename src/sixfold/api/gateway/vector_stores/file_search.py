@@ -35,9 +35,9 @@ class FileSearchTool:
         self._router = router
 
     async def run(self, principal: Principal, raw: bytes) -> tuple[FileSearchOutput, bytes] | None:
-        """Return the search and the request with its passages, or None if there is nothing to run here.
+        """Return the search and the request with its passages, or None if this server does not search.
 
-        A server of OpenAI searches its own stores. Raises `InvalidRequest`, `VectorStoreNotFound` and
+        OpenAI's servers search their own stores. Raises `InvalidRequest`, `VectorStoreNotFound` and
         `BadRequest`.
         """
         if _MARK.search(raw) is None:

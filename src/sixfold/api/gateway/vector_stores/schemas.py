@@ -115,7 +115,7 @@ class VectorStoreFilesSchema(TypedDict):
 
 
 class ChunkTextSchema(TypedDict):
-    """A piece of text."""
+    """The text of a chunk."""
 
     type: Literal["text"]
     text: str

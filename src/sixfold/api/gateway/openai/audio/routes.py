@@ -139,7 +139,7 @@ class AudioRoutes:
 
 
 def _transcript_format(values: Mapping[str, Any], *, stream: bool, translate: bool) -> str:
-    """Return the format of a transcript; raises `InvalidRequest` for those that no engine here has."""
+    """Return the format of a transcript; raises `InvalidRequest` for unsupported formats."""
     if values.get("response_format") == "diarized_json":
         message = "diarized_json requires a model server that identifies speakers: use verbose_json"
         raise InvalidRequest(message, param="response_format")
@@ -150,7 +150,7 @@ def _transcript_format(values: Mapping[str, Any], *, stream: bool, translate: bo
 
 
 def _transcript_events(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a delta for each segment, which add up to the text, and the end."""
+    """Return a delta event for each segment, which add up to the text, and the final event."""
     texts = [segment["text"] for segment in _segments(transcript)]
     deltas = [f" {text}" if index else text for index, text in enumerate(texts)]
     if "".join(deltas) != transcript["text"]:
@@ -160,7 +160,7 @@ def _transcript_events(transcript: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _speech_events(data: bytes, text: str) -> list[dict[str, Any]]:
-    """Return the audio in pieces of base64, and the end with estimated tokens."""
+    """Return events with parts of the audio in base64, and the final event with estimated tokens."""
     pieces = [data[at : at + _EVENT_BYTES] for at in range(0, len(data), _EVENT_BYTES)]
     input_tokens = tokens_of(len(text))
     output_tokens = math.ceil(len(text) / _CHARS_PER_SECOND * _SPOKEN_TOKENS_PER_SECOND)

@@ -92,7 +92,7 @@ class EmbeddingRoutes:
         return await self._embed_locally(request, principal, body, idempotency_id)
 
     async def _decoded_body(self, body: dict[str, Any], raw: bytes) -> bytes:
-        """Return the request with token ids decoded to text for a local server, whose model has other ids."""
+        """Return the request with token ids decoded to text for a local server, which uses other ids."""
         if not token_arrays.is_tokens(body.get("input")) or not self._forwarding.is_local(body["model"]):
             return raw
         texts, _ = await token_arrays.decode(body["input"])
@@ -101,7 +101,7 @@ class EmbeddingRoutes:
     async def _embed_locally(
         self, request: Request, principal: Principal, body: dict[str, Any], idempotency_id: str | None
     ) -> Response:
-        """Return vectors of this server's own engines."""
+        """Return vectors from an engine of this server."""
         name = body.get("model")
         model = media_jobs.resolve_model(MODEL, name)
         texts, tokens = await _texts(body.get("input"))
@@ -162,7 +162,7 @@ def read_vectors(raw: bytes) -> tuple[list[list[float]], int]:
 
 
 def _dimensions(body: Mapping[str, Any]) -> int | None:
-    """Return the requested length of the vectors; the model server checks anything but a number."""
+    """Return the requested length of the vectors; other values are left to the model server's checks."""
     value = body.get("dimensions")
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 

@@ -29,7 +29,7 @@ Decode: TypeAlias = Callable[[Sequence[int]], str]
 
 
 def is_tokens(value: Any) -> bool:
-    """Return whether the `input` of an embedding request has token ids: integers, or lists of them."""
+    """Return whether the `input` of an embedding request is a list of token ids, or of such lists."""
     if not isinstance(value, list) or not value:
         return False
     first = cast("list[Any]", value)[0]
@@ -39,7 +39,7 @@ def is_tokens(value: Any) -> bool:
 async def decode(value: Sequence[Any]) -> tuple[list[str], int]:
     """Return the texts of one or more arrays of token ids, and the number of ids; raises `InvalidRequest`.
 
-    An array may end within a character, since clients split long texts by tokens; the rest becomes U+FFFD.
+    An array may end within a character, since clients split long texts by tokens; such bytes become U+FFFD.
     """
     arrays = value if isinstance(value[0], list) else [value]
     if len(arrays) > MAX_ARRAYS or not all(map(_is_array, arrays)):

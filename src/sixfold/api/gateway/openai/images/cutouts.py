@@ -28,14 +28,14 @@ _SERVER_ERROR = 500
 
 
 class ImageCutouts:
-    """Cuts out the subjects of images, each as a prediction of its own with its own price."""
+    """Cuts out the subjects of images; each cutout is a prediction that is charged separately."""
 
     def __init__(self, services: WebServices, runner: MediaJobRunner) -> None:
         self._services = services
         self._runner = runner
 
     def check(self, job: MediaJobRequest, values: Mapping[str, Any]) -> None:
-        """Raise before an image is made if its subject cannot be cut out.
+        """Check that subjects can be cut out, before an image is generated.
 
         Raises `InvalidRequest`, `Forbidden` and `EngineUnavailable`.
         """
@@ -46,11 +46,11 @@ class ImageCutouts:
         self._services.catalog[MODEL].choose({}, self._services.predictions.terms)
 
     async def cut_out(self, job: MediaJobRequest, images: Successes) -> Successes:
-        """Return the cut-outs of images; an image whose cut-out fails is refunded.
+        """Return the cutouts of images; an image whose cutout fails is refunded.
 
-        The image stays charged and in the history if the account itself prevented the cut-out: by a
-        cancelation, a lack of credit, or other runs that delayed it. The account could read the image before.
-        Raises the reason if all cut-outs failed.
+        The image remains charged and in the history if the account itself prevented the cutout, by a
+        cancelation, a lack of credit or other runs that delayed it, since the account could already read it.
+        If all cutouts fail, raises the error of one of them.
         """
         runs = [self._cut(job, index, image) for index, image in enumerate(images.predictions)]
         results = await asyncio.gather(*runs, return_exceptions=True)

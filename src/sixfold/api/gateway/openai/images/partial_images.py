@@ -1,4 +1,4 @@
-"""A stream of partial images, and then of the complete ones."""
+"""Streams of partial images, followed by the complete images."""
 
 from __future__ import annotations
 

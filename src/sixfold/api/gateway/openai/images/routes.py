@@ -80,7 +80,7 @@ class ImageRoutes:
         self._cutouts = ImageCutouts(services, runner)
 
     def _model(self, name: Any) -> str:
-        """Return the text-to-image model of a name; raises `UnknownModel`."""
+        """Return the text-to-image model with a name; raises `UnknownModel`."""
         catalog = self._services.catalog
         if sizes.is_name(catalog, name):
             return name
@@ -227,7 +227,7 @@ class ImageRoutes:
         return (await self._cutouts.cut_out(job, result) if background == TRANSPARENT else result), words
 
     async def _images(self, predictions: Sequence[Prediction], response_format: str) -> list[ImageSchema]:
-        """Return every readable image; raises `StoreFailed` if none is."""
+        """Return all readable images; raises `StoreFailed` if all images are unreadable."""
         images: list[ImageSchema] = []
         for prediction in predictions:
             try:
@@ -283,7 +283,7 @@ def _uploads(fields: bodies.BodyFields) -> int:
 
 
 def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> int:
-    """Return the number of partial images; raise `InvalidRequest` for fields that no model here applies."""
+    """Return the number of partial images; raise `InvalidRequest` for unsupported fields."""
     partial = media_jobs.number(values, "partial_images", 0, 0, MAX_PARTIAL_IMAGES)
     if partial != int(partial):
         message = f"partial_images must be an integer from 0 to {MAX_PARTIAL_IMAGES}"
@@ -301,7 +301,7 @@ def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> int:
 def _completed(
     kind: str, image: ImageSchema, output_format: str, values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the event of an image; it has no tokens, as images of this server are charged by number."""
+    """Return the event of an image, without tokens because this server charges images by number."""
     return {
         "type": f"{kind}.completed",
         **image,

@@ -45,7 +45,7 @@ def is_name(catalog: Catalog, name: object) -> bool:
 
 
 def own_inputs(catalog: Catalog, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return further inputs of a model that was found on this machine, such as its sampler."""
+    """Return additional inputs of a model that was found on this machine, such as its sampler."""
     if name not in catalog.discovered:
         return {}
     input_names = {descriptor.name for descriptor in catalog[name].inputs} - {"prompt", "size"}
@@ -55,7 +55,7 @@ def own_inputs(catalog: Catalog, name: str, values: Mapping[str, Any]) -> dict[s
 def inputs(catalog: Catalog, name: str, size: Any) -> dict[str, Any]:
     """Return a model's inputs for the `size` of a request.
 
-    A model that the catalog lacks belongs to the account and takes any width and height. Raises
+    A model that is not in the catalog belongs to the account and accepts any width and height. Raises
     `InvalidRequest` with the supported sizes.
     """
     if size is None or size in ("", "auto"):
@@ -91,7 +91,7 @@ def _is_text_to_image(model: Model) -> bool:
 
 
 def _sizes(model: Model) -> Iterator[ImageSize]:
-    """Yield the sizes of a model with a fixed list; none for a model that takes a width and a height."""
+    """Yield the sizes of a model with a fixed list of sizes; nothing for any other model."""
     choices = {descriptor.name: descriptor.choices for descriptor in model.inputs if descriptor.choices}
     size_inputs = model.sized_by or ("size",)
     if not all(name in choices for name in size_inputs):

@@ -100,7 +100,7 @@ class InputTranscription(Struct, forbid_unknown_fields=True, omit_defaults=True)
 
     @property
     def spoken_language(self) -> str:
-        """The language of the audio, empty if it is one of several or unknown."""
+        """The language of the audio; empty if it is unknown or several languages are possible."""
         if self.language is None and self.languages is not None and len(self.languages) == 1:
             return self.languages[0]
         return self.language or ""
@@ -160,7 +160,7 @@ class ToolNames(Struct, forbid_unknown_fields=True):
 class ServerTools(Struct, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="mcp"):
     """The tools of an MCP server that the operator has connected, by its name in `server_label`.
 
-    The server calls them; the fields of `_REFUSED_OF_SERVERS` must be omitted.
+    This server calls the tools; the fields of `_REFUSED_OF_SERVERS` must be omitted.
     """
 
     server_label: _Name
@@ -237,7 +237,7 @@ class ResponseDefaults(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SessionConfiguration(ResponseDefaults, kw_only=True):
-    """Fields of `session.update`. `tracing`, `truncation` and `include` are accepted without an effect."""
+    """Fields of `session.update`. `tracing`, `truncation` and `include` are ignored."""
 
     model: str
     type: Literal["realtime", "transcription"] = "realtime"
@@ -248,7 +248,7 @@ class SessionConfiguration(ResponseDefaults, kw_only=True):
 
     @property
     def only_transcribes(self) -> bool:
-        """Whether the session has no responses."""
+        """Whether the session transcribes audio without responding."""
         return self.type == TRANSCRIPTION
 
     @property
@@ -376,9 +376,9 @@ def _check_servers(configuration: SessionConfiguration, root: str) -> None:
 
 
 def _merged(old: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `old` with `changes`; their objects are merged, or replaced by those of another type.
+    """Return `old` updated with `changes`: objects of the same type are merged, other values replaced.
 
-    A format and a choice are always replaced.
+    A format and a choice of a tool are always replaced.
     """
     merged = dict(old)
     for name, value in changes.items():

@@ -1,4 +1,4 @@
-"""The user's audio: the events of its buffer, and the turns that the detection of speech finds."""
+"""The user's audio: the events of its buffer, and the turns that speech detection finds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class InputAudio:
 
     @property
     def end_ms(self) -> int:
-        """The end of the audio so far, since the beginning of the session."""
+        """The end of the received audio in milliseconds since the beginning of the session."""
         return self._buffer.milliseconds(self._buffer.end)
 
     def configure(self, settings: AudioInput) -> None:

@@ -60,7 +60,7 @@ def parse(value: Any, name: str = "item") -> RealtimeItem:
 def parse_input(value: Any, conversation: RealtimeConversation) -> Sequence[RealtimeItem]:
     """Return the items of `response.input`, which may refer to items of the conversation.
 
-    Raises `InvalidRequest`, and `TooLarge` if they are too many or too long for a conversation.
+    Raises `InvalidRequest`, and `TooLarge` if the items exceed a limit of conversations.
     """
     rows = parsing.items(value, "response.input")
     if len(rows) > MAX_ITEMS:

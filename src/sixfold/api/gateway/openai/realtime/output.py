@@ -31,10 +31,10 @@ class EventSender(Protocol):
 
 
 class RealtimeOutput:
-    """Writes the items of one response: a message, and calls of functions and of tools of servers.
+    """Writes the items of one response: a message, function calls, and calls of server tools.
 
-    `conversation` is None for a response outside of the conversation. `server_tools` are by the names that
-    the model sees.
+    `conversation` is None for a response outside of the conversation. `server_tools` maps the names that the
+    model sees to the tools.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class RealtimeOutput:
 
     @property
     def open_server_calls(self) -> list[ServerCallItem]:
-        """The calls of tools of servers that have not ended."""
+        """The unfinished calls of server tools."""
         return [call for call in self._calls.values() if isinstance(call, ServerCallItem)]
 
     @property
     def spoken_ms(self) -> int:
-        """The duration of all audio."""
+        """The duration of all audio in milliseconds."""
         messages = [item for item in self.items if isinstance(item, MessageItem)]
         parts = [part for message in messages for part in message.parts]
         return sum(part.duration_ms for part in parts if isinstance(part, AudioContent))
@@ -109,13 +109,13 @@ class RealtimeOutput:
         self._calls.clear()
 
     async def begin_server_call(self, call: ServerCallItem) -> None:
-        """Announce that a tool of a server is called."""
+        """Announce the call of a server tool."""
         await self._close_message("completed")
         await self._end_arguments(call)
         await self._send("response.mcp_call.in_progress", **self._place(call, with_response=False))
 
     async def end_server_call(self, call: ServerCallItem, output: ToolOutput) -> None:
-        """Add the output of a call and end it."""
+        """Add the output of a call and complete the call."""
         call.output, call.failed = output.text, output.failed
         kind = "failed" if output.failed else "completed"
         await self._send(f"response.mcp_call.{kind}", **self._place(call, with_response=False))

@@ -81,7 +81,7 @@ class ResponseRun:
 
     @property
     def spoken_ms(self) -> int:
-        """The duration of the response's audio so far."""
+        """The duration of the response's audio so far, in milliseconds."""
         return self._output.spoken_ms
 
     @property
@@ -91,9 +91,9 @@ class ResponseRun:
 
     @property
     def next_request(self) -> ResponseRequest | None:
-        """The request of the response to the outputs of tools of servers; None if there is none.
+        """The request for a response to the outputs of server tools, or None if a response is not due.
 
-        A function of the client has to be answered first.
+        The client must first return the outputs of its functions.
         """
         output, request = self._output.items, self._request
         has_outputs = any(isinstance(item, ServerCallItem) for item in output)
@@ -104,7 +104,7 @@ class ResponseRun:
         return replace(request, input=history, rounds=request.rounds + 1, event_id=None)
 
     async def start(self) -> asyncio.Task[None]:
-        """Announce the response and begin it in a task of its own."""
+        """Announce the response and begin it in a separate task."""
         await self._send("response.created", response=self._document("in_progress", None))
         await self._send("rate_limits.updated", rate_limits=await self._services.rate_limits())
         self._task = asyncio.create_task(self._run(), name=self.id)
@@ -113,7 +113,7 @@ class ResponseRun:
         return self._task
 
     async def cancel(self, reason: CancelReason) -> None:
-        """End the response as canceled, and wait until that has been sent."""
+        """End the response as canceled, and wait until the end has been sent."""
         if self._task is not None and not self._task.done() and self._cancel_reason is None:
             self._cancel_reason = reason
             self._task.cancel()
@@ -153,7 +153,7 @@ class ResponseRun:
         return stop
 
     async def _call_tools(self, toolset: Toolset) -> None:
-        """Run the calls of tools of servers."""
+        """Run the calls of server tools."""
         for number, call in enumerate(self._output.open_server_calls):
             await self._output.begin_server_call(call)
             if number < _MAX_SERVER_CALLS:

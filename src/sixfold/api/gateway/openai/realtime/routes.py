@@ -148,7 +148,7 @@ class RealtimeRoutes:
 
 
 def _settings(session: dict[str, Any], query: Mapping[str, str]) -> SessionConfiguration:
-    """Return the configuration of a session; what a client secret has replaces the query of the URL."""
+    """Return the configuration of a session; that of a client secret takes precedence over the URL."""
     name = session.get("model") or query.get("model") or ""
     if not isinstance(name, str) or len(name) > _MAX_MODEL:
         raise InvalidRequest(f"model must be a string of at most {_MAX_MODEL} characters", param="model")
@@ -183,7 +183,7 @@ def _key(websocket: WebSocket) -> str | None:
 
 
 async def _deny(websocket: WebSocket, error: errors.SixfoldError) -> None:
-    """Answer the handshake with an error, or close the websocket where a server cannot do that."""
+    """Refuse the handshake with an error, or close the websocket if the ASGI server lacks support."""
     await websocket.receive()
     if _DENIAL in websocket.scope.get("extensions", {}):
         response = openai_errors.dialect(error, websocket.scope["sixfold.request_id"])

@@ -1,4 +1,4 @@
-"""The services of this server that a realtime session uses, as the key that opened it."""
+"""The services of this server that a realtime session uses with the key that opened it."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class RealtimeServices:
         ]
 
     async def _principal(self) -> Principal:
-        """Return the key as it is now, and count a request of it."""
+        """Return the current principal of the key, and count a request against its rate."""
         return await self._auth.admit({b"authorization": self._credential})
 
 
@@ -218,7 +218,7 @@ def _speech_inputs(text: str, settings: AudioOutput) -> dict[str, Any]:
 
 
 def chat_model(router: ModelRouter, name: str) -> str:
-    """Return the chat model for a name: the default one for a name of OpenAI that no server has."""
+    """Return the chat model for a name; names of OpenAI's models that are not routed mean the default."""
     if name.startswith(OPENAI_NAMES):
         try:
             router.resolve_chat(name)

@@ -123,7 +123,7 @@ class RealtimeSession:
         self._list_tools(listed)
 
     def _list_tools(self, listed: Sequence[ServerTools]) -> None:
-        """Announce the tools of servers that are not listed yet, in tasks of their own."""
+        """Announce the tools of servers that are not listed yet, in separate tasks."""
         for tools in self._configuration.server_tools:
             if tools not in listed:
                 settings = msgspec.structs.replace(self._configuration, tools=[tools])
@@ -199,7 +199,7 @@ class RealtimeSession:
         self._track(task)
 
     async def _continue(self, request: ResponseRequest) -> None:
-        """Begin the response to the outputs of tools, unless the client or a turn has begun another one."""
+        """Begin the response to the outputs of tools, unless the client or a turn has begun a response."""
         try:
             await self._respond(request)
         except ActiveResponse:

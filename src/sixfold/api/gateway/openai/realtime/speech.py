@@ -94,7 +94,7 @@ class SpeechWriter:
                 self._changed.notify_all()
 
     async def _next_batch(self, *, first: bool) -> str:
-        """Return the next sentences, or an empty text at the end of the message."""
+        """Return the next sentences, or an empty string at the end of the message."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._waiting or self._ended)
             text = ""

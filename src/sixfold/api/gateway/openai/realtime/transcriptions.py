@@ -31,7 +31,7 @@ class InputRecording(msgspec.Struct):
 class InputTranscriptions:
     """Transcribes recordings: at once if the client wants the transcripts, else for the next response.
 
-    A recording counts in `memory` until it is transcribed or discarded.
+    The bytes of a recording are counted in `memory` until it is transcribed or discarded.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class InputTranscriptions:
         self._waiting: dict[str, InputRecording] = {}
 
     def add(self, recording: InputRecording) -> None:
-        """Store a recording, whose bytes count already."""
+        """Store a recording whose bytes have already been counted."""
         self._waiting[recording.item_id] = recording
         if recording.settings is not None:
             self._start(recording)

@@ -150,7 +150,7 @@ class ResponseCapture:
 
 
 def _in_background(body: bytes, old_id: str, new_id: str, *, is_own: bool) -> bytes:
-    """Return a response with the id of its background request; the ids of its own items contain that id."""
+    """Return a response with the id of its background request, which the ids of its items contain."""
     if is_own:
         body = body.replace(old_id.partition("_")[2].encode(), new_id.partition("_")[2].encode())
     return _encode({**parsing.raws(body), "id": new_id, "background": True, "store": True})

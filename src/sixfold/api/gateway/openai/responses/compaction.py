@@ -75,7 +75,7 @@ def parse_call(raw: bytes) -> ResponsesRequest:
 
 
 def summary_call(call: ResponsesRequest, body: bytes, close: Callable[[str], str]) -> CompactionRequest:
-    """Return a call that compacts the conversation in `body`; `call` parses it with all that came before."""
+    """Return a call that compacts the conversation in `body`; `call` includes all previous items."""
     reparse = call.reparse or dialect.parse
     return CompactionRequest(
         model=call.model,

@@ -107,7 +107,7 @@ _head = msgspec.json.Decoder(_ResponsesHead)
 def parse_call(raw: bytes, *, counting: bool = False) -> ResponsesRequest:
     """Parse the top-level fields of a request body; raises `BadRequest` or `InvalidRequest`.
 
-    A request that only counts tokens may have no input of its own.
+    A request that only counts tokens may omit the input if it continues a response or a conversation.
     """
     head = cast("_ResponsesHead", parsing.head(_head, raw))
     if not head.input and not (counting and (head.previous_response_id or head.conversation)):
@@ -149,7 +149,7 @@ def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
 
 
 def parse(raw: bytes) -> ChatRequest:
-    """Parse a whole request; raises `InvalidRequest` for what only OpenAI's servers support."""
+    """Parse a whole request; raises `InvalidRequest` for features that only OpenAI's servers support."""
     body = bodies.parse_object(raw)
     if body.get("previous_response_id"):
         raise PreviousResponseNotFound(str(body["previous_response_id"]))

@@ -127,7 +127,7 @@ class ResponseEventWriter:
         return self._end_open() + b"".join([self._end_call(number) for number in list(self._calls)])
 
     def _end_call(self, number: int) -> bytes:
-        """Complete a call; one without arguments gets an empty object."""
+        """Complete a call; missing arguments become an empty object."""
         if number not in self._calls:
             return b""
         index = self._calls[number]
@@ -171,7 +171,7 @@ class ResponseEventWriter:
         return output + self._done(place["output_index"])
 
     def _annotate(self, part: dict[str, Any]) -> bytes:
-        """Add the citations of a text that is complete."""
+        """Add the citations to a complete text."""
         part["annotations"] = [row for search in self._searches for row in search.annotations(part["text"])]
         place = {**self._position(), "content_index": 0}
         return b"".join(

@@ -34,12 +34,12 @@ _parse_request = msgspec.json.Decoder(_RequestItems).decode
 
 
 def request_input(raw: bytes) -> str | list[msgspec.Raw]:
-    """Return the input of a request: a text, or its unparsed items."""
+    """Return the input of a request: a string, or its unparsed items."""
     return _parse_request(raw).input or []
 
 
 def input_items(raw: bytes) -> list[msgspec.Raw]:
-    """Return the items of a request's input; a text becomes a user message."""
+    """Return the items of a request's input; a string becomes a user message."""
     value = request_input(raw)
     if isinstance(value, list):
         return value
@@ -52,7 +52,7 @@ def prefix_of(item: Mapping[str, Any]) -> str:
 
 
 def full_item(item: Mapping[str, Any], own_id: str) -> dict[str, Any]:
-    """Return an item in its full form: with an id, `own_id` if it has none, and its text as a part."""
+    """Return an item in its full form: with an id (by default `own_id`), and its text as a part."""
     kind = str(item.get("type") or "message")
     full = {**item, "id": str(item.get("id") or own_id), "type": kind}
     if kind in ID_PREFIXES:

@@ -2,7 +2,7 @@
 
 A reference is passed on if the account owns the object, or for the operator; see `provider_objects`. Items of
 stored responses replace their references where the model server does not have them. Items that are sent in
-full get ids of their own, as a server might look them up by their ids.
+full get new ids, as a server might look them up by their ids.
 
 Ids of this server's items contain the id of their response (`msg_<response>_<number>`).
 """
@@ -73,15 +73,15 @@ class _References(msgspec.Struct):
 
 
 def may_refer(raw: bytes) -> bool:
-    """Return whether a body may have references; False is certain."""
+    """Return False if a body certainly does not contain references, otherwise True."""
     return byte_search.may_have_name(_NAMES, raw)
 
 
 async def resolve(store: ResponseStore, policy: ObjectPolicy, raw: bytes, max_bytes: int) -> bytes:
     """Return the request without references that the policy does not allow.
 
-    Raises `InvalidRequest` for an object that is not the tenant's, as for an unknown one, and `TooLong` if
-    the responses that have the items, or the items in place of all references, exceed `max_bytes`.
+    Raises `InvalidRequest` for an unknown object and for an object of another tenant, and `TooLong` if the
+    responses that contain the items, or the items that replace the references, exceed `max_bytes`.
     """
     references = await bodies.parse(_find, raw)
     if not references:
@@ -151,7 +151,7 @@ def _own_ids(item: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_bare(item: Mapping[str, Any]) -> bool:
-    """Return whether an item has only its id, so that a server has to look it up."""
+    """Return whether an item consists only of its id, by which a server must look it up."""
     match item.get("type"):
         case "image_generation_call":
             return not item.get("result")
@@ -178,7 +178,7 @@ async def _stored_items(
     stored_ids: set[str],
     max_bytes: int,
 ) -> Mapping[str, msgspec.Raw]:
-    """Return the items, by their ids, that replace references; the model server has those in `kept`."""
+    """Return the items that replace references, by their ids; the model server stores those in `kept`."""
     response_ids = {
         item_id: owned[item_id].response_id if item_id in owned else _response_id(item_id)
         for item_id in references.bare.values()
@@ -205,7 +205,7 @@ def _not_found(references: _References, item_id: str) -> InvalidRequest:
 def _renamed(
     tenant: Tenant, items: Mapping[int, dict[str, Any]], stored_ids: set[str]
 ) -> Mapping[int, msgspec.Raw | None]:
-    """Return items with ids of their own, or None for one that only the server could complete."""
+    """Return items with new ids by index; None for an item that only its server could complete."""
     changed: dict[int, msgspec.Raw | None] = {}
     for index, item in items.items():
         foreign = {name: value for name, value in _own_ids(item).items() if value not in stored_ids}
@@ -218,7 +218,7 @@ def _renamed(
 
 
 def _new_id(tenant: Tenant, item_id: str) -> str:
-    """Return the id that replaces this one in all requests of the account, and in no others."""
+    """Return the replacement of an id, which is different for every account."""
     prefix = item_id.partition("_")[0][:20]
     digest = hashlib.sha256(f"{tenant.account_id} {item_id}".encode()).hexdigest()
     return f"{prefix}_{digest[:_ID_DIGITS]}"
@@ -239,7 +239,7 @@ def _by_id(responses: Iterable[str]) -> Mapping[str, msgspec.Raw]:
 
 
 def created(output: Iterable[msgspec.Raw], *, stored: bool) -> tuple[str, ...]:
-    """Return the ids of the objects that a server stores because of a response; of items only if `stored`."""
+    """Return the ids of the objects that a server stores for a response; items only if `stored` is set."""
     object_ids: dict[str, None] = {}
     for item in output:
         if stored:

@@ -69,9 +69,10 @@ class ResponseStorage:
         respond: Respond,
         background_id: str = "",
     ) -> Response | RawResponse:
-        """Return the response to a request, with what it refers to; it is stored before its end is sent.
+        """Return the response to a request with its references resolved.
 
-        It gets the id `background_id` if it was accepted as a background response before.
+        The response is stored before its end is sent. Its id is `background_id` if the request was accepted
+        as a background response.
         """
         tenant, keep = principal.tenant, self._store.should_store(request.store)
         plan = CapturePlan(tenant, keep, request.previous, raw, background_id=background_id)
@@ -126,7 +127,7 @@ class ResponseStorage:
     async def with_history(
         self, principal: Principal, request: ResponsesRequest, raw: bytes, wire: str = "responses"
     ) -> tuple[ResponsesRequest, bytes]:
-        """Return the request in a protocol with its history, and the body to pass on.
+        """Return the request with its history in a protocol, and the body to forward.
 
         Raises `PreviousResponseNotFound`, and `TooLong` for a conversation above the limit.
         """
@@ -150,7 +151,7 @@ class ResponseStorage:
     async def with_earlier_items(
         self, principal: Principal, request: ResponsesRequest, raw: bytes, wire: str = "responses"
     ) -> tuple[ResponsesRequest, bytes]:
-        """Return the request with the items of its history or conversation, which stays unlocked."""
+        """Return the request with the items of its history or conversation, without locking it."""
         if not request.conversation:
             return await self.with_history(principal, request, raw, wire)
         earlier = await self._conversations.items(
@@ -200,7 +201,7 @@ def _parse(chain: ResponseChain, open_body: Callable[[bytes], bytes], raw: bytes
 
 
 def _with_chain(chain: ResponseChain, raw: bytes) -> bytes:
-    """Return a self-contained request: its input has all previous items and its own."""
+    """Return a self-contained request, whose input contains all previous items and its own."""
     if isinstance(chain.fault, ResponseNotFound):
         raise PreviousResponseNotFound(chain.fault.response_id)
     if chain.fault is not None:
@@ -209,7 +210,7 @@ def _with_chain(chain: ResponseChain, raw: bytes) -> bytes:
 
 
 def _chain_items(chain: ResponseChain) -> list[msgspec.Raw]:
-    """Return the items of a chain: of a conversation, those up to the first response come from there."""
+    """Return the items of a chain; if it began in a conversation, the first ones are read from there."""
     turns = chain.turns[1:] if chain.items else chain.turns
     items = [msgspec.Raw(item.encode()) for item in chain.items]
     for response in turns:
@@ -218,7 +219,7 @@ def _chain_items(chain: ResponseChain) -> list[msgspec.Raw]:
 
 
 def _with_items(raw: bytes, earlier: Sequence[str | msgspec.Raw]) -> bytes:
-    """Return a self-contained request, whose input has the earlier items before its own."""
+    """Return a self-contained request, whose input contains the earlier items before its own."""
     fields = parsing.raws(raw)
     for name in ("previous_response_id", "conversation"):
         fields.pop(name, None)
@@ -290,7 +291,7 @@ class StoredResponseRoutes:
             return body
 
     async def delete(self, request: HttpRequest) -> Response:
-        """Delete a response, first at the model server that stores it too."""
+        """Delete a response, first at the model server if that also stores it."""
         response_id, tenant = requests.path_value(request, "response_id"), await self._tenant(request)
         was_background = await self._background.delete(tenant, response_id)
         try:
@@ -308,7 +309,7 @@ class StoredResponseRoutes:
     async def cancel(self, request: HttpRequest) -> Response:
         """Cancel a background response; return it unchanged if it has ended.
 
-        Raises `BadRequest` for another response.
+        Raises `BadRequest` for a response that did not run in the background.
         """
         tenant, response_id = await self._tenant(request), requests.path_value(request, "response_id")
         try:

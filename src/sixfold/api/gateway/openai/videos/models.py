@@ -29,7 +29,7 @@ def names(catalog: Catalog) -> tuple[str, ...]:
 
 
 def resolve(catalog: Catalog, name: Any, *, has_image: bool) -> Model:
-    """Return the model of a name; raises `UnknownModel`, and `InvalidRequest` if it needs an image."""
+    """Return the model with a name; raises `UnknownModel`, and `InvalidRequest` if it needs an image."""
     if name in (None, "", "default") or (isinstance(name, str) and name.startswith(OPENAI_PREFIX)):
         return catalog[IMAGE if has_image else TEXT]
     if not isinstance(name, str):

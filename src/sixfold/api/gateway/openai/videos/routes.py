@@ -345,7 +345,7 @@ def _error(prediction: Prediction) -> VideoJobErrorSchema:
 
 
 def _reference(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object `input_reference`; a form contains its fields or its JSON."""
+    """Return the object `input_reference`, which a form contains as separate fields or as JSON."""
     value = values.get("input_reference")
     if isinstance(value, str) and value:
         try:
