@@ -1,4 +1,4 @@
-"""A viewer that stops reading is disconnected, and gets the reason when it reads again."""
+"""Messages that wait for a viewer are limited, and one that stops reading is disconnected with the reason."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from typing import Any, cast
 import pytest
 
 from sixfold.api.hosting.sessions import routes as sessions
+from sixfold.api.hosting.sessions import schemas
 from sixfold.core.sessions import connection as sessions_connection
-from sixfold.core.sessions.connection import TOO_SLOW, Connection, PongMessage
+from sixfold.core.sessions.connection import (
+    MAX_CREDIT,
+    MAX_QUEUED_BYTES,
+    TOO_SLOW,
+    Connection,
+    FrameMessage,
+    PongMessage,
+)
+from sixfold.core.sessions.engine import Frame
 
 
 class Stuck:
@@ -55,3 +64,30 @@ async def test_slow_reader_receives_the_reason_when_it_reads_again(monkeypatch: 
     socket.read.set()
     await asyncio.wait_for(talking, 60)
     assert socket.closed == (TOO_SLOW, "too slow")
+
+
+async def test_no_frame_is_drawn_while_earlier_ones_wait() -> None:
+    viewer = Connection()
+    viewer.credit = MAX_CREDIT
+    frame = Frame(bytes(MAX_QUEUED_BYTES // 2), "jpeg", 1, 1)
+    accepted: list[bool] = []
+    for seq in range(3):
+        accepted.append(viewer.accepts_frames)
+        viewer.put(FrameMessage(seq, None, 0, frame))
+    assert accepted == [True, True, False]
+    for _ in range(2):
+        await viewer.next_message()
+    assert viewer.accepts_frames
+    viewer.credit = 0
+    assert not viewer.accepts_frames
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "x" * 100, None])
+def test_a_ping_may_have_a_number_or_a_short_text(value: Any) -> None:
+    assert schemas.ping_time({"type": "ping", "t": value}) == value
+
+
+@pytest.mark.parametrize("value", ["x" * 101, [[]], {"a": 1}])
+def test_a_ping_with_other_content_is_refused(value: Any) -> None:
+    with pytest.raises(schemas.InvalidSessionMessage, match="at most 100 characters"):
+        schemas.ping_time({"type": "ping", "t": value})

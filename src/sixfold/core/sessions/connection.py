@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,6 +19,8 @@ MAX_CREDIT: Final = 1000
 # A viewer is too slow if its oldest message has waited this many seconds.
 MAX_DELAY_SECONDS: Final = 10.0
 MAX_QUEUED: Final = 4000
+# Frames are dropped while the viewer has this many bytes of earlier ones to read.
+MAX_QUEUED_BYTES: Final = 4 * 2**20
 
 NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4008, 4010, 4401, 1011
 
@@ -73,7 +75,7 @@ class StatsMessage(msgspec.Struct, frozen=True):
 class PongMessage(msgspec.Struct, frozen=True):
     """The reply to a ping."""
 
-    t: Any
+    t: float | str | None
 
 
 class ErrorMessage(msgspec.Struct, frozen=True):
@@ -103,6 +105,7 @@ class Connection:
         # The number of the newest pose that was sent.
         self.last_seq = 0
         self._queue: deque[tuple[float, OutgoingMessage]] = deque()
+        self._queued_bytes = 0
         self._wake = asyncio.Event()
         self._closed = asyncio.Event()
         self._end: EndMessage | None = None
@@ -111,6 +114,11 @@ class Connection:
     def closed(self) -> bool:
         """Return whether the connection has ended."""
         return self._end is not None
+
+    @property
+    def accepts_frames(self) -> bool:
+        """Whether the viewer has credit for a frame and has read enough of the earlier ones."""
+        return self.credit > 0 and self._queued_bytes < MAX_QUEUED_BYTES
 
     @property
     def end_message(self) -> EndMessage | None:
@@ -127,9 +135,11 @@ class Connection:
         now = time.monotonic()
         if self._queue and (now - self._queue[0][0] > MAX_DELAY_SECONDS or len(self._queue) >= MAX_QUEUED):
             self._queue.clear()
+            self._queued_bytes = 0
             self.end(TOO_SLOW, "too slow")
             return
         self._queue.append((now, message))
+        self._queued_bytes += _frame_bytes(message)
         self._wake.set()
 
     def end(self, code: int, reason: str) -> None:
@@ -146,6 +156,11 @@ class Connection:
             self._wake.clear()
             await self._wake.wait()
         _, message = self._queue.popleft()
+        self._queued_bytes -= _frame_bytes(message)
         if isinstance(message, PoseMessage):
             self.last_seq = message.seq
         return message
+
+
+def _frame_bytes(message: OutgoingMessage) -> int:
+    return len(message.frame.data) if isinstance(message, FrameMessage) else 0

@@ -315,7 +315,7 @@ class SessionRunner:
         """Run one step; return False, without changes, if the worker was lost."""
         input_count, connection = len(self._inputs), self._connection
         visible = connection is not None and connection.resumed and not connection.closed
-        draw = connection is not None and visible and connection.credit > 0
+        draw = connection is not None and visible and connection.accepts_frames
         answer = await slot.step(self._step_request(self._controls(input_count), ticks, draw=draw))
         if isinstance(answer, WorkerLost):
             _LOG.warning("a session's worker was lost", extra={"reason": answer.reason})

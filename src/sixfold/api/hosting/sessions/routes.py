@@ -189,7 +189,7 @@ class _SessionSocket:
                 granted = schemas.integer(message, "n", MAX_CREDIT)
                 self._viewer.credit = min(MAX_CREDIT, self._viewer.credit + granted)
             case "ping":
-                self._viewer.put(PongMessage(message.get("t")))
+                self._viewer.put(PongMessage(schemas.ping_time(message)))
             case "close":
                 self._running.end(SessionEnding(SessionEvent.CLOSE, "closed", NORMAL))
             case _:

@@ -28,6 +28,7 @@ MAX_MESSAGE = 64 * 1024
 MAX_PROMPT = 4000
 _MAX_SEQ = 2**53
 _MAX_KEYS = 16
+_MAX_PING = 100
 _MAX_METERS = 100_000.0
 _Plain = (
     connection.StateMessage
@@ -180,6 +181,14 @@ def integer(fields: dict[str, Any], name: str, maximum: int = _MAX_SEQ) -> int:
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
         raise InvalidSessionMessage(f"{name} must be a whole number from 0 to {maximum}")
+    return value
+
+
+def ping_time(fields: dict[str, Any]) -> float | str | None:
+    """Return the field `t` of a ping, which its reply repeats; raises `InvalidSessionMessage`."""
+    value = fields.get("t")
+    if (isinstance(value, str) and len(value) > _MAX_PING) or not isinstance(value, str | int | float | None):
+        raise InvalidSessionMessage(f"t must be a number, or a string of at most {_MAX_PING} characters")
     return value
 
 
