@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +36,21 @@ async def usage(gateway: Gateway, **query: Any) -> list[dict[str, Any]]:
     answer = await gateway.app.client.get(USAGE, params=query, headers=gateway.headers)
     assert answer.status_code == 200, answer.text
     return answer.json()["usage"]
+
+
+async def test_report_is_added_up_in_a_thread(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    await gateway.chat()
+    await gateway.settled()
+    threads, values = list[int](), usage_report._values
+
+    def noting(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return values(*args)
+
+    monkeypatch.setattr(usage_report, "_values", noting)
+    assert await usage(gateway)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_charges_refunds_and_free_calls_add_up(gateway: Gateway) -> None:

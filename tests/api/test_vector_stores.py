@@ -122,6 +122,7 @@ async def test_attributes_filter_the_results(any_database_gateway: Gateway) -> N
         "2025"
     }
     assert await years({"type": "in", "key": "year", "value": [2024, 2026]}) == {"2024", "2026"}
+    assert await years({"type": "nin", "key": "year", "value": [2024, 2026]}) == {"2025"}
     assert await years({"type": "eq", "key": "open", "value": True}) == {"2025", "2026"}
     assert await years({"type": "lt", "key": "by", "value": 3}) == set()
     assert await years({"type": "eq", "key": "none", "value": "x"}) == set()
@@ -131,6 +132,50 @@ async def test_attributes_filter_the_results(any_database_gateway: Gateway) -> N
         batch.id, vector_store_id=store.id, limit=2, order="asc"
     )
     assert [row.id async for row in pages] == files
+
+
+async def test_only_the_files_of_a_response_are_read(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, read = gateway.openai(), list[str]()
+    ids = [await upload(client, f"{number}.txt", b"The okapi of the forest.") for number in range(9)]
+    store = await client.vector_stores.create()
+    batch = await client.vector_stores.file_batches.create(store.id, file_ids=ids, attributes={"open": True})
+    await wait_for_files(client, store.id)
+    file_of = stores.file_of
+
+    def noting(row: Any) -> stores.VectorStoreFile:
+        read.append(row["file_id"])
+        return file_of(row)
+
+    monkeypatch.setattr(stores, "file_of", noting)
+
+    async def reads(action: Any) -> int:
+        read.clear()
+        await action
+        return len(read)
+
+    files, batches = client.vector_stores.files, client.vector_stores.file_batches
+    assert await reads(files.list(store.id, limit=2)) == 3
+    assert await reads(batches.list_files(batch.id, vector_store_id=store.id, limit=2)) == 3
+    assert await reads(batches.retrieve(batch.id, vector_store_id=store.id)) == 0
+    assert await reads(client.vector_stores.search(store.id, query="okapi", max_num_results=4)) == 4
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+async def test_all_pages_of_files_are_complete(any_database_gateway: Gateway, ascending: bool) -> None:
+    client = any_database_gateway.openai()
+    ids = [await upload(client, f"{number}.txt", b"The okapi.") for number in range(5)]
+    store = await client.vector_stores.create(file_ids=ids)
+    await wait_for_files(client, store.id)
+    order: Any = "asc" if ascending else "desc"
+    files = client.vector_stores.files
+    listed = [file.id async for file in files.list(store.id, limit=2, order=order)]
+    assert listed == sorted(ids, reverse=not ascending)
+    # An unknown file begins the list again.
+    page = await files.list(store.id, limit=2, order=order, after="file_unknown")
+    assert [file.id for file in page.data] == listed[:2]
+    assert not [file async for file in files.list(store.id, filter="failed")]
 
 
 async def test_stores_are_paged_and_changed(gateway: Gateway) -> None:

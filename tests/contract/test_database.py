@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -50,6 +51,25 @@ async def test_a_write_gives_the_transactions_value(database: Database) -> None:
 async def test_a_read_sees_a_finished_write(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=5))
     assert await database.read(_balance(account.id)) == 5
+
+
+async def test_a_report_runs_in_a_thread_and_sees_finished_writes(database: Database) -> None:
+    account = await database.write(accounts.create("a@example.com", credit=5))
+    threads: list[int] = []
+
+    def report(*, fail: bool = False) -> Transaction[int]:
+        threads.append(threading.get_ident())
+        balance = yield from _balance(account.id)
+        threads.append(threading.get_ident())
+        if fail:
+            raise RuntimeError("no")
+        return balance
+
+    assert await database.read(report(), in_thread=True) == 5
+    with pytest.raises(RuntimeError, match="no"):
+        await database.read(report(fail=True), in_thread=True)
+    assert len(threads) == 4
+    assert threading.get_ident() not in threads
 
 
 async def test_a_failing_transaction_leaves_nothing_behind(database: Database) -> None:

@@ -72,11 +72,12 @@ class Database(Protocol):
         """
         ...
 
-    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True, in_thread: bool = False) -> T:
         """Run a read-only `transaction` on one snapshot.
 
         If `snapshot` is False, the statements may see different moments, which saves two round trips to
-        PostgreSQL. Use this for a transaction with one statement.
+        PostgreSQL. Use this for a transaction with one statement. If `in_thread` is True, the transaction
+        does not block the event loop. Use this for reports on any number of rows.
         """
         ...
 

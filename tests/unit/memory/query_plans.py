@@ -24,7 +24,7 @@ class Explained:
         self._queries = sql.queries("postgres")
         self._bind = PostgresBinder()
 
-    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True, in_thread: bool = False) -> T:
         result: Sequence[Mapping[str, Any]] | None = None
         while True:
             try:

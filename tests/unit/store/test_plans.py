@@ -253,6 +253,32 @@ def test_sqlite_reads_no_unlisted_posts_of_the_gallery(empty: sqlite3.Connection
     assert first[-1] == "SEARCH p USING INDEX gallery_post_listed (id<?)"
 
 
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("keys_of", "SEARCH k USING INDEX api_key_account (account_id=?)"),
+        ("keys_live", "SEARCH k USING INDEX api_key_live (account_id=?)"),
+        ("vector_store_by_id", "COVERING INDEX vector_store_file_order"),
+        ("vector_store_bytes", "COVERING INDEX vector_store_file_order"),
+        ("vector_store_batch_counts", "COVERING INDEX vector_store_file_order"),
+        ("vector_store_usage", "COVERING INDEX vector_store_file_account"),
+        (
+            "vector_store_files_after_bound",
+            "vector_store_file_order (store_id=? AND (created_at,file_id)>",
+        ),
+        (
+            "vector_store_files_before_bound",
+            "vector_store_file_order (store_id=? AND (created_at,file_id)<",
+        ),
+    ],
+)
+def test_sqlite_lists_and_counts_rows_of_an_index(empty: sqlite3.Connection, name: str, index: str) -> None:
+    statement = sql.queries("sqlite")[name].sql
+    fields = ("id", "account_id", "credential_id", "now", "status", "batch_id", "bound", "limit")
+    plan = empty.execute(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(fields, "")).fetchall()
+    assert any(index in step[-1] for step in plan), plan
+
+
 @pytest.mark.slow
 def test_sqlite_with_statistics_scans_no_large_table() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)

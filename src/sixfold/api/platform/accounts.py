@@ -12,6 +12,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, ledger_queries, rights, usage_report
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.web import requests, responses
 from sixfold.web.services import WebServices
 
@@ -93,12 +94,14 @@ class AccountRoutes:
         report = await self._services.database.read(
             usage_report.report(
                 principal.account_id, days, dimensions, holder_id, with_costs=principal.is_operator
-            )
+            ),
+            in_thread=True,
         )
         if as_csv:
             text = await asyncio.to_thread(report.csv)
             return Response(text, media_type="text/csv", headers=_NO_STORE)
-        return responses.json({"days": days, "usage": report.rows}, headers=_NO_STORE)
+        content = await PARSER.run(responses.encode, {"days": days, "usage": report.rows})
+        return Response(content, media_type="application/json", headers=_NO_STORE)
 
 
 def usage_days(request: Request) -> int:

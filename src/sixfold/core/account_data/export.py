@@ -44,6 +44,7 @@ _ROWS = 200
 _MAX_ROWS, _FIRST_ROWS = 32, 8
 # Target size of one read, in bytes.
 _READ_BYTES = 2**20
+_MAX_KEYS = 100_000
 _TABLES = {
     "predictions": "export_predictions",
     "calls": "export_calls",
@@ -137,7 +138,7 @@ async def export_account(
     """
     await database.write(audit_log.note(account_id, "account.export"))
     archive = AccountExport(await database.read(now()))
-    account = await database.read(_account(account_id))
+    account = await database.read(_account(account_id), in_thread=True)
     await asyncio.to_thread(archive.write_file, "README.txt", _README.encode())
     await asyncio.to_thread(archive.write_file, "account.json", _json(account, indent=2))
     yield archive.read_written()
@@ -262,7 +263,7 @@ async def _batches(database: Database, account_id: str, query: str) -> AsyncIter
 
 def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
     account = yield from accounts.by_id(account_id)
-    api_keys = yield from keys.of_account(account_id)
+    api_keys = yield from keys.of_account(account_id, _MAX_KEYS)
     own_passkeys = yield from passkeys.of_account(account_id)
     sessions = yield from login_sessions.of_account(account_id, "")
     identities = yield from oidc_identities.of_account(account_id)

@@ -25,6 +25,8 @@ _MANAGE = int(Rights.ACCOUNT_MANAGE)
 SUSPENDED = "This account is suspended: ask the operator of this server"
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
 MAX_NAME = 60
+# Maximum number of keys in a list.
+MAX_LISTED = 2_000
 # How many minutes after a login its session may use `account.manage`.
 FRESH_MINUTES = 10
 _NEEDED_ROLES = {
@@ -455,10 +457,22 @@ def rights_of_scopes(scopes: Collection[str]) -> Rights:
     return union
 
 
-def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """Return an account's keys without their secrets, newest first, except keys that represent members."""
-    rows = yield Query("keys_of", {"account_id": account_id})
-    return tuple(rows)
+def of_account(account_id: str, limit: int = MAX_LISTED) -> Transaction[tuple[Row, ...]]:
+    """Return an account's newest keys without their secrets, except keys that represent members."""
+    return tuple((yield Query("keys_of", {"account_id": account_id, "limit": limit})))
+
+
+def live(account_id: str) -> Transaction[tuple[Row, ...]]:
+    """Return the keys of `of_account` that are not revoked and do not belong to an OAuth client."""
+    return tuple((yield Query("keys_live", {"account_id": account_id, "limit": MAX_LISTED})))
+
+
+def find(account_id: str, key_id: str) -> Transaction[Row]:
+    """Return the id and the member of a key of `of_account`; raises `NotFound`."""
+    row = yield from one("key_listed", account_id=account_id, id=key_id)
+    if row is None:
+        raise errors.NotFound(f"Key {key_id[:60]} not found")
+    return row
 
 
 def revoke(key_id: str) -> Transaction[None]:

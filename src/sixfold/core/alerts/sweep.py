@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
 from sixfold.core.clock import DAY_US, SECOND_US, rfc3339
-from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
+from sixfold.core.database import Database, Query, Row, Transaction, Value, many, now, one
 from sixfold.core.predictions.webhooks import RetrySchedule, WebhookSender
 
 _LOG = logging.getLogger("sixfold.alerts")
@@ -75,7 +76,8 @@ class CostAlerts:
         # If there are no alerts, a sweep is one read.
         while rows := await self._database.read(many("alerts_page", after=after, limit=_BATCH)):
             for row in rows:
-                await self._database.write(_count(row, lag_us), durable=False)
+                counted = await self._database.read(_counted(row, lag_us), in_thread=True)
+                await self._database.write(_store(counted), durable=False)
             after = str(rows[-1]["id"])
         if not after:
             return
@@ -164,8 +166,8 @@ def message(row: Row) -> dict[str, Any]:
     }
 
 
-def _count(alert: Row, lag_us: int) -> Transaction[None]:
-    """Add the entries since the last sweep, and mark the alert as due if its threshold is reached."""
+def _counted(alert: Row, lag_us: int) -> Transaction[Mapping[str, Value]]:
+    """Add the entries since the last sweep; return the new row, due if the threshold is reached."""
     moment = yield from now()
     until = moment - lag_us
     name, start = period_of(alert["period"], until)
@@ -180,18 +182,20 @@ def _count(alert: Row, lag_us: int) -> Transaction[None]:
         "alert_spending", account_id=alert["account_id"], key_id=alert["key_id"], since=since, until=until
     )
     amount = (int(alert["amount"]) if is_same else 0) + (0 if row is None else int(row["micros"] or 0))
-    yield Query(
-        "alert_count",
-        {
-            "id": alert["id"],
-            "before": alert["counted_until"],
-            "counted_for": name,
-            "counted_until": max(since, until),
-            "amount": amount,
-            "message_id": ids.new("msg"),
-            "is_due": int(amount >= int(alert["threshold"]) and alert["sent_for"] != name),
-        },
-    )
+    return {
+        "id": alert["id"],
+        "before": alert["counted_until"],
+        "counted_for": name,
+        "counted_until": max(since, until),
+        "amount": amount,
+        "message_id": ids.new("msg"),
+        "is_due": int(amount >= int(alert["threshold"]) and alert["sent_for"] != name),
+    }
+
+
+def _store(counted: Mapping[str, Value]) -> Transaction[None]:
+    # Has no effect if another server has counted the alert meanwhile.
+    yield Query("alert_count", counted)
 
 
 def _end_of(period: str, start: int) -> int:

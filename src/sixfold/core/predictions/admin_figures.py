@@ -79,6 +79,6 @@ class DayFigures:
     async def day(self) -> tuple[FigureSlot, ...]:
         """Return the slots of the last 24 hours, oldest first."""
         if time.monotonic() >= self._expires_at:
-            self._slots = await self._database.read(day())
+            self._slots = await self._database.read(day(), in_thread=True)
             self._expires_at = time.monotonic() + self._seconds
         return self._slots

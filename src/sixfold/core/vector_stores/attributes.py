@@ -77,7 +77,8 @@ def _parse(value: Any, depth: int, remaining: list[int]) -> Filter:
         raise _invalid(
             "compare with a string, a number or a boolean, or with a list of these values for in and nin"
         )
-    return lambda attributes: _holds(compare, attributes.get(key), operand)
+    compared: Any = frozenset(values) if is_list else operand
+    return lambda attributes: _holds(compare, attributes.get(key), compared)
 
 
 def _holds(compare: Callable[[Any, Any], bool], value: Value | None, operand: Any) -> bool:

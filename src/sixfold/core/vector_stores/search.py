@@ -11,7 +11,8 @@ import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
-from sixfold.core.database import Database, Query, Rows, Transaction, many, now
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.database import Database, Query, Rows, Transaction, now, one
 from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.search import query_parser, ranking
@@ -19,9 +20,11 @@ from sixfold.core.memory.search import service as memory_search
 from sixfold.core.memory.search.ports import Index, SearchFilter
 from sixfold.core.vector_stores import stores
 from sixfold.core.vector_stores.attributes import Attributes, Filter
-from sixfold.core.vector_stores.stores import VectorStore, VectorStoreFile
+from sixfold.core.vector_stores.stores import VectorStore, VectorStoreFile, VectorStoreFilePage
 
 _BATCH = 200
+# Files whose attributes are compared with a filter at a time, at most 5 MB.
+_FILTERED_FILES = 200
 _MAX_INDEXES, _MAX_BYTES = 16, 256 * 2**20
 # Maximum size of one index in memory; the words of other chunks are on disk. 32 MiB of prose take about 100
 # MB, and as many unusual words would take 2 GB.
@@ -68,20 +71,36 @@ class VectorStoreSearch:
 
     async def search(self, tenant: Tenant, store_id: str, query: ChunkQuery) -> Sequence[ChunkHit]:
         """Return the best chunks; raises `VectorStoreNotFound`, and `BadRequest` for an expired store."""
-        store, files = await self._database.read(_open(tenant, store_id))
+        store = await self._database.read(stores.usable(tenant, store_id))
         await self._touch(store)
-        matching_files = await asyncio.to_thread(_kept, files, query.keep)
-        if not matching_files or not query.text.strip():
+        if not query.text.strip():
             return ()
-        names = tuple(matching_files) if query.keep is not None else ()
+        names = () if query.keep is None else await self._matching(store_id, query.keep)
+        if query.keep is not None and not names:
+            return ()
         places = await self._ranked(tenant.account_id, store, query, names)
-        texts = await self._database.read(_texts(store_id, [name for name, _ in places]))
-        hits: list[ChunkHit] = []
-        for (name, score), text in zip(places, texts, strict=True):
-            file = matching_files.get(name.partition("/")[0])
-            if file is not None and text is not None and score >= query.threshold:
-                hits.append(ChunkHit(file.file_id, file.filename, file.attributes, text, score))
-        return hits
+        chunks = await self._database.read(_found(store_id, [name for name, _ in places]))
+        return [
+            ChunkHit(file.file_id, file.filename, file.attributes, text, score)
+            for (_, score), (file, text) in zip(places, chunks, strict=True)
+            if file is not None
+            and text is not None
+            and score >= query.threshold
+            # The attributes may have changed meanwhile.
+            and (query.keep is None or query.keep(file.attributes))
+        ]
+
+    async def _matching(self, store_id: str, keep: Filter) -> list[str]:
+        """Return the ids of the files that a filter keeps, whose attributes are read in parts."""
+        names: list[str] = []
+        bound = ""
+        while True:
+            page = VectorStoreFilePage(_FILTERED_FILES, bound, status="completed")
+            rows = await self._database.read(stores.page_rows(store_id, page))
+            names += await PARSER.run(_kept, rows, keep)
+            if len(rows) < page.limit:
+                return names
+            bound = str(rows[-1]["file_id"])
 
     async def _touch(self, store: VectorStore) -> None:
         current = await self._database.read(now())
@@ -128,14 +147,8 @@ class VectorStoreSearch:
             del self._indexes[oldest]
 
 
-def _kept(files: Sequence[VectorStoreFile], keep: Filter | None) -> dict[str, VectorStoreFile]:
-    return {file.file_id: file for file in files if keep is None or keep(file.attributes)}
-
-
-def _open(tenant: Tenant, store_id: str) -> Transaction[tuple[VectorStore, list[VectorStoreFile]]]:
-    store = yield from stores.usable(tenant, store_id)
-    rows = yield from many("vector_store_files", id=store_id, status="completed", batch_id="")
-    return store, [stores.file_of(row) for row in rows]
+def _kept(rows: Rows, keep: Filter) -> list[str]:
+    return [str(row["file_id"]) for row in rows if keep(stores.file_of(row).attributes)]
 
 
 def _active(store_id: str, moment: int) -> Transaction[None]:
@@ -151,15 +164,25 @@ def _chunks(store_id: str, after: tuple[str, int]) -> Transaction[Rows]:
     )
 
 
-def _texts(store_id: str, names: Sequence[str]) -> Transaction[list[str | None]]:
-    texts: list[str | None] = []
+def _found(
+    store_id: str, names: Sequence[str]
+) -> Transaction[list[tuple[VectorStoreFile | None, str | None]]]:
+    """Return the file and the text of each chunk, or None if they have been removed."""
+    found: list[tuple[VectorStoreFile | None, str | None]] = []
     for name in names:
         file_id, _, position = name.partition("/")
-        rows = yield from many(
+        file = yield from one("vector_store_file_by_id", id=store_id, file_id=file_id)
+        chunk = yield from one(
             "vector_store_chunk_by_position", id=store_id, file_id=file_id, position=int(position)
         )
-        texts.append(rows[0]["text"] if rows else None)
-    return texts
+        is_completed = file is not None and file["status"] == "completed"
+        found.append(
+            (
+                stores.file_of(file) if file is not None and is_completed else None,
+                None if chunk is None else chunk["text"],
+            )
+        )
+    return found
 
 
 def _fill(index: Index, rows: Rows, max_bytes: int) -> None:

@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import Database, Query, Row, Transaction, many, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, one
 from sixfold.core.files import files as account_files
 from sixfold.core.vector_stores.attributes import Attributes
 
@@ -100,6 +100,19 @@ class VectorStoreBatch(msgspec.Struct, frozen=True):
     created_at: int
 
 
+class VectorStoreFilePage(msgspec.Struct, frozen=True):
+    """A page of the files of a store or of one of its batches.
+
+    It has at most `limit` files after the file `bound`, or the first ones if there is no such file.
+    """
+
+    limit: int
+    bound: str = ""
+    ascending: bool = True
+    status: str = ""
+    batch_id: str = ""
+
+
 class VectorStoreNotFound(errors.NotFound):
     """The store, the file or the batch does not exist, or belongs to another account or key."""
 
@@ -147,10 +160,10 @@ class VectorStores:
         return await self._database.read(_file(tenant, store_id, file_id))
 
     async def files(
-        self, tenant: Tenant, store_id: str, status: str = "", batch_id: str = ""
+        self, tenant: Tenant, store_id: str, page: VectorStoreFilePage
     ) -> Sequence[VectorStoreFile]:
-        """Return the files of a store or a batch, oldest first."""
-        return await self._database.read(_files(tenant, store_id, status, batch_id))
+        """Return a page of the files of a store or a batch, oldest or newest first."""
+        return await self._database.read(_files(tenant, store_id, page))
 
     async def set_attributes(
         self, tenant: Tenant, store_id: str, file_id: str, attributes: Attributes
@@ -300,10 +313,24 @@ def _file(tenant: Tenant, store_id: str, file_id: str) -> Transaction[VectorStor
     return file_of(row)
 
 
-def _files(tenant: Tenant, store_id: str, status: str, batch_id: str) -> Transaction[list[VectorStoreFile]]:
+def _files(tenant: Tenant, store_id: str, page: VectorStoreFilePage) -> Transaction[list[VectorStoreFile]]:
     yield from find(tenant, store_id)
-    rows = yield from many("vector_store_files", id=store_id, status=status, batch_id=batch_id)
-    return [file_of(row) for row in rows]
+    return [file_of(row) for row in (yield from page_rows(store_id, page))]
+
+
+def page_rows(store_id: str, page: VectorStoreFilePage) -> Transaction[Rows]:
+    """Return the rows of a page of files."""
+    name = "vector_store_files_after_bound" if page.ascending else "vector_store_files_before_bound"
+    return (
+        yield from many(
+            name,
+            id=store_id,
+            status=page.status,
+            batch_id=page.batch_id,
+            bound=page.bound,
+            limit=page.limit,
+        )
+    )
 
 
 def file_of(row: Row) -> VectorStoreFile:
@@ -352,8 +379,9 @@ def _batch(tenant: Tenant, store_id: str, batch_id: str) -> Transaction[VectorSt
     row = yield from one("vector_store_batch_by_id", id=store_id, batch_id=batch_id)
     if row is None:
         raise VectorStoreNotFound("file batch", batch_id)
-    files = yield from _files(tenant, store_id, "", batch_id)
-    counts = {status: sum(file.status == status for file in files) for status in STATUSES}
+    rows = yield from many("vector_store_batch_counts", id=store_id, batch_id=batch_id)
+    counted = {each["status"]: int(each["files"]) for each in rows}
+    counts = {status: counted.get(status, 0) for status in STATUSES}
     status = "in_progress" if counts["in_progress"] else "completed"
     if row["cancelled"]:
         status = "cancelled"

@@ -108,10 +108,10 @@ class PostgresDatabase:
             self._task = asyncio.create_task(self._write_forever(), name="postgres-writer")
         return await future
 
-    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True, in_thread: bool = False) -> T:
         """Run `transaction` on a separate connection: on one snapshot, or one statement at a time."""
         self._refuse_closed()
-        runner = ReadRunner(self._queries, self._bind, self._clock)
+        runner = ReadRunner(self._queries, self._bind, self._clock, in_thread)
         try:
             if not self._migrated:
                 await self._open_writer()

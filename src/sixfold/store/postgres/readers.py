@@ -7,12 +7,13 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from sixfold.core.clock import Clock
-from sixfold.core.database import Row, Transaction
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.database import Query, Row, Transaction
 from sixfold.store.postgres import connection as link
 from sixfold.store.postgres.binding import PostgresBinder
 from sixfold.store.postgres.connection import GONE, PATIENCE_SECONDS, PostgresConnection
@@ -28,25 +29,42 @@ _IDLE_SECONDS = 30
 
 
 class ReadRunner(msgspec.Struct, frozen=True):
-    """Runs read transactions; the caller passes the function that fetches the rows of a statement."""
+    """Runs read transactions; the caller passes the function that fetches the rows of a statement.
+
+    If `in_thread` is True, the code of the transaction runs in a thread.
+    """
 
     queries: Mapping[str, SqlStatement]
     bind: PostgresBinder
     clock: Clock | None = None
+    in_thread: bool = False
 
     async def run(self, fetch: Fetch, transaction: Transaction[T]) -> T:
         moment = {} if self.clock is None else {"now": self.clock()}
-        try:
-            query = next(transaction)
-            while True:
-                statement, rows = self.queries[query.name], list[Row]()
-                for params in turns(query):
-                    values = {**params, **moment} if statement.needs_now else params
-                    prepared = self.bind(statement.sql, values)
-                    rows += await fetch(prepared.text, prepared.arguments(values))
-                query = transaction.send(rows)
-        except StopIteration as end:
-            return end.value
+        query, value = await self._advance(transaction, None)
+        while query is not None:
+            statement, rows = self.queries[query.name], list[Row]()
+            for params in turns(query):
+                values = {**params, **moment} if statement.needs_now else params
+                prepared = self.bind(statement.sql, values)
+                rows += await fetch(prepared.text, prepared.arguments(values))
+            query, value = await self._advance(transaction, rows)
+        return cast("T", value)
+
+    async def _advance(
+        self, transaction: Transaction[T], rows: list[Row] | None
+    ) -> tuple[Query | None, T | None]:
+        if self.in_thread:
+            return await PARSER.run(_next, transaction, rows)
+        return _next(transaction, rows)
+
+
+def _next(transaction: Transaction[T], rows: list[Row] | None) -> tuple[Query | None, T | None]:
+    """Return the next query of a transaction, or None and its value after its end."""
+    try:
+        return (next(transaction) if rows is None else transaction.send(rows)), None
+    except StopIteration as end:
+        return None, end.value
 
 
 class Snapshot:

@@ -1,7 +1,8 @@
 """The Database port on SQLite: WAL, one writer thread, many transactions per durable commit.
 
 Each write has a savepoint, so a failed write does not affect other writes, and one fsync covers all writes
-that arrived during the previous one. Reads are short and run in the caller's thread.
+that arrived during the previous one. Reads are short and run in the caller's thread, except for reports, of
+which one runs at a time in a separate thread.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
+from sixfold.core.concurrency.single_thread import SingleThread
 from sixfold.core.database import ChangeRefused, Query, Row, Transaction, TransactionConflict
 from sixfold.store import sql
 from sixfold.store.sqlite.binding import SqliteBinder
@@ -43,6 +45,7 @@ _STORE_ERRORS = frozenset(
     }
 )
 _STATEMENTS = 512  # prepared statements kept per connection
+_REPORTS = SingleThread("sqlite-reports")
 
 
 IsAlive = Callable[[str], bool]
@@ -81,6 +84,7 @@ class SqliteDatabase:
         self._writer = self._connect()
         migrate(self._writer)
         self._reader = self._connect()
+        self._report_reader: sqlite3.Connection | None = None
         self._durable = True  # the value that `connect` sets
         self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._queries = sql.queries(self.dialect)
@@ -103,9 +107,21 @@ class SqliteDatabase:
         self._jobs.put(WriteJob(transaction, durable, loop, future))
         return await future
 
-    async def read(self, transaction: Transaction[T], *, snapshot: bool = True) -> T:
-        """Run `transaction` in the caller's thread, on one snapshot unless `snapshot` is False."""
-        reader = self._reader
+    async def read(self, transaction: Transaction[T], *, snapshot: bool = True, in_thread: bool = False) -> T:
+        """Run `transaction`, on one snapshot unless `snapshot` is False."""
+        # A database in memory does not support concurrent reads and writes of a table.
+        if in_thread and not self._uri:
+            return await _REPORTS.run(self._report, transaction)
+        return self._read(self._reader, transaction, snapshot=snapshot)
+
+    def _report(self, transaction: Transaction[T]) -> T:
+        if self._closed:
+            raise sqlite3.ProgrammingError("the database is closed")
+        if self._report_reader is None:
+            self._report_reader = self._connect()
+        return self._read(self._report_reader, transaction, snapshot=True)
+
+    def _read(self, reader: sqlite3.Connection, transaction: Transaction[T], *, snapshot: bool) -> T:
         if not snapshot:
             return self._drive(reader, transaction)
         reader.execute("BEGIN")
@@ -123,6 +139,8 @@ class SqliteDatabase:
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
         self._writer.close()
+        if self._report_reader is not None:
+            await _REPORTS.run(self._report_reader.close)
 
     # -- the writer thread -----------------------------------------------------------------------
 

@@ -117,9 +117,7 @@ class KeysPage:
     async def revoke(self, request: Request) -> Response:
         session, _form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
-        account_keys = await self._services.database.read(keys.of_account(session.account.id))
-        if all(row["id"] != key_id for row in account_keys):
-            raise errors.NotFound(f"Key {key_id} not found")
+        await self._services.database.read(keys.find(session.account.id, key_id))
         await self._services.database.write(keys.revoke(key_id))
         return RedirectResponse(PATH, 303)
 
@@ -152,10 +150,9 @@ class KeysPage:
 
 def key_rows(session: SessionCookie) -> Transaction[tuple[dict[str, Any], ...]]:
     """Return the live keys of an account with limits and spending, and whether the user may roll them."""
-    rows = yield from keys.of_account(session.account.id)
     moment = yield from now()
-    live = [row for row in rows if row["revoked_at"] is None and row["grant_id"] is None]
-    live = [row for row in live if row["expires_at"] is None or row["expires_at"] > moment]
+    rows = yield from keys.live(session.account.id)
+    live = [row for row in rows if row["expires_at"] is None or row["expires_at"] > moment]
     spent = yield from limits.spent_now([row["budget_id"] for row in live])
     return tuple(
         {

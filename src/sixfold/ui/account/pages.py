@@ -55,7 +55,7 @@ class AccountPage:
             session,
             latest=[(run, title_of(run.inputs)) for run in latest],
             chart=usage_chart.chart(
-                await read(ledger_queries.spending(account_id, days := usage_chart.SPANS[0]))
+                await read(ledger_queries.spending(account_id, days := usage_chart.SPANS[0]), in_thread=True)
             ),
             days=days,
             keys=await read(keys_page.key_rows(session)),

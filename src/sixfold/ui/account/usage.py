@@ -59,7 +59,7 @@ class UsagePage:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         days = span(request)
         by = requests.query_choice(request, "by", usage_report.USUAL, _MAX_TEXT) or "model"
-        report = await self._services.database.read(usage(session, days, by))
+        report = await self._services.database.read(usage(session, days, by), in_thread=True)
         return self._pages.render(
             "account/usage.html",
             session,
@@ -85,7 +85,8 @@ class UsagePage:
                 usage_report.USUAL,
                 _holder(session.principal),
                 with_costs=session.account.is_operator,
-            )
+            ),
+            in_thread=True,
         )
         headers = {
             "Content-Disposition": f'attachment; filename="sixfold-usage-{days}-days.csv"',

@@ -40,7 +40,7 @@ class LabPages:
         """Show the queue, the workers and the result of a full ledger check."""
         read = self._services.database.read
         async with self._checking:
-            faults = await read(ledger_queries.verify())
+            faults = await read(ledger_queries.verify(), in_thread=True)
         workers = self._services.scheduler.snapshot()
         return self._pages.render(
             "admin/lab.html",

@@ -53,7 +53,7 @@ class AdminPages:
     async def show(self, request: Request, user: PageUser) -> Response:
         """Show figures, workers, the queue, recent failures and storage."""
         read = self._services.database.read
-        queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day())
+        queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day(), in_thread=True)
         disk = await asyncio.to_thread(shutil.disk_usage, self._services.settings.data_dir)
         engines = self._engine_states(_by_engine(queue.waiting))
         return self._pages.render(
@@ -66,7 +66,7 @@ class AdminPages:
             request_total=sum(int(row["total"]) for row in day.endings),
             earned=sum(int(row["cost"] or 0) for row in day.endings),
             failed=sum(int(row["total"]) for row in day.failures),
-            storage=await read(admin_queries.storage()),
+            storage=await read(admin_queries.storage(), in_thread=True),
             disk=disk,
             sessions=[running.session for running in self._services.live_sessions.running],
             draining=self._services.predictions.draining,
@@ -79,7 +79,9 @@ class AdminPages:
         state = request.query_params.get("status", "")
         filters = RunFilter(requests.query_text(request, "q", _MAX_TEXT), state if state in _STATES else "")
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
-        rows, next_cursor = await self._services.database.read(admin_queries.requests(filters, _PAGE, cursor))
+        rows, next_cursor = await self._services.database.read(
+            admin_queries.requests(filters, _PAGE, cursor), in_thread=True
+        )
         return self._pages.render(
             "admin/requests.html",
             user.session,

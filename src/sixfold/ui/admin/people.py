@@ -106,15 +106,11 @@ def _emails(targets: Iterable[str]) -> Transaction[dict[str, str]]:
 
 def _values(account_id: str) -> Transaction[dict[str, Any]]:
     account = yield from customers.find(account_id)
-    rows = yield from keys.of_account(account_id)
+    rows = yield from keys.live(account_id)
     return {
         "account": account,
         "spent": (yield from limits.spent_now([account_id]))[account_id],
-        "keys": [
-            {**row, "limits": describe_limits(keys.scope_of(row))}
-            for row in rows
-            if row["revoked_at"] is None and row["grant_id"] is None
-        ],
+        "keys": [{**row, "limits": describe_limits(keys.scope_of(row))} for row in rows],
         "log": (yield from actions.page(_ACTIONS, None, account_id)).actions,
         "days": customers.INVITATION_DAYS,
     }

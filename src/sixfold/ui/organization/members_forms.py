@@ -153,10 +153,9 @@ class MembersForms:
     async def revoke_key(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
         """Revoke a key of the user, or of any member or team if the user is an admin."""
         key_id = requests.path_value(request, "key_id")
-        rows = await self._services.database.read(keys.of_account(session.account.id))
-        row = next((row for row in rows if row["id"] == key_id), None)
-        is_own = row is not None and row["member_id"] == session.principal.member_id
-        if row is None or (session.principal.role == "member" and not is_own):
+        row = await self._services.database.read(keys.find(session.account.id, key_id))
+        is_own = row["member_id"] == session.principal.member_id
+        if session.principal.role == "member" and not is_own:
             raise errors.NotFound(f"Key {key_id[:60]} not found")
         return await self._done(keys.revoke(key_id), "revoked")
 

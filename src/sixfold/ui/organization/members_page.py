@@ -100,10 +100,8 @@ def _values(session: SessionCookie) -> Transaction[dict[str, Any]]:
                 "holder": emails.get(row["member_id"] or "", ""),
                 "team": names.get(row["team_id"] or "", ""),
             }
-            for row in (yield from keys.of_account(account_id))
-            if row["revoked_at"] is None
-            and row["grant_id"] is None
-            and _may_see(principal, row["member_id"], row)
+            for row in (yield from keys.live(account_id))
+            if _may_see(principal, row["member_id"], row)
         ],
     }
 

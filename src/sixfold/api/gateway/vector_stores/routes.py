@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from sixfold.api.gateway.vector_stores.schemas import (
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.vector_stores import attributes, stores
-from sixfold.core.vector_stores.stores import VectorStoreFile
+from sixfold.core.vector_stores.stores import VectorStoreFilePage
 from sixfold.web import bodies, requests, responses
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
@@ -100,8 +100,7 @@ class VectorStoreRoutes:
 
     async def files(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
-        files = await self._stores.files(principal.tenant, _store(request), _status(request))
-        return _files_page(request, files)
+        return await self._files_page(request, principal)
 
     async def file(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
@@ -173,30 +172,27 @@ class VectorStoreRoutes:
     async def batch_files(self, request: Request) -> Response:
         principal = await self._auth.enter(request)
         await self._stores.batch(principal.tenant, _store(request), _batch(request))
-        files = await self._stores.files(principal.tenant, _store(request), _status(request), _batch(request))
-        return _files_page(request, files)
+        return await self._files_page(request, principal, _batch(request))
+
+    async def _files_page(self, request: Request, principal: Principal, batch_id: str = "") -> Response:
+        """Return a page of files, newest first unless `order` is asc."""
+        limit, ascending, bound = _paging(request)
+        page = VectorStoreFilePage(limit + 1, bound, ascending, _status(request), batch_id)
+        files = await self._stores.files(principal.tenant, _store(request), page)
+        rows = [schemas.file(file) for file in files[:limit]]
+        document: VectorStoreFilesSchema = {
+            "object": "list",
+            "data": rows,
+            "first_id": rows[0]["id"] if rows else None,
+            "last_id": rows[-1]["id"] if rows else None,
+            "has_more": len(files) > limit,
+        }
+        return responses.json(document)
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
     raw = await request.body()
     return await bodies.parse(bodies.parse_object, raw) if raw.strip() else {}
-
-
-def _files_page(request: Request, files: Sequence[VectorStoreFile]) -> Response:
-    """Return a page of files, newest first unless `order` is asc."""
-    limit, ascending, bound = _paging(request)
-    rows = list(files) if ascending else list(reversed(files))
-    ids = [row.file_id for row in rows]
-    start = ids.index(bound) + 1 if bound in ids else 0
-    documents = [schemas.file(row) for row in rows[start : start + limit]]
-    page: VectorStoreFilesSchema = {
-        "object": "list",
-        "data": documents,
-        "first_id": documents[0]["id"] if documents else None,
-        "last_id": documents[-1]["id"] if documents else None,
-        "has_more": len(rows) > start + limit,
-    }
-    return responses.json(page)
 
 
 def _paging(request: Request) -> tuple[int, bool, str]:

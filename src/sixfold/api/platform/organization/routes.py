@@ -9,7 +9,6 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.api.platform.organization import fields, schemas
 from sixfold.core.accounts import accounts, keys, limits, rights
 from sixfold.core.accounts.keys import Holder, Principal
@@ -193,9 +192,7 @@ class OrganizationRoutes:
     async def revoke_key(self, request: Request) -> Response:
         principal = await self._caller(request)
         key_id = requests.path_value(request, "key_id")
-        rows = await self._read(keys.of_account(principal.account_id))
-        if all(row["id"] != key_id for row in rows):
-            raise errors.NotFound(f"Key {key_id[:60]} not found")
+        await self._read(keys.find(principal.account_id, key_id))
         await self._write(keys.revoke(key_id))
         return Response(status_code=204)
 

@@ -128,9 +128,7 @@ def create_key(actor: Principal, account_id: str, name: str, scope: Scope) -> Tr
 
 def revoke_key(actor: Principal, account_id: str, key_id: str) -> Transaction[None]:
     """Revoke a key of an account; raises `NotFound`."""
-    rows = yield from keys.of_account(account_id)
-    if all(row["id"] != key_id for row in rows):
-        raise errors.NotFound(f"Key {key_id[:60]} not found")
+    yield from keys.find(account_id, key_id)
     yield from keys.revoke(key_id)
     yield actions.note(actor, "key.revoke", account_id, before={"key": key_id})
 

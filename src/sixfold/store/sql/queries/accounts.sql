@@ -116,13 +116,23 @@ LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_
 LEFT JOIN team t ON t.id = k.team_id
 WHERE k.id = :id;
 
--- name: keys_of | Return all keys of an account, newest first, except those without a secret, which stand for members.
+-- name: keys_of | Return the newest keys of an account, except those without a secret, which stand for members.
 SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at, k.grant_id,
     k.member_id, k.team_id, k.name, k.used_at, COALESCE(k.budget_id, k.id) AS budget_id,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.account_id = :account_id AND k.hint <> ''
-ORDER BY k.created_at DESC, k.id DESC;
+ORDER BY k.created_at DESC, k.id DESC LIMIT :limit;
+
+-- name: keys_live | Return the newest keys of an account, except revoked ones, those of OAuth clients and those without a secret.
+SELECT k.id, k.hint, k.scope, k.rights, k.origin, a.kind, k.created_at, k.expires_at, k.revoked_at, k.grant_id,
+    k.member_id, k.team_id, k.name, k.used_at, COALESCE(k.budget_id, k.id) AS budget_id, NULL AS program
+FROM api_key k JOIN account a ON a.id = k.account_id
+WHERE k.account_id = :account_id AND k.hint <> '' AND k.revoked_at IS NULL AND k.grant_id IS NULL
+ORDER BY k.created_at DESC, k.id DESC LIMIT :limit;
+
+-- name: key_listed | Return a key of an account by its id, unless it has no secret.
+SELECT id, member_id FROM api_key WHERE id = :id AND account_id = :account_id AND hint <> '';
 
 -- name: key_revoke | Revoke a key; return no row if it is unknown or already revoked.
 UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETURNING id, account_id;

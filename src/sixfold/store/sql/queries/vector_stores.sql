@@ -65,10 +65,20 @@ ON CONFLICT (store_id, file_id) DO UPDATE SET status = 'in_progress', error_code
 -- name: vector_store_file_by_id | Return a file of a vector store.
 SELECT * FROM vector_store_file WHERE store_id = :id AND file_id = :file_id;
 
--- name: vector_store_files | Return all files of a vector store or of one of its batches, oldest first.
+-- name: vector_store_files_after_bound | Return a page of files of a vector store or of one of its batches, oldest first.
 SELECT * FROM vector_store_file
 WHERE store_id = :id AND (:batch_id = '' OR batch_id = :batch_id) AND (:status = '' OR status = :status)
-ORDER BY created_at, file_id;
+  AND (created_at, file_id) > (COALESCE((SELECT bound.created_at FROM vector_store_file bound
+                                         WHERE bound.store_id = :id AND bound.file_id = :bound), -1), :bound)
+ORDER BY created_at, file_id LIMIT :limit;
+
+-- name: vector_store_files_before_bound | Return a page of files of a vector store or of one of its batches, newest first.
+SELECT * FROM vector_store_file
+WHERE store_id = :id AND (:batch_id = '' OR batch_id = :batch_id) AND (:status = '' OR status = :status)
+  AND (created_at, file_id) < (COALESCE((SELECT bound.created_at FROM vector_store_file bound
+                                         WHERE bound.store_id = :id AND bound.file_id = :bound),
+                                        9223372036854775807), :bound)
+ORDER BY created_at DESC, file_id DESC LIMIT :limit;
 
 -- name: vector_store_file_count | Count the files of a vector store.
 SELECT COUNT(*) AS files FROM vector_store_file WHERE store_id = :id;
@@ -115,6 +125,10 @@ INSERT INTO vector_store_batch (id, store_id, created_at) VALUES (:batch_id, :id
 
 -- name: vector_store_batch_by_id | Return a batch of files of a vector store.
 SELECT * FROM vector_store_batch WHERE id = :batch_id AND store_id = :id;
+
+-- name: vector_store_batch_counts | Count the files of a batch by status.
+SELECT status, COUNT(*) AS files FROM vector_store_file
+WHERE store_id = :id AND batch_id = :batch_id GROUP BY status;
 
 -- name: vector_store_batch_cancel | Cancel a batch.
 UPDATE vector_store_batch SET cancelled = 1 WHERE id = :batch_id;
