@@ -114,14 +114,14 @@ class IndexedPages:
         self._rows_of(position, 0)
         self._link(position, ())
 
-    def position(self, page_id: str) -> int | None:
+    def position_of(self, page_id: str) -> int | None:
         """Return the position of a page, or None if it does not exist."""
         position = self._position.get(page_id)
         return position if position is not None and self.alive[position] else None
 
     def remove(self, page_id: str) -> None:
         """Remove a page, if it exists."""
-        position = self.position(page_id)
+        position = self.position_of(page_id)
         if position is None:
             return
         self._leave(position)
@@ -141,7 +141,7 @@ class IndexedPages:
 
     def embed(self, page_id: str, vectors: bytes) -> None:
         """Set the vectors of a page's passages (concatenated 16-bit floats), if the page exists."""
-        position = self.position(page_id)
+        position = self.position_of(page_id)
         if position is None:
             return
         vectors_of = np.frombuffer(vectors, np.float16).reshape(-1, DIMENSIONS)

@@ -259,7 +259,7 @@ class PageView:
         """Return a vector from values by page id; unknown and invisible pages are left out."""
         scores = self._zero.copy()
         for page_id, number in numbers.items():
-            position = self._of.position(page_id)
+            position = self._of.position_of(page_id)
             if position is not None and self._visible[position]:
                 scores[position] = number
         return scores
