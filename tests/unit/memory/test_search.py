@@ -307,13 +307,13 @@ async def test_cached_signals_are_computed_in_a_thread(
     for number in range(3):
         await put(place, f"p{number}", "common words")
     on_loop: list[bool] = []
-    kind = ranking._kind
+    static_parts = ranking._static_parts
 
     def record(view: IndexView, weights: ranking.Weights) -> object:
         on_loop.append(threading.current_thread() is threading.main_thread())
-        return kind(view, weights)
+        return static_parts(view, weights)
 
-    monkeypatch.setattr(ranking, "_kind", record)
+    monkeypatch.setattr(ranking, "_static_parts", record)
     fresh = SearchService(place.memory.database, IndexCache(place.memory.database, PageIndex))
     for _ in range(2):
         assert len((await fresh.search(place.ann, SearchRequest("common"))).hits) == 3
