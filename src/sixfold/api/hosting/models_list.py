@@ -92,7 +92,7 @@ class HardwareSchema(TypedDict):
 class TemplateInterfaceSchema(TypedDict):
     """The inputs and outputs of a template; the last four fields are those of an imported space.
 
-    `extraInputs` are further optional inputs beyond the template's published interface.
+    `extraInputs` are optional inputs beyond the template's published interface.
     """
 
     inputs: list[InputSchema]
@@ -195,7 +195,7 @@ def template(metadata: Template, model: Model, idle_seconds: float | None = None
 
 
 def _found_template(model: Model, templates: Templates, idle_seconds: float | None) -> TemplateSchema:
-    """Return a model that was found on this machine as a template; it is charged by its own price."""
+    """Return a model that was found on this machine as a template; it is charged at its own price."""
     rate = templates.hardware_rate(model.name, model.hardware)
     metadata = Template(
         name=model.name,
@@ -211,7 +211,7 @@ def _found_template(model: Model, templates: Templates, idle_seconds: float | No
 
 
 def own_template(own: CustomModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
-    """Return a custom model as a template; fields under `template` in its document have precedence."""
+    """Return a custom model as a template; fields under `template` in its document take precedence."""
     rate = templates.hardware_rate(own.name, own.model.hardware)
     metadata = Template(
         name=own.name,
@@ -271,7 +271,7 @@ class HostedModelList:
         return self._hardware.response(request)
 
     async def templates(self, request: Request) -> Response:
-        """Return every template; with a key, also models of ComfyUI and, a page at a time, custom models."""
+        """Return all templates and, for a key, ComfyUI's models and a page of custom models."""
         principal = await self._principal(request)
         if principal is None:
             return self._list.response(request)

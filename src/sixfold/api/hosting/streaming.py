@@ -75,7 +75,7 @@ class EventStream:
                     yield frame
 
     async def _new_frames(self) -> list[bytes]:
-        """Return the events after the last one received; if some are no longer stored, the current state."""
+        """Return the events after the last one received, or the current state if some are not stored."""
         history = self._histories.get(self._prediction.id)
         missed = None if history is None else history.since(self._seen)
         if missed is None:

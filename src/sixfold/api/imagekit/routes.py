@@ -211,7 +211,7 @@ class ImageKitRoutes:
             raise errors.Conflict("save_path is an existing folder: choose another path")
 
     async def _require_own(self, key: str, tenant: Tenant) -> None:
-        """Raise `Conflict` if a request without a key names a file that was made with the operator's key."""
+        """Raise `Conflict` if a request without a key names a file that the operator's key created."""
         if not tenant.keyless:
             return
         uploads = self._services.uploads
@@ -224,7 +224,7 @@ class ImageKitRoutes:
             )
 
     async def _mark(self, key: str, tenant: Tenant) -> None:
-        """Record whether the file that is written next is made without a key, if it is at the top level."""
+        """Record whether the next file at the top level is written without a key."""
         marker = save_paths.keyless_marker(key)
         if tenant.keyless:
             await self._services.uploads.put(marker, b"")
@@ -320,7 +320,7 @@ def build_api(services: WebServices, start_page: Handler) -> ApiGroup:
 
 
 def _unusable(prediction: Prediction) -> Problem:
-    """Return the problem of an input that its engine cannot use: the first word of the message, or a file."""
+    """Return the problem of an unusable input: the one that begins the message, or else the first file."""
     message = prediction.error or ""
     input_name = message.partition(" ")[0]
     if input_name in prediction.task.inputs:

@@ -52,7 +52,7 @@ def sentence(problem: Problem) -> str:
 
 
 def _sentence(error: InvalidInput) -> str:
-    """Return the first message, or for a timeline those of all its clips."""
+    """Return the first message, or the messages of all clips of a timeline."""
     first = error.problems[0]
     if first.kind == timeline.KIND or first.input.startswith(_CLIPS):
         return f"Invalid project: {'; '.join(problem.message for problem in error.problems)}"

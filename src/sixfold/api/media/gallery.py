@@ -266,7 +266,7 @@ def _tags(value: Any) -> tuple[str, ...]:
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether JSON escapes half of a surrogate pair, which no database stores."""
+    """Return whether JSON contains an escaped lone surrogate, which databases cannot store."""
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 

@@ -78,7 +78,7 @@ class PageRoutes:
         return _part("pages", rows, result.next_cursor)
 
     async def create(self, request: Request, caller: Caller) -> Response:
-        """Create a page, or with `overwrite` replace one; a new version is 201 as well."""
+        """Create a page, or replace it if `overwrite` is set; the status of both is 201."""
         arguments = await schemas.page_from_body(schemas.NEW_PAGE, request)
         saved = await self._memory.write(
             caller, operations.parse_page(arguments), schemas.terms(request, arguments)
@@ -86,7 +86,7 @@ class PageRoutes:
         return await self._written(caller, replace(saved, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
-        """Return a page, now or at a moment; an old slug yields the location of the new one."""
+        """Return a page, now or at an earlier time; for an old slug, return the location of the new one."""
         slug, moment = _slug(request), schemas.moment(request)
         if _wants_file(request):
             view, text = await self._memory.file(caller, slug, moment)
@@ -228,7 +228,7 @@ class PageRoutes:
         )
 
     async def tags(self, request: Request, caller: Caller) -> Response:
-        """Return the tags of a page, now or at a moment."""
+        """Return the tags of a page, now or at an earlier time."""
         view = await self._memory.read(caller, _slug(request), schemas.moment(request))
         return _part("tags", list(view.page.tags))
 

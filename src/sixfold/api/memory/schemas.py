@@ -27,7 +27,7 @@ MAX_PARAMETERS = 100
 
 
 async def nothing(_caller: Any, _arguments: Any) -> dict[str, Any]:
-    """Placeholder handler of operations that only declare request fields; never called."""
+    """Do nothing, as the handler of operations that only declare request fields."""
     return {}
 
 
@@ -135,8 +135,8 @@ async def from_body(operation: Operation, request: Request) -> dict[str, Any]:
 async def page_from_body(operation: Operation, request: Request) -> dict[str, Any]:
     """Return the arguments of a JSON body that writes a whole page.
 
-    Raises `InvalidInput` if an unknown name takes the place of `body`, which would make an empty page. Other
-    unknown names are ignored, as everywhere.
+    Raises `InvalidInput` if it has an unknown name instead of `body`, which would create an empty page. Other
+    unknown names are ignored, as in all requests.
     """
     body = await bodies.parse(bodies.parse_object, await request.body())
     names = [field.name for field in operation.fields]

@@ -21,7 +21,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class ContentLoggingSchema(TypedDict):
-    """The number of days for which contents of calls are logged; 0 is off."""
+    """The number of days for which contents of calls are logged; 0 disables the log."""
 
     enabled: bool
     days: int

@@ -32,7 +32,7 @@ class EngineRoutes:
         self._services = services
 
     async def show(self, request: Request) -> Response:
-        """Return the resources, engines and models; `refresh=true` looks for servers and weights first."""
+        """Return the resources, engines and models; `refresh=true` detects servers and weights first."""
         await self._services.authenticator.bearer(request)
         text = request.query_params.get("refresh", "false")
         if text not in _FLAGS:

@@ -84,8 +84,8 @@ class MediaFileRoutes:
     async def _key(self, request: Request, path: str) -> tuple[str, str]:
         """Return the key of an uploaded file and its cache policy; raise `NotFound`.
 
-        The folder names in URLs are secret. URLs without such names can be guessed, so only their owner may
-        read them; those of files made without a key, any program on this machine.
+        The folder names in URLs are secret. URLs without such names can be guessed, so only the owner may
+        read those files. Files written without a key can be read by any program on this machine.
         """
         cache = files.REVALIDATE
         if (secret := await self._services.media.uploaded_files.secret_path(path)) is not None:
@@ -102,7 +102,7 @@ class MediaFileRoutes:
         return key, cache
 
     async def _local(self, request: Request, path: str) -> str | None:
-        """Return the path in the store of a file made without a key, for a request that needs none."""
+        """Return the path in the store of a file written without a key, for a request without a key."""
         authenticator = self._services.authenticator
         if auth.bearer_token(request) is not None or not authenticator.keyless.admits(request):
             return None
@@ -110,7 +110,7 @@ class MediaFileRoutes:
         return await self._services.media.uploaded_files.keyless_path(path)
 
     async def _is_owner(self, request: Request, account_id: str) -> bool:
-        """Return whether the caller is the account, or the operator if none is named."""
+        """Return whether the caller is the account, or the operator if `account_id` is empty."""
         asking: Principal | Account | None = None
         if auth.bearer_token(request) is not None:
             with contextlib.suppress(errors.Unauthenticated):

@@ -62,7 +62,7 @@ class PaymentRoutes:
     async def webhook(self, request: Request) -> Response:
         """Process a message of the payment processor.
 
-        An irrelevant message is answered with 200 too, so that the processor does not repeat it.
+        An irrelevant message is also answered with 200, so that the processor does not repeat it.
         """
         body = await request.body()
         signature = request.headers.get("stripe-signature", "")

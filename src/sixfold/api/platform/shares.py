@@ -22,7 +22,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class NewShareSchema(TypedDict):
-    """A share to create; `expires_in` is in seconds, null for no end."""
+    """A share to create; `expires_in` is in seconds, or null if the share does not expire."""
 
     kind: ShareKind
     id: str

@@ -23,7 +23,7 @@ _VERSION = re.compile(r'(?:W/)?"(\d{1,9})"')
 
 
 class WorkflowChangeRoutes:
-    """Routes that change own workflows. `If-Match` names the version that a change is for."""
+    """Routes that change an account's workflows; `If-Match` names the version to change."""
 
     def __init__(
         self, services: WebServices, workflow_list: WorkflowList, importing: WorkflowImportRoutes
@@ -57,7 +57,7 @@ class WorkflowChangeRoutes:
         return await self._services.idempotency.run(request, idempotent, work)
 
     async def remove_route(self, request: Request) -> Response:
-        """Delete one of the account's own workflows."""
+        """Delete a workflow of the account."""
         principal = await self._enter(request)
         await self.remove(principal, requests.path_value(request, "slug"), _expected(request))
         return Response(status_code=204)

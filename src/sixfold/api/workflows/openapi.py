@@ -96,7 +96,7 @@ class GraphToValidateSchema(TypedDict):
 
 
 class GraphEstimateSchema(TypedDict):
-    """The maximum price of a graph, or why no engine can serve it."""
+    """The maximum price of a graph, or the reason why it cannot run."""
 
     price_usd: str | None
     vram_gb: float | None
@@ -106,7 +106,7 @@ class GraphEstimateSchema(TypedDict):
 
 
 class ValidatedGraphSchema(TypedDict):
-    """The errors of a graph, and its price where it has none."""
+    """The errors of a graph, or its price if it is valid."""
 
     valid: bool
     errors: list[dict[str, Any]]

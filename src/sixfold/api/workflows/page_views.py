@@ -38,7 +38,7 @@ class WorkflowView:
         return layout.draw(workflow.graph, classes, workflow.name, columns=columns)
 
     def sketch(self, workflow: Workflow) -> str:
-        """Return a thumbnail of the graph as SVG without a style of its own."""
+        """Return a thumbnail of the graph as SVG without embedded styles."""
         return self._workflow_list.sketched(workflow)
 
     async def missing(self, workflow: Workflow) -> dict[str, dict[str, list[str]]]:

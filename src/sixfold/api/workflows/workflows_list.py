@@ -32,7 +32,7 @@ class WorkflowList:
         self._base = services.settings.base_url
 
     async def page(self, request: Request) -> Response:
-        """Return a page of workflows; with a key those that it may use, also the account's own."""
+        """Return a page of workflows: with a key, those that it may use, including the account's."""
         principal = await self._principal(request)
         workflows, next_cursor = await self.list_page(
             request, principal.account_id if principal is not None else None
@@ -76,7 +76,7 @@ class WorkflowList:
         return layout.draw(space.graph, self._services.workflows.classes, space.name)
 
     def sketched(self, space: Workflow) -> str:
-        """Return a thumbnail of a graph as SVG without a style of its own."""
+        """Return a thumbnail of a graph as SVG without embedded styles."""
         return thumbnail.sketch(space.graph, self._services.workflows.classes)
 
     def record(self, space: Workflow) -> dict[str, Any]:

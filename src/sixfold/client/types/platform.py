@@ -54,14 +54,14 @@ class Alias(TypedDict):
 
 
 class AliasTarget(TypedDict):
-    """A target of an alias; `served` is whether a server has the model now."""
+    """A target of an alias; `served` states whether a server has the model now."""
 
     served: bool
     target: str
 
 
 class Budget(TypedDict):
-    """Budgets, null without a limit, and what has been spent of this day and month (UTC)."""
+    """Budgets, null if unlimited, and the amounts spent in this day and month (UTC)."""
 
     budget_day_usd: str | None
     budget_month_usd: str | None
@@ -109,7 +109,7 @@ class Confirmation(TypedDict):
 
 
 class ContentLogging(TypedDict):
-    """The number of days for which contents of calls are logged; 0 is off."""
+    """The number of days for which contents of calls are logged; 0 disables the log."""
 
     days: int
     enabled: bool
@@ -137,7 +137,7 @@ class CreditRequest(TypedDict):
 
 
 class Customer(TypedDict):
-    """An account as the operator sees it; in a list also the number of keys and their last use."""
+    """An account as the operator sees it; lists include the number of keys and their last use."""
 
     account_id: str
     balance_usd: str
@@ -285,7 +285,7 @@ class InputProblem(TypedDict):
 
 
 class Install(TypedDict):
-    """Weights that can be installed, or are; `percent` is null while the size is unknown."""
+    """Weights that are or can be installed; `percent` is null while the size is unknown."""
 
     bytes: int
     family: str
@@ -414,7 +414,7 @@ class MediaPrice(TypedDict):
 
 
 class Member(TypedDict):
-    """A member; `budget` is null for other members than oneself unless one is an admin."""
+    """A member; `budget` is null unless the caller is this member or an admin."""
 
     budget: Budget | None
     created_at: str | None
@@ -434,7 +434,7 @@ class MemberChanges(TypedDict):
 
 
 class ModelServer(TypedDict):
-    """A model server; `problem` is why its entry is not applied, null otherwise."""
+    """A model server; `problem` is the reason why its entry is not applied, or null."""
 
     has_key: bool
     kind: str
@@ -482,7 +482,7 @@ class NewOrganizationKey(TypedDict):
 
 
 class OperatorAction(TypedDict):
-    """An action of an operator; `before` and `after` are null if there was no value."""
+    """An action of an operator; `before` and `after` are null without a value."""
 
     action: str
     actor: str
@@ -528,7 +528,7 @@ class OrganizationChanges(TypedDict):
 
 
 class OrganizationChoice(TypedDict):
-    """An organization that a person may act for."""
+    """An organization for which a user may act."""
 
     member_id: str | None
     name: str

@@ -23,7 +23,7 @@ class GraphDifference(TypedDict):
 
 
 class GraphEstimate(TypedDict):
-    """The maximum price of a graph, or why no engine can serve it."""
+    """The maximum price of a graph, or the reason why it cannot run."""
 
     list_price: NotRequired[str]
     orders: list[dict[str, Any]]
@@ -69,7 +69,7 @@ class OneWorkflow(TypedDict):
 
 
 class ValidatedGraph(TypedDict):
-    """The errors of a graph, and its price where it has none."""
+    """The errors of a graph, or its price if it is valid."""
 
     errors: list[dict[str, Any]]
     estimate: GraphEstimate | None

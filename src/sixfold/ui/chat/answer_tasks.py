@@ -88,7 +88,7 @@ class Answer:
         """The complete blocks so far, and the growing one, as HTML."""
         return "".join(self._text.blocks) + self._text.growing
 
-    def tell(self, status: str) -> None:
+    def show_status(self, status: str) -> None:
         """Show the current activity."""
         self.status = status
         self._notify()
@@ -232,7 +232,7 @@ class AnswerWriter:
         if not used:
             await self._complete(answer, chat)
             return
-        answer.tell("Connecting to tools …")
+        answer.show_status("Connecting to tools …")
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with _until_stopped(answer):
@@ -262,7 +262,7 @@ class AnswerWriter:
                         ToolOutput(f"An answer may make at most {tools.MAX_CALLS} tool calls.", failed=True)
                     )
                     continue
-                answer.tell(f"Using {call.name} …")
+                answer.show_status(f"Using {call.name} …")
                 work = toolset.call(answer.order.request_id, call.name, call.arguments)
                 if (output := await _unless_stopped(answer, work)) is None:
                     answer.detail = msgspec.structs.replace(
@@ -280,11 +280,11 @@ class AnswerWriter:
         """Return instructions with the pages that a message requests, and record the pages as sources."""
         order, contexts = answer.order, list[SourceContext]()
         if command.memory:
-            answer.tell("Searching the memory …")
+            answer.show_status("Searching the memory …")
             contexts.append(await commands.remembered(self._services, order.principal, command.text))
         sources = tuple(source for each in contexts for source in each.sources)
         if command.web:
-            answer.tell("Searching the web …")
+            answer.show_status("Searching the web …")
             first = len(sources) + 1
             results = await commands.searched(
                 self._services, order.principal, order.request_id, command.text, first
@@ -299,7 +299,7 @@ class AnswerWriter:
         canceling = asyncio.create_task(_cancel_when_stopped(answer, drawing))
         try:
             async for status in drawing.run(prompt):
-                answer.tell(status)
+                answer.show_status(status)
         finally:
             canceling.cancel()
         if answer.stopping:
@@ -359,7 +359,7 @@ class AnswerWriter:
                         case _:
                             # Reasoning and tool calls are not shown as text.
                             if not answer.text and not answer.status:
-                                answer.tell("Thinking …")
+                                answer.show_status("Thinking …")
         except asyncio.CancelledError:
             if not answer.stopping:
                 raise

@@ -1,7 +1,7 @@
 """fal's API: requests that wait, the queue, webhooks and uploads.
 
 `FAL_RUN_HOST=HOST/fal` and `FAL_QUEUE_RUN_HOST=HOST/fal/queue` make fal's clients use this server; they
-connect by TLS only.
+only connect over TLS.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class FalRoutes:
         }
         return responses.json(body, 400 if is_complete else 202)
 
-    def tell(self, prediction: Prediction, _event: str, _moment: int) -> dict[str, Any]:
+    def webhook_payload(self, prediction: Prediction, _event: str, _moment: int) -> dict[str, Any]:
         public = self._names.of_face(prediction.face)
         return schemas.webhook(prediction, public, self._services.media_url)
 
@@ -195,8 +195,8 @@ class FalRoutes:
 def build_api(services: WebServices) -> ApiGroup:
     """Return the routes of fal's API, which has its own error format."""
     routes, files = FalRoutes(services), FalFiles(services)
-    tell: Renderer = routes.tell
-    services.outbox.renderers[FACE] = tell
+    render: Renderer = routes.webhook_payload
+    services.outbox.renderers[FACE] = render
     large, small = services.settings.inline_body_bytes, services.settings.json_body_bytes
     upload = services.settings.upload_body_bytes
     run = rights.RUN

@@ -147,7 +147,7 @@ def error(problem: errors.SixfoldError, request_id: str) -> Response:
 
 
 def failure(record: Prediction, public: PublicModel | None) -> errors.SixfoldError | None:
-    """Return why an ended request has no result, or None if it succeeded."""
+    """Return the reason for the failure of an ended request, or None if it succeeded."""
     if record.state is PredictionState.SUCCEEDED:
         return None
     if record.state is PredictionState.CANCELED:
@@ -201,7 +201,7 @@ def status(
 
 
 def result(record: Prediction, public: PublicModel | None, media_url: Url) -> Any:
-    """Return the output in the format of the requested model; without one, by the kind of the output."""
+    """Return the output in the format of the requested model, or else in one for the kind of output."""
     output = _with_names(predictions.output(record, media_url))
     if public is not None:
         return render(public.output, output, {**record.inputs, **record.task.inputs})

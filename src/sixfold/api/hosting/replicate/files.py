@@ -71,7 +71,7 @@ class ReplicateFiles:
         return responses.json(await self._one(principal.tenant, requests.path_value(request, "file_id")))
 
     async def delete(self, request: Request) -> Response:
-        """Delete a file; runs that use it already keep their copy."""
+        """Delete a file; runs that already use it have a copy."""
         principal = await self._services.authenticator.bearer(request)
         file_id = requests.path_value(request, "file_id")
         query = one("upload_expire", **principal.tenant.row, upload_id=file_id)

@@ -63,7 +63,7 @@ class ReplicateModels:
         }
 
     async def page(self, request: Request) -> Response:
-        """Return every model, custom models after the built-in ones, a page at a time."""
+        """Return a page of all models, custom models after the built-in ones."""
         principal = await self._enter(request)
         custom_models, next_cursor = await requests.own_models(
             self._services.predictions.custom_models, request, principal.account_id

@@ -123,7 +123,9 @@ class ReplicateRoutes:
         prediction_id = requests.path_value(request, "prediction_id")
         return self._answer(await self._services.predictions.cancel(prediction_id, principal.tenant))
 
-    def tell(self, prediction: Prediction, _event: str, _moment: int) -> schemas.ReplicatePredictionSchema:
+    def webhook_payload(
+        self, prediction: Prediction, _event: str, _moment: int
+    ) -> schemas.ReplicatePredictionSchema:
         """Return the payload of a webhook: the prediction."""
         return self._serialize(prediction)
 
@@ -164,24 +166,24 @@ class ReplicateRoutes:
         return responses.json({"next": None, "previous": None, "results": []})
 
     async def deployment(self, request: Request) -> Response:
-        """Raise `NotFound`, because there are no deployments."""
+        """Raise `NotFound`, because deployments are not supported."""
         await self._enter(request)
         raise errors.NotFound(_NO_DEPLOYMENTS)
 
     async def refuse_deployment(self, request: Request) -> Response:
-        """Raise `BadRequest`."""
+        """Raise `BadRequest`, because deployments are not supported."""
         await self._enter(request)
         raise errors.BadRequest(_NO_DEPLOYMENTS)
 
     async def refuse_training(self, request: Request) -> Response:
-        """Raise `BadRequest`."""
+        """Raise `BadRequest`, because another API starts trainings."""
         await self._enter(request)
         raise errors.BadRequest(
             "Trainings cannot be created here: use POST /api/training, with a list of images"
         )
 
     async def refuse_model(self, request: Request) -> Response:
-        """Raise `BadRequest`."""
+        """Raise `BadRequest`, because another API adds models."""
         await self._enter(request)
         raise errors.BadRequest(
             "Models cannot be added here: use POST /api/containers/templates or `sixfold model add`"
@@ -195,8 +197,8 @@ def build_api(services: WebServices) -> ApiGroup:
     """Return the routes of the Replicate-compatible API, which has its own error format."""
     models, files = ReplicateModels(services), ReplicateFiles(services)
     replicate = ReplicateRoutes(services, models)
-    tell: Renderer = replicate.tell
-    services.outbox.renderers[FACE] = tell
+    render: Renderer = replicate.webhook_payload
+    services.outbox.renderers[FACE] = render
     return ApiGroup(
         FACE,
         schemas.error,

@@ -84,7 +84,7 @@ class ReplicateModelSchema(TypedDict):
 
 
 class ReplicateUrlsSchema(TypedDict):
-    """The URLs for reading, canceling and streaming a prediction; texts only are streamed."""
+    """The URLs for reading, canceling and streaming a prediction; only text can be streamed."""
 
     get: str
     cancel: str
@@ -179,7 +179,7 @@ class VersionRunSchema(ModelRunSchema):
 
 
 def error(problem: errors.SixfoldError, _request_id: str) -> Response:
-    """Return `{"detail","status","title"}`; invalid inputs give 422 with `invalid_fields`."""
+    """Return `{"detail","status","title"}`; invalid inputs have status 422 and `invalid_fields`."""
     status = 422 if isinstance(problem, errors.InvalidInput) else problem.status
     body: ReplicateErrorSchema = {
         "detail": problem.message,

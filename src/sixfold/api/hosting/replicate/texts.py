@@ -18,7 +18,7 @@ _REASONS = {PredictionState.SUCCEEDED: None, PredictionState.CANCELED: "canceled
 
 
 async def frames(service: PredictionService, prediction: Prediction) -> AsyncIterator[bytes]:
-    """Yield the output once the prediction has ended, then `done`; after a failure `error`."""
+    """Yield the output and `done` once the prediction has succeeded, or `error` if it failed."""
     with service.bus.listen(prediction.id) as queue:
         current = await service.get_any(prediction.id)
         while not current.is_terminal and not service.draining:

@@ -163,7 +163,7 @@ def _seconds(us: int) -> int | float:
 
 
 class InvalidSessionMessage(Exception):
-    """Raised if a message is not valid; the text says why."""
+    """Raised if a message of a session is invalid, with the reason."""
 
 
 def message(text: str) -> dict[str, Any]:

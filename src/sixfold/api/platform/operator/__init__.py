@@ -1,1 +1,1 @@
-"""`/api/operator`: accounts, configuration, weights and figures, for operators."""
+"""`/api/operator`: accounts, configuration, weights and statistics, for operators."""

@@ -75,7 +75,7 @@ class ConfigurationRoutes:
         return _checked(await self._keys.set(principal, requests.path_value(request, "provider"), key))
 
     async def check_key(self, request: Request) -> Response:
-        """Ask a provider whether it accepts the key in use."""
+        """Check whether a provider accepts the key in use."""
         await self._services.authenticator.bearer(request)
         return _checked(await self._keys.check(requests.path_value(request, "provider")))
 

@@ -13,7 +13,7 @@ from sixfold.web.openapi import OperationSpec
 
 
 class ModelServerSchema(TypedDict):
-    """A model server; `problem` is why its entry is not applied, null otherwise."""
+    """A model server; `problem` is the reason why its entry is not applied, or null."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class ModelServerSchema(TypedDict):
 
 
 class AliasTargetSchema(TypedDict):
-    """A target of an alias; `served` is whether a server has the model now."""
+    """A target of an alias; `served` states whether a server has the model now."""
 
     target: str
     served: bool

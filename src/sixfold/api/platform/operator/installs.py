@@ -1,4 +1,7 @@
-"""`/api/operator/installs`: the weights of engines on this machine; needs `operate` with another right."""
+"""`/api/operator/installs`: the weights of engines on this machine.
+
+The routes require `operate` together with `account.read` or `account.manage`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _ONE = f"{_ROOT}/{{family}}/{{name}}"
 
 
 class InstallSchema(TypedDict):
-    """Weights that can be installed, or are; `percent` is null while the size is unknown."""
+    """Weights that are or can be installed; `percent` is null while the size is unknown."""
 
     family: str
     name: str

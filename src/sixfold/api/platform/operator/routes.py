@@ -1,4 +1,7 @@
-"""`/api/operator`: accounts and the log of operators' actions; needs `operate` with another right."""
+"""`/api/operator`: accounts and the log of operators' actions.
+
+The routes require `operate` together with `account.read` or `account.manage`.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _Amount = str | float | None
 
 
 class CustomerSchema(TypedDict):
-    """An account as the operator sees it; in a list also the number of keys and their last use."""
+    """An account as the operator sees it; lists include the number of keys and their last use."""
 
     account_id: str
     kind: str
@@ -41,7 +41,7 @@ class InvitedSchema(CustomerSchema):
 
 
 class OperatorActionSchema(TypedDict):
-    """An action of an operator; `before` and `after` are null if there was no value."""
+    """An action of an operator; `before` and `after` are null without a value."""
 
     id: str
     actor: str

@@ -41,7 +41,7 @@ def integer(fields: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def changes(fields: Mapping[str, Any], *names: str) -> dict[str, Value]:
-    """Return the fields `names` of a request (null if so set), and its budgets in micro-dollars."""
+    """Return the fields `names` of a request, and its budgets in micro-dollars; null becomes None."""
     values: dict[str, Value] = {name: optional_text(fields, name) for name in names if name in fields}
     for field, name in _BUDGETS:
         if field in fields:
@@ -58,7 +58,7 @@ def role(fields: Mapping[str, Any]) -> rights.Role:
 
 
 def budget(fields: Mapping[str, Any], name: str) -> int | None:
-    """Return an amount in micro-dollars from USD as text or number, None for null; raises `InvalidInput`."""
+    """Parse USD, a string or a number, to micro-dollars; return None for null; raises `InvalidInput`."""
     value = fields.get(name)
     if value is None:
         return None
@@ -85,7 +85,7 @@ def scope(fields: Mapping[str, Any]) -> Scope:
 
 
 def granted(fields: Mapping[str, Any], limits: Scope, grantable: Rights) -> Rights:
-    """Return the rights of a new key, at most `grantable`; raises `Forbidden` if it names others."""
+    """Return the rights of a new key, at most `grantable`; raises `Forbidden` for other rights."""
     names = _names(fields, "rights")
     if not names:
         return limits.default_rights & grantable

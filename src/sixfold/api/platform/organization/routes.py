@@ -1,4 +1,4 @@
-"""`/api/organization`: the organization of the key, and `/api/organizations`: those of a person."""
+"""`/api/organization`, the organization of the key, and `/api/organizations`, those of the user."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class OrganizationRoutes:
         return responses.json(schemas.member(owner, None))
 
     async def list_own(self, request: Request) -> Response:
-        """Return the organizations that the person of the key may act for."""
+        """Return the organizations for which the user of the key may act."""
         principal = await self._caller(request)
         rows = await self._read(organizations.of_person(principal.account_id))
         choices: list[schemas.OrganizationChoiceSchema] = [_choice(dict(row)) for row in rows]
         return responses.json({"organizations": choices}, headers=_NO_STORE)
 
     async def create(self, request: Request, principal: Principal) -> Response:
-        """Create an organization without credit, owned by the person of the key."""
+        """Create an organization without credit, owned by the user of the key."""
         body = await _body(request)
         handle = fields.text(body, "name")
         account = await self._write(organizations.create(principal.account_id, handle))
@@ -93,7 +93,7 @@ class OrganizationRoutes:
         return responses.json(schemas.member(member, spent[member.id]))
 
     async def remove_member(self, request: Request) -> Response:
-        """End a membership with its sessions, programs and keys."""
+        """End a membership with its sessions, OAuth grants and keys."""
         principal = await self._caller(request)
         await self._write(members.remove(principal.account_id, requests.path_value(request, "member_id")))
         return Response(status_code=204)
@@ -132,7 +132,7 @@ class OrganizationRoutes:
         return Response(status_code=204)
 
     async def accept(self, request: Request, principal: Principal) -> Response:
-        """Accept an invitation as the person of the key."""
+        """Accept an invitation as the user of the key."""
         body = await _body(request)
         token = fields.text(body, "token")
         member = await self._write(invitations.accept(token, principal.account_id))

@@ -1,4 +1,4 @@
-"""The JSON of organizations: amounts in USD as text, times as RFC 3339."""
+"""The JSON of organizations, with amounts in USD as strings and times as in RFC 3339."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Spent = tuple[int, int]
 
 
 class BudgetSchema(TypedDict):
-    """Budgets, null without a limit, and what has been spent of this day and month (UTC)."""
+    """Budgets, null if unlimited, and the amounts spent in this day and month (UTC)."""
 
     budget_day_usd: str | None
     budget_month_usd: str | None
@@ -38,7 +38,7 @@ class OrganizationSchema(TypedDict):
 
 
 class OrganizationChoiceSchema(TypedDict):
-    """An organization that a person may act for."""
+    """An organization for which a user may act."""
 
     organization_id: str
     name: str
@@ -47,7 +47,7 @@ class OrganizationChoiceSchema(TypedDict):
 
 
 class MemberSchema(TypedDict):
-    """A member; `budget` is null for other members than oneself unless one is an admin."""
+    """A member; `budget` is null unless the caller is this member or an admin."""
 
     id: str
     email: str
@@ -123,7 +123,7 @@ def budget(day: int | None, month: int | None, spent: Spent) -> BudgetSchema:
 
 
 def owner(account: Account) -> MemberSchema:
-    """Return the person who signs in as the account itself."""
+    """Return the user who signs in as the account itself."""
     return {
         "id": account.id,
         "email": account.email,
@@ -151,7 +151,7 @@ def member(each: Member, spent: Spent | None) -> MemberSchema:
 
 
 def role_name(role: rights.Role) -> RoleName:
-    """Return the name of a role; the sign-in of the account itself is that of its owner."""
+    """Return the name of a role; the sign-in of the account itself has the role of its owner."""
     return "owner" if role == "person" else role
 
 

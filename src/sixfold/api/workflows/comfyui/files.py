@@ -91,7 +91,7 @@ class ComfyFileRoutes:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store(self, tenant: Tenant, form: _ComfyUploadForm) -> Response:
-        """Store a file as an upload, counted against the account's quota, and give it its name."""
+        """Store a file under its name as an upload, counted against the account's quota."""
         name = form.name
         if not form.content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("The upload must be an image, audio or video file")
@@ -120,7 +120,7 @@ class ComfyFileRoutes:
         return stored_file is None or stored_file.blob != blob
 
     async def view(self, request: Request) -> Response:
-        """Return a file by its name; an image reduced according to `preview` or `channel`."""
+        """Return a file by its name; an image is reduced according to `preview` or `channel`."""
         principal = await self._enter(request)
         query = request.query_params
         try:

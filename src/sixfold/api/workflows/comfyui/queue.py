@@ -31,7 +31,7 @@ JsonObject = dict[str, Any]
 
 
 class ComfyQueue:
-    """Queues prompts and reports their state; clients of `hub` are notified of their ends."""
+    """Queues prompts and reports their state; clients of `hub` are notified when a prompt ends."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -198,7 +198,7 @@ class ComfyQueue:
     async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
         """Cancel the longest running prompt, or the one with `prompt_id`.
 
-        A prompt accepted a moment ago may not run yet; clients cannot see that, so it can be canceled too.
+        A prompt that was just accepted may not run yet. Clients cannot see that, so it is also canceled.
         """
         prompts = await self._under_way(tenant)
         selected = [prompt for prompt in prompts if not prompt_id or prompt.prompt_id == prompt_id]

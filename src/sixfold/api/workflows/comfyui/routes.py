@@ -162,7 +162,7 @@ class ComfyRoutes:
         return responses.json(sorted(names))
 
     async def embeddings(self, request: Request) -> Response:
-        """Return an empty list: there are no embeddings."""
+        """Return an empty list, because embeddings are not supported."""
         await self._doors.enter(request)
         return responses.json([])
 
@@ -218,7 +218,7 @@ class ComfyRoutes:
 
 
 def _without_nul(raw: bytes) -> bytes:
-    """Replace NUL by U+FFFD in JSON texts, because PostgreSQL cannot search documents with NUL."""
+    """Replace NUL by U+FFFD in JSON strings, because PostgreSQL cannot search documents with NUL."""
     return _NUL.sub(rb"\1\\ufffd", raw) if rb"\u0000" in raw else raw
 
 
