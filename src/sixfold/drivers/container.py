@@ -40,8 +40,8 @@ _END_SECONDS = 10.0
 _NAME = re.compile(r"[^a-z0-9]+")
 
 
-class ContainerLimits(Protocol):
-    """A running container; `address` is the origin of its server."""
+class ContainerHandle(Protocol):
+    """A running container, or a space in a sandbox; `address` is the origin of its server."""
 
     address: str
 
@@ -69,7 +69,7 @@ class ContainerEngine(Protocol):
         """Return whether an image is present; raises `ContainersFailed`."""
         ...
 
-    async def start(self, name: str, spec: ContainerSpec, /) -> ContainerLimits:
+    async def start(self, name: str, spec: ContainerSpec, /) -> ContainerHandle:
         """Start a container; raises `ContainersFailed`."""
         ...
 
@@ -87,7 +87,7 @@ class ContainerEngine(Protocol):
 
 
 class _StartedContainer(msgspec.Struct):
-    box: ContainerLimits
+    handle: ContainerHandle
     server: CogClient
     image_id: str
     document: Mapping[str, Any]
@@ -133,7 +133,7 @@ class ContainerDriver:
         started = await self._started(container_spec, spec.scratch, seconds)
         worker = RemoteWorker(self, spec, CogEngine(self._place(started)))
         self.workers.add(worker)
-        watch = asyncio.create_task(_watch(started.box, worker))
+        watch = asyncio.create_task(_watch(started.handle, worker))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         return worker
@@ -180,7 +180,7 @@ class ContainerDriver:
         finally:
             await self._place(started).remove()
 
-    async def box(self, spec: ContainerSpec) -> ContainerLimits:
+    async def run_container(self, spec: ContainerSpec) -> ContainerHandle:
         """Start a container of any kind; raises `WorkerStartFailed`."""
         try:
             engine = await self._opened()
@@ -227,20 +227,20 @@ class ContainerDriver:
     async def _started(self, spec: ContainerSpec, scratch: Path, seconds: float) -> _StartedContainer:
         name = f"sixfold-{uuid.uuid4().hex[:16]}"
         folder = await asyncio.to_thread(_folder, scratch, name)
-        box: ContainerLimits | None = None
+        handle: ContainerHandle | None = None
         try:
             engine = await self._opened()
             image_id = await engine.image_id(spec.image)
-            box = await engine.start(name, msgspec.structs.replace(spec, folders={mounts.PATH: folder}))
+            handle = await engine.start(name, msgspec.structs.replace(spec, folders={mounts.PATH: folder}))
             # Opened here and not in the constructor: a client loads all root certificates, which takes 20 ms.
             self._client = self._client or httpx.AsyncClient(trust_env=False)
-            server = CogClient(self._client, box.address)
-            await _ready(server, box, seconds)
-            return _StartedContainer(box, server, image_id, await server.document(), folder)
+            server = CogClient(self._client, handle.address)
+            await _ready(server, handle, seconds)
+            return _StartedContainer(handle, server, image_id, await server.document(), folder)
         except BaseException as error:
-            log = await box.log() if box is not None else ""
-            if box is not None:
-                await box.remove()
+            log = await handle.log() if handle is not None else ""
+            if handle is not None:
+                await handle.remove()
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, ContainersFailed | cog.CogUnreachable | StartFailed):
                 raise StartFailed("\n".join(part for part in (str(error), log) if part)) from error
@@ -248,7 +248,7 @@ class ContainerDriver:
 
     def _place(self, started: _StartedContainer) -> CogContainer:
         async def remove() -> None:
-            await started.box.remove()
+            await started.handle.remove()
             await asyncio.to_thread(shutil.rmtree, started.folder, ignore_errors=True)
 
         joined = cog.concatenated(started.document)
@@ -264,13 +264,13 @@ def _folder(scratch: Path, name: str) -> Path:
     return folder
 
 
-async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> None:
+async def _ready(server: CogClient, handle: ContainerHandle, seconds: float) -> None:
     """Wait until the model is loaded.
 
     Raises `CogUnreachable`, and `StartFailed` if the container ends or loading takes too long.
     """
     loading = asyncio.create_task(server.ready())
-    exit_task = asyncio.create_task(box.wait())
+    exit_task = asyncio.create_task(handle.wait())
     try:
         finished, _ = await asyncio.wait(
             {loading, exit_task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -294,8 +294,8 @@ async def finish_watches(watches: set[asyncio.Task[None]]) -> None:
     await asyncio.gather(*watches, return_exceptions=True)
 
 
-async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
-    why = await box.wait()
+async def _watch(handle: ContainerHandle, worker: RemoteWorker) -> None:
+    why = await handle.wait()
     with contextlib.suppress(ContainersFailed):
         await worker.end(f"went away: its container {why}")
 

@@ -86,7 +86,7 @@ class NodeWorkers:
             await self._driver.close()
 
     def release(self, worker: _NodeWorker) -> bool:
-        """Keep a worker for another run if there is room; return whether it was kept."""
+        """Keep a worker for another run if the limit allows it; return whether it was kept."""
         if not worker.alive or len(self._idle) >= _MAX_IDLE:
             return False
         self._idle.append(worker)

@@ -32,7 +32,7 @@ from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.core.workers.remote_engines import RemoteLost
 from sixfold.drivers import forkserver
-from sixfold.drivers.container import ContainerDriver, ContainerLimits, finish_watches
+from sixfold.drivers.container import ContainerDriver, ContainerHandle, finish_watches
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.engines.providers.gradio import GradioEngine
@@ -78,13 +78,13 @@ class _LocalSpace:
 
 
 class _StartedSpace:
-    def __init__(self, box: ContainerLimits, client: httpx.AsyncClient) -> None:
-        self.box = box
+    def __init__(self, handle: ContainerHandle, client: httpx.AsyncClient) -> None:
+        self.handle = handle
         self.client = client
 
     async def close(self) -> None:
         await self.client.aclose()
-        await self.box.remove()
+        await self.handle.remove()
 
 
 class _SpaceEngine:
@@ -96,7 +96,7 @@ class _SpaceEngine:
         engine_options = {
             name: value for name, value in options.items() if name not in SpaceTarget.__struct_fields__
         }
-        engine_options |= {"base": started.box.address, "trusted": True}
+        engine_options |= {"base": started.handle.address, "trusted": True}
         self._engine = GradioEngine(_LocalSpace(started.client), **engine_options)
 
     async def run(self, task: Task, context: Context) -> Result:
@@ -115,7 +115,7 @@ class _SpaceEngine:
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_SECONDS):
-                return await self._started.box.wait()
+                return await self._started.handle.wait()
         return ""
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class SpaceDriver:
         started = await self._started(SpaceTarget.of(spec.options), spec.memory_bytes, spec.start_seconds)
         worker = RemoteWorker(self, spec, _SpaceEngine(started, spec.options))
         self.workers.add(worker)
-        watch = asyncio.create_task(_watch(started.box, worker))
+        watch = asyncio.create_task(_watch(started.handle, worker))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
         return worker
@@ -155,7 +155,7 @@ class SpaceDriver:
         """Start a space to read its `/config`, `/info` and prefix. Raises `WorkerStartFailed`."""
         started = await self._started(target, 0, 0)
         try:
-            server = GradioServer(started.client, started.box.address)
+            server = GradioServer(started.client, started.handle.address)
             config, info = await server.describe()
         except _FAILURES as failure:
             raise StartFailed(str(failure)) from failure
@@ -170,36 +170,36 @@ class SpaceDriver:
         await finish_watches(self._watches)
 
     async def _started(self, target: SpaceTarget, memory_bytes: int, seconds: float) -> _StartedSpace:
-        box, client = await self._start_box(target, memory_bytes)
+        handle, client = await self._start_handle(target, memory_bytes)
         try:
-            await _ready(GradioServer(client, box.address), box, max(seconds, self._start_seconds))
+            await _ready(GradioServer(client, handle.address), handle, max(seconds, self._start_seconds))
         except BaseException as error:
-            log = await box.log()
+            log = await handle.log()
             await client.aclose()
-            await box.remove()
+            await handle.remove()
             if isinstance(error, StartFailed):
                 raise StartFailed("\n".join(part for part in (str(error), log) if part)) from error
             raise
-        return _StartedSpace(box, client)
+        return _StartedSpace(handle, client)
 
-    async def _start_box(
+    async def _start_handle(
         self, target: SpaceTarget, memory_bytes: int
-    ) -> tuple[ContainerLimits, httpx.AsyncClient]:
+    ) -> tuple[ContainerHandle, httpx.AsyncClient]:
         if target.image:
             environment = {**_SERVING, "GRADIO_SERVER_NAME": "0.0.0.0"}  # noqa: S104 - inside its own network
             container = ContainerSpec(
                 target.image, memory_bytes, network=target.network, port=PORT, environment=environment
             )
-            return await self._containers.box(container), httpx.AsyncClient(trust_env=False)
+            return await self._containers.run_container(container), httpx.AsyncClient(trust_env=False)
         if fault := await asyncio.to_thread(bubblewrap.fault):
             raise StartFailed(f"it requires a sandbox, and {fault}")
-        box = await SandboxBox.start(target, memory_bytes, self._environ)
-        return box, httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(box.socket)))
+        handle = await SandboxHandle.start(target, memory_bytes, self._environ)
+        return handle, httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(handle.socket)))
 
 
-async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> None:
+async def _ready(server: GradioServer, handle: ContainerHandle, seconds: float) -> None:
     """Wait until the application responds; raises `StartFailed` if the application ends or takes too long."""
-    exit_task = asyncio.ensure_future(box.wait())
+    exit_task = asyncio.ensure_future(handle.wait())
     try:
         async with asyncio.timeout(seconds):
             while not exit_task.done():
@@ -215,11 +215,11 @@ async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> 
         await asyncio.gather(exit_task, return_exceptions=True)
 
 
-async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
-    await worker.end(f"went away: the space {await box.wait()}")
+async def _watch(handle: ContainerHandle, worker: RemoteWorker) -> None:
+    await worker.end(f"went away: the space {await handle.wait()}")
 
 
-class SandboxBox:
+class SandboxHandle:
     """A space in a sandbox, with the interface of a container."""
 
     address = "http://space"
@@ -232,7 +232,7 @@ class SandboxBox:
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, target: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
+    async def start(cls, target: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxHandle:
         """Start the process; the application begins to listen later."""
         folder = await asyncio.to_thread(OwnedTempDir)
         try:

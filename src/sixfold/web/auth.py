@@ -154,7 +154,7 @@ class Authenticator:
     async def image_kit(self, request: Request) -> Principal:
         """Authenticate a request to the Image utility API.
 
-        No key is needed on this machine, or anywhere if that API is open.
+        A key is not required on this machine, or anywhere if that API is open.
         """
         token = bearer_token(request)
         if token is not None:
@@ -162,7 +162,7 @@ class Authenticator:
         return await self.without_key(request, is_open=self._open_image_service)
 
     async def without_key(self, connection: HTTPConnection, *, is_open: bool = False) -> Principal:
-        """Return the operator's principal, without charges, for a request that needs no key on this machine.
+        """Return the operator's principal, without charges, for a request without a key from this machine.
 
         Raises `Unauthenticated` for a request from elsewhere, unless the route `is_open` to all.
         """
@@ -194,7 +194,7 @@ _OLD_HTTP_REFUSED = (
 class KeylessAccess:
     """Admits requests without a key from this machine, and counts those that seem forwarded by a proxy.
 
-    A program that forwards plain bytes cannot be detected, so these requests may only do harmless things.
+    A program that forwards plain bytes cannot be detected, so only harmless operations are allowed.
     `record` is a file with the last warning, for the other processes of the server.
     """
 

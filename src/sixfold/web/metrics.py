@@ -27,7 +27,7 @@ _LIVING = ("queued", "starting", "running", "canceling")
 
 
 class Metrics:
-    """The metrics of one server, in a registry of its own so that two servers in a process stay separate."""
+    """The metrics of one server, in a separate registry because a process may have two servers."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

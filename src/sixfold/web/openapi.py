@@ -73,9 +73,10 @@ _NAMES = frozenset({"$ref", "title"})
 class OperationSpec(msgspec.Struct, frozen=True):
     """The description of one method of a route; its path parameters and security come from the route.
 
-    `responses` are its own responses, and `statuses` its errors beside those of every route, in the schema of
-    `error` or else of the document. `body` is the schema of a JSON body; `bodies` has schemas by media type
-    instead. With `keyless`, the credential may also be in the body, or is not needed on the same machine.
+    `responses` are its own responses, and `statuses` its errors in addition to those of every route, in the
+    schema of `error` or else of the document. `body` is the schema of a JSON body; `bodies` has schemas by
+    media type instead. With `keyless`, the credential may also be in the body, or is not needed on the same
+    machine.
     """
 
     summary: str

@@ -25,7 +25,7 @@ _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 class RouteEntry(msgspec.Struct, frozen=True):
     """A path (`{name}` matches one segment, `{name:path}` the rest) with a handler for each method.
 
-    `body_bytes` is the largest accepted body; with 0 none is expected, and a small one is ignored. A GET that
+    `body_bytes` is the largest accepted body; if it is 0, a small body is accepted and ignored. A GET that
     has side effects is not `safe`, and does not serve HEAD. `access` is required of the caller, for all
     methods or by method; a route without it is rejected when the table is built.
     """

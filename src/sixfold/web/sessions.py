@@ -53,9 +53,9 @@ def _current_page(request: Request) -> str:
 
 
 class SessionCookie(msgspec.Struct, frozen=True):
-    """The login session of a browser; `csrf` goes into every form of its pages.
+    """The login session of a browser; every form of its pages contains `csrf`.
 
-    `account` is the account it acts for: the person's own, `person_id`, or an organization.
+    `account` is the account for which it acts: the user's personal account `person_id`, or an organization.
     """
 
     account: Account
@@ -66,7 +66,7 @@ class SessionCookie(msgspec.Struct, frozen=True):
 
     @property
     def csrf(self) -> str:
-        """A token that only pages of this session know."""
+        """A token that only pages of this session contain."""
         digest = hashlib.sha256(b"csrf\0" + self.token.encode()).digest()
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
@@ -172,7 +172,7 @@ _BROWSER_PURPOSE = b"sixfold trusted browser"
 
 
 class TrustedBrowsers:
-    """Sets and checks a cookie of browsers that signed in before, which have a rate limit of their own.
+    """Sets and checks a cookie of browsers that signed in before, which have a separate rate limit.
 
     Failed attempts by others therefore do not lock the user out. The cookie names an account and does not
     grant access.

@@ -113,7 +113,7 @@ class TrustedHosts:
         return True
 
     def trusts_origin(self, request: HTTPConnection) -> bool:
-        """Return whether the request comes from a page of this server or from no browser."""
+        """Return whether the request is from a page of this server or from a client that is not a browser."""
         if request.headers.get("sec-fetch-site", "") not in _SAME_SITE:
             return False
         origin = request.headers.get("origin")
@@ -123,7 +123,7 @@ class TrustedHosts:
         return scheme in {"http", "https"} and netloc == request.headers.get("host")
 
     def states_origin(self, request: HTTPConnection) -> bool:
-        """Return whether the request states where it comes from, which browsers before 2020 do not.
+        """Return whether the request states its origin, which browsers before 2020 do not.
 
         All browsers send a User-Agent that begins with `Mozilla/`; other clients do not submit forms of other
         sites.

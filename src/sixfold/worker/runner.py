@@ -207,7 +207,7 @@ def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
 
 
 def shape_of(engine: Engine, task: Task) -> Hashable:
-    """Return the shape of a task for batching, or None, which is not batched, if the engine raises."""
+    """Return the shape of a task for batching, or None (run alone) if the engine raises an error."""
     try:
         return cast("BatchEngine", engine).shape(task)
     except Exception:  # noqa: BLE001 - the run alone raises its error to its user

@@ -227,7 +227,7 @@ class RateLeft(NamedTuple):
 
 
 class RateLimits(Protocol):
-    """A rate limit per key and minute; a key may use its share at once or spread over the minute."""
+    """A rate limit per key and minute; a key may use it at once or spread over the minute."""
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         """Count `amount`; raises `TooManyRequests` if it exceeds the rate."""

@@ -49,7 +49,7 @@ def address_of(account_id: str, derive: Callable[[int], str]) -> Transaction[str
 
 
 def addresses() -> Transaction[Mapping[str, str]]:
-    """Return the account of every address."""
+    """Return a mapping from each address to the id of its account."""
     rows = yield from many("deposit_addresses")
     return {str(row["address"]): str(row["account_id"]) for row in rows}
 

@@ -480,7 +480,7 @@ class Gateway:
 
 
 def _check_allowed(request: GatewayRequest) -> None:
-    """Raise `Forbidden` for a model beyond the key's limit, and `InsufficientCredits` below 0."""
+    """Raise `Forbidden` for a model that the key does not allow, and `InsufficientCredits` below 0."""
     if request.below_zero:
         raise errors.InsufficientCredits
     allowed = request.allowed_services

@@ -41,7 +41,7 @@ class ProvidersPage:
         return KeyCheck("unknown", f"The key is stored, but not tested: {result.message}")
 
     async def check(self, _user: PageUser, provider: str, _form: dict[str, str]) -> KeyCheck | None:
-        """Ask the provider about the key in use."""
+        """Check whether the provider accepts the key in use."""
         return await self._keys.check(provider)
 
     async def remove(self, user: PageUser, provider: str, _form: dict[str, str]) -> KeyCheck | None:

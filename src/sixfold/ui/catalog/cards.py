@@ -107,7 +107,7 @@ def section_of(model: Model, category: str | None) -> str:
 
 
 def has_card(model: Model) -> bool:
-    """Return whether a model has a card, which is not so for models for internal use."""
+    """Return whether a model has a card; models for internal use do not."""
     return not model.name.startswith(_INTERNAL)
 
 

@@ -1,1 +1,1 @@
-"""The chat page: threads with models, streamed, stored as conversations and charged by the gateway."""
+"""The chat page: chats with models, streamed, stored as conversations and charged by the gateway."""

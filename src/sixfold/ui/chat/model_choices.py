@@ -1,4 +1,4 @@
-"""The chat models that a person can choose, with their prices and context."""
+"""The chat models that a user can choose, with their prices and context."""
 
 from __future__ import annotations
 

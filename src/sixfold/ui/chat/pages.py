@@ -1,4 +1,4 @@
-"""The pages of chats: a new one, a thread with its messages, and the forms that change it."""
+"""The pages of chats: a new chat, a chat with its messages, and the forms that change it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syntax of notes beside CommonMark: wiki links, highlights, tags, callouts and tasks, as in Obsidian."""
+"""Syntax beyond CommonMark: wiki links, highlights, tags, callouts and tasks, as in Obsidian."""
 
 from __future__ import annotations
 

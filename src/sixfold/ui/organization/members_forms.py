@@ -1,4 +1,4 @@
-"""The forms of the members page: each changes one thing and leads back to the page."""
+"""The forms of the members page; each makes one change and redirects to the page."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MembersForms:
         return RedirectResponse(f"{PATH}?done={done}", 303)
 
     async def invite(self, _request: Request, session: SessionCookie, form: dict[str, str]) -> Response:
-        """Invite a person and show the link once."""
+        """Invite a user and show the link once."""
         invitation = await self._services.database.write(
             invitations.create(
                 session.account.id,
@@ -74,7 +74,7 @@ class MembersForms:
         return await self._done(members.change(session.account.id, member_id, **changes), "changed")
 
     async def remove(self, request: Request, session: SessionCookie, _form: dict[str, str]) -> Response:
-        """End the membership of another person."""
+        """End the membership of another user."""
         member_id = requests.path_value(request, "member_id")
         if member_id == session.principal.member_id:
             raise errors.BadRequest("Use Leave to end your own membership")

@@ -73,9 +73,10 @@ class _Flow(FlowControl):
 class HttpProtocol(HttpToolsProtocol):
     """An HTTP connection; times are the event loop's seconds, 0 if not set.
 
-    `headers_since` is when the connection began to wait for the headers of a request. `body_bytes` counts the
-    bytes of all bodies, `body_credit` is how many bytes the current body may still fall behind. `is_counted`
-    and `is_unfinished` tell whether `limits` counts it as a connection and as an unfinished request.
+    `headers_since` is the time at which the connection began to wait for the headers of a request.
+    `body_bytes` counts the bytes of all bodies; `body_credit` is the number of bytes by which the current
+    body may still be late. `is_counted` and `is_unfinished` are True while `limits` counts the connection
+    and its unfinished request.
     """
 
     idle_since = 0.0

@@ -205,7 +205,7 @@ class _Connection(asyncio.Protocol):
         self._used = False
 
     def ask(self, raw: bytes, *, whole: bool) -> HttpReply:
-        """Send a request and return its response before it begins."""
+        """Send a request and return its response, whose headers have not arrived yet."""
         self._reply = reply = HttpReply(self, whole=whole, stale=self._used)
         self._used = True
         self.last_activity = self.loop.time()

@@ -283,7 +283,7 @@ def _item(tenant: Tenant, chat_id: str, item_id: str) -> Transaction[Row]:
 
 
 def _shown(row: Row) -> ChatItem:
-    """Return an item for a page; an item that is too large has no content and is marked as such."""
+    """Return an item for a page; if it is too large, its content is replaced by a mark."""
     item = row["item"]
     if not item:
         limit = f"{row['size']:,} bytes, and a page shows {ITEM_BYTES:,}"

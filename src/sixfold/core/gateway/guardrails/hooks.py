@@ -81,7 +81,7 @@ class GuardrailHooks:
     async def check(
         self, hook: HookSettings, stage: Stage, request: GatewayRequest, texts: Sequence[str], signer: str
     ) -> Sequence[str]:
-        """Return the texts to use.
+        """Return the texts to use instead of the checked ones.
 
         `signer` is the account whose secret signs the request, or empty for the operator's secret.
 

@@ -36,7 +36,7 @@ AnyStream = TypeVar("AnyStream", bound=FilterableStream)
 class GuardrailService:
     """Finds the guardrail of a call.
 
-    `default` returns the operator's guardrail, which applies if the key and account have none.
+    `default` returns the operator's guardrail, which applies if both the key and the account lack one.
     """
 
     def __init__(

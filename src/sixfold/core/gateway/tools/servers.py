@@ -84,7 +84,7 @@ class ToolServers:
     def check(self, principal: Principal) -> None:
         """Raise `Forbidden` for a key that may not call tools.
 
-        These are the keys of OAuth clients, whose scopes include no tools, and keys limited to other models.
+        These are the keys of OAuth clients, whose scopes exclude tools, and keys limited to other models.
         """
         if principal.authentication == "oauth":
             raise errors.Forbidden("OAuth clients may not use the tools of MCP servers: use an API key")
