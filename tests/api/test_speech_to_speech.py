@@ -107,7 +107,7 @@ async def test_run_whose_child_has_no_engine_is_refused_with_remedy(
             answer = await gateway.app.client.post(path, json=body, headers=gateway.headers)
             assert answer.status_code == 503, (path, answer.text)
             sentence = (
-                f"speech-to-speech with task {inputs['task']} needs {lacks}: No engine can serve {lacks}"
+                f"speech-to-speech with task {inputs['task']} requires {lacks}: No engine can serve {lacks}"
             )
             assert sentence in answer.text
             assert "pip install" in answer.text

@@ -38,7 +38,7 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
 
 def _staged(file: protocol.StagedMessage, scratch: Path, prefix: str) -> media_ports.StagedFile:
     if not file.name.startswith(f"{prefix}-") or "/" in file.name:
-        raise ForeignFile(f"the worker named a foreign file {file.name!r}")
+        raise ForeignFile(f"the worker named {file.name!r}, which is not a file of its run")
     return media_ports.StagedFile(scratch / file.name, file.content_type, file.info)
 
 

@@ -325,7 +325,7 @@ def _manifest(data: bytes) -> ArchiveManifest:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ArchiveDamaged("its manifest cannot be read") from error
     if manifest.format != FORMAT:
-        raise ArchiveDamaged(f"its format is {manifest.format[:40]!r}, and this program reads {FORMAT!r}")
+        raise ArchiveDamaged(f"its format is {manifest.format[:40]!r}, but this version reads {FORMAT!r}")
     names = [table.name for table in manifest.tables]
     odd = [name for name in names if not _TABLE.fullmatch(f"tables/{name}.jsonl")]
     if odd or len(set(names)) != len(names):

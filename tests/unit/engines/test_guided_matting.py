@@ -89,7 +89,7 @@ def test_marks_that_mark_nothing_are_refused(
 def test_a_mask_of_one_color_is_refused(tmp_path: Path, two_discs: Path) -> None:
     white = tmp_path / "white.png"
     Image.new("L", (310, 200), 255).save(white)
-    with pytest.raises(UnusableInput, match="black beside it"):
+    with pytest.raises(UnusableInput, match="black elsewhere"):
         cut(tmp_path, two_discs, white)
 
 

@@ -161,5 +161,5 @@ async def test_one_section_one_text_one_field_is_changed(place: MemoryFixture) -
         {"operation": "rename"},
         {"operation": "replace_text", "find": "x"},
     ):
-        with pytest.raises(errors.InvalidInput, match=r"needs|required for"):
+        with pytest.raises(errors.InvalidInput, match=r"requires|required for"):
             await do(place, "edit", slug="a", **wrong)

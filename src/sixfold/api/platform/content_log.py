@@ -60,7 +60,7 @@ class ContentLogRoutes:
         principal = await self._services.authenticator.bearer(request)
         days = bodies.parse_object(await request.body()).get("days")
         if isinstance(days, bool) or not isinstance(days, int):
-            raise errors.InvalidInput.of("days", "days must be an integer; 0 turns the log off")
+            raise errors.InvalidInput.of("days", "days must be an integer; 0 disables the log")
         await self._services.database.write(contents.set_days(principal.account_id, days))
         return _setting(days)
 

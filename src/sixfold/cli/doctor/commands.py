@@ -143,7 +143,7 @@ def _problems(database: dict[str, Any] | None, disk: int) -> Iterator[str]:
         return
     schema, newest = database["schema"], database["latest"]
     if schema is not None and schema > newest:
-        yield f"The database has schema {schema}, newer than this program's {newest}: upgrade Sixfold"
+        yield f"The database has schema {schema}, newer than this version's {newest}: upgrade Sixfold"
     elif schema is not None and schema < newest:
         yield f"The database has schema {schema}: run `sixfold migrate` to bring it to {newest}"
     for fault in database["faults"]:

@@ -83,7 +83,7 @@ def _request_report(configured: Settings, url: str) -> dict[str, Any]:
         if status == http.client.OK and _is_report(document):
             return document
         if status not in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
-            older = ": it may be older than this program" if status == http.client.NOT_FOUND else ""
+            older = ": it may be older than this version" if status == http.client.NOT_FOUND else ""
             raise _NoReport(f"The server at {url} returned {status} for GET /api/engines{older}")
     raise _NoReport(f"The server at {url} requires an operator's key: set SIXFOLD_API_KEY")
 

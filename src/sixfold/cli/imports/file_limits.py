@@ -36,8 +36,8 @@ def limited_memory(file: str) -> Generator[None]:
         yield
     except MemoryError:
         raise CommandError(
-            f"{file} takes more than {MAX_BYTES // 2**20:,} MiB of memory to read: it is damaged, or made to "
-            "fill the memory. Nothing was changed"
+            f"{file} takes more than {MAX_BYTES // 2**20:,} MiB of memory to read: it is damaged, or "
+            "designed to exhaust the memory; nothing was changed"
         ) from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

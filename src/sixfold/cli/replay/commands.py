@@ -156,7 +156,7 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
         raise CommandError(f"{engine.name} is not an embedded engine: its output is not reproducible")
     if engine.version != manifest.engine_version:
         raise CommandError(
-            f"The file was made by {engine.name} {manifest.engine_version}, but this is {engine.version}: "
+            f"The file was created by {engine.name} {manifest.engine_version}, but this is {engine.version}: "
             f"replay it with {manifest.software}"
         )
     return engine

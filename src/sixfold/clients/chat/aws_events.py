@@ -58,7 +58,7 @@ class AwsEventSplitter:
             message = bytes(self._buffer[at : at + size])
             at += size
             if zlib.crc32(message[:-_CHECKSUM_BYTES]) != int.from_bytes(message[-_CHECKSUM_BYTES:]):
-                raise ValueError("the event stream has a wrong checksum")
+                raise ValueError("the event stream has an incorrect checksum")
             end = _PRELUDE.size + header_bytes
             payload = message[end:-_CHECKSUM_BYTES]
             events.append(AwsEvent(_parse_headers(message[_PRELUDE.size : end]), payload))

@@ -132,7 +132,7 @@ def reopen(account_id: str) -> Transaction[None]:
 def confirm(account: Account, text: object) -> None:
     """Raise `InvalidInput` unless `text` is the account's e-mail address or handle, as a confirmation."""
     if not isinstance(text, str) or text.strip().lower() != account.email:
-        raise errors.InvalidInput.of("confirm", "confirm must be the account's own e-mail address")
+        raise errors.InvalidInput.of("confirm", "confirm must be the e-mail address of the account")
 
 
 def erase(account_id: str) -> Transaction[bool]:

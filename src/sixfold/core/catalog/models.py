@@ -308,7 +308,7 @@ class Catalog:
                 self[name].choose({}, terms)
             except errors.EngineUnavailable as error:
                 raise errors.EngineUnavailable(
-                    f"{model.describe_request(values)} needs {name}: {error.message}"
+                    f"{model.describe_request(values)} requires {name}: {error.message}"
                 ) from error
 
     def names(self) -> tuple[str, ...]:

@@ -317,7 +317,7 @@ def parse_edit(arguments: Arguments) -> PageEdit:
         "set_fields": ("fields",),
     }[operation]
     problems = [
-        errors.Problem(name, f"{operation} needs {name}", "missing")
+        errors.Problem(name, f"{operation} requires {name}", "missing")
         for name in needed
         if arguments.get(name) is None
     ]

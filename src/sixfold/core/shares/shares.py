@@ -65,8 +65,8 @@ class ShareDraft(msgspec.Struct, frozen=True):
         if seconds is not None and not (is_number and MIN_SECONDS <= seconds <= MAX_SECONDS):
             raise errors.InvalidInput.of(
                 "expires_in",
-                f"expires_in must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null for a share without "
-                "an end",
+                f"expires_in must be {MIN_SECONDS} to {MAX_SECONDS} seconds, or null if the share "
+                "does not expire",
             )
         grantee = Grantee.of(fields)
         if flags["public"] and any(grantee):

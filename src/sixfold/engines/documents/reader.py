@@ -58,7 +58,7 @@ class ProcessReader:
             )
         if self._waiting[account_id] >= _MAX_WAITING:
             raise errors.TooManyRequests(
-                f"An account can have at most {_MAX_WAITING} documents read at a time: retry later",
+                f"An account can read at most {_MAX_WAITING} documents at a time: retry later",
                 retry_after=5,
             )
         self._waiting[account_id] += 1

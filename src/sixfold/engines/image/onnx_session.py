@@ -50,7 +50,7 @@ class OnnxSession:
         """Return the first output as float32, for inputs in the model's order."""
         if len(tensors) != len(self._inputs):
             raise EngineError(
-                f"{self.stem} takes {len(self._inputs)} inputs; this engine passes {len(tensors)}"
+                f"{self.stem} has {len(self._inputs)} inputs, but this engine passes {len(tensors)}"
             )
         names = [node.name for node in self._inputs]
         return next(iter(self.outputs(dict(zip(names, tensors, strict=True))).values()))

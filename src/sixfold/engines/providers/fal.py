@@ -75,7 +75,7 @@ class FalVideoEngine(FalEngine):
             )
             address = provider_client.mapping(result.document.get("video")).get("url")
             if not isinstance(address, str):
-                raise client.failed(ProviderRefusal("broken", message="returned no video"))
+                raise client.failed(ProviderRefusal("broken", message="did not return a video"))
             seed = result.document.get("seed")
             return video_runs.VideoResult(address, seed if isinstance(seed, int) else None)
 
@@ -123,7 +123,7 @@ class FalTranscriptionEngine(FalEngine):
             result = await self._submit(FalClient(client), inputs, run, report)
             text = result.document.get("text")
             if not isinstance(text, str):
-                raise client.failed(ProviderRefusal("broken", message="returned no text"))
+                raise client.failed(ProviderRefusal("broken", message="did not return text"))
             words = [_word(chunk) for chunk in provider_client.objects(result.document.get("chunks"))]
             languages = result.document.get("inferred_languages")
             spoken = language or (str(languages[0]) if isinstance(languages, list) and languages else "")
@@ -139,7 +139,7 @@ def _image_result(client: ProviderClient, result: FalResult, call: ModelCall) ->
     ]
     files = [file for file in images if isinstance(file.get("url"), str)]
     if not files:
-        raise client.failed(ProviderRefusal("broken", message="returned no image"))
+        raise client.failed(ProviderRefusal("broken", message="did not return an image"))
     flags = result.document.get("has_nsfw_concepts")
     if isinstance(flags, list) and any(flags):  # fal blackens such an image
         raise client.failed(ProviderRefusal("policy"))

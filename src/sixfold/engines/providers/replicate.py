@@ -106,7 +106,7 @@ class ReplicateVideoEngine(ReplicateEngine):
             output = prediction.output
             address = output[0] if isinstance(output, list) and output else output
             if not isinstance(address, str):
-                raise client.failed(ProviderRefusal("broken", message="returned no video"))
+                raise client.failed(ProviderRefusal("broken", message="did not return a video"))
             return video_runs.VideoResult(address, inputs.get(self._route.fields.get("seed", "")))
 
         return await video_runs.generate_video(task, self._route, generate, self._start(context))
@@ -155,7 +155,7 @@ class ReplicateTranscriptionEngine(ReplicateEngine):
             output = provider_client.mapping(prediction.output)
             text = output.get("transcription")
             if not isinstance(text, str):
-                raise client.failed(ProviderRefusal("broken", message="returned no text"))
+                raise client.failed(ProviderRefusal("broken", message="did not return text"))
             spoken = language or str(output.get("detected_language") or "")
             segments = provider_client.objects(output.get("segments"))
             used = UsedInputs(seconds=prediction.seconds)
@@ -168,5 +168,5 @@ def _image_result(client: ProviderClient, prediction: ReplicatePrediction, call:
     output = prediction.output
     images = [item for item in (output if isinstance(output, list) else [output]) if isinstance(item, str)]
     if not images:
-        raise client.failed(ProviderRefusal("broken", message="returned no image"))
+        raise client.failed(ProviderRefusal("broken", message="did not return an image"))
     return CallResult(images, UsedInputs(images=len(images), seconds=prediction.seconds), call.seed)

@@ -97,7 +97,7 @@ def _reporter(run: ProviderRun, begin: float, share: float) -> Report:
 async def download(address: Any, run: ProviderRun) -> bytes:
     """Return the audio file at a URL that a provider returned."""
     if not isinstance(address, str):
-        raise EngineError(f"{run.title} returned no audio; try again.")
+        raise EngineError(f"{run.title} did not return audio; try again.")
     path = run.context.scratch / "fetched"
     await run.outside.download(address, path, max_bytes=run.limits.file_bytes)
     audio = await asyncio.to_thread(path.read_bytes)

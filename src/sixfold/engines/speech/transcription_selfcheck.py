@@ -34,5 +34,5 @@ def words(folder: Path) -> str:
             raise EngineError("Self-check failed: no speech was synthesized.")
         text = str(engine.run(Task("check", "stt", {}, {"audio_url": recording}), context).data["text"])
     if not text.strip():
-        raise EngineError("Self-check failed: the model returned no text for spoken words.")
+        raise EngineError("Self-check failed: the model did not return text for spoken words.")
     return text

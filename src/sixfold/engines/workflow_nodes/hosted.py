@@ -189,7 +189,7 @@ def _template(inputs: Mapping[str, Any]) -> ChildRequest:
 
 def _first(child: NodeChild) -> NodeFile:
     if not child.files:
-        raise EngineError("The model returned no file.")
+        raise EngineError("The model did not return a file.")
     return child.files[0]
 
 

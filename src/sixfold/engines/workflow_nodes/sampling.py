@@ -110,7 +110,7 @@ def _images(
 
 def _image(child: NodeChild) -> Frames:
     if not child.files:
-        raise EngineError("The model returned no image.")
+        raise EngineError("The model did not return an image.")
     return values.read(child.files[0].path)[0]
 
 
@@ -145,7 +145,7 @@ def _draw(image: Frames, line: Mask, weight: np.float32) -> Frames:
 
 def _video(child: NodeChild, request: LatentRequest) -> VideoValue | Frames:
     if not child.files:
-        raise EngineError("The model returned no video.")
+        raise EngineError("The model did not return a video.")
     if request.control is None:
         return VideoValue(child.files[0])
     images = frame_split.decode_frames(child.files[0].path)[0][: request.length]

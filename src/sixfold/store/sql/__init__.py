@@ -106,7 +106,7 @@ def check_known(dialect: str, schema: int) -> None:
     newest = latest(dialect)
     if schema > newest:
         raise SchemaMismatch(
-            f"The database has schema {schema}, but this program supports up to {newest}: upgrade Sixfold."
+            f"The database has schema {schema}, but this version supports up to {newest}: upgrade Sixfold."
         )
 
 

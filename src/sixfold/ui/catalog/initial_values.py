@@ -103,7 +103,7 @@ async def _shared(services: WebServices, user: PageUser | None, model: Model, to
     viewer = None if user is None else user.principal
     share = await services.database.read(shares.opened(token, viewer), snapshot=False)
     if share.kind != "run":
-        raise errors.NotFound("The link shares something other than a run")
+        raise errors.NotFound("The link does not share a run")
     prediction = await services.database.read(objects.run(share.tenant, share.object_id))
     if prediction.model != model.name:
         raise errors.NotFound(f"The shared run used the model {prediction.model}, not {model.name}")

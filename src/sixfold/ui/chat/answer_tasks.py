@@ -125,7 +125,7 @@ class Answer:
         text, draft = self.text, ""
         if not text and not self.error:
             stopped = self.detail.end == "stopped"
-            self.error = "Stopped before the first word." if stopped else "The model returned no text."
+            self.error = "Stopped before the first word." if stopped else "The model did not return text."
         has_reply = bool(text) and not self.error
         if not has_reply:
             draft = messages.write(Draft(text, error=self.error, code=self.code, model=self.order.model))

@@ -75,7 +75,7 @@ def test_a_score_without_chords_gets_some_that_hold_its_notes() -> None:
 
 
 def test_a_score_needs_a_plan() -> None:
-    with pytest.raises(UnusableInput, match="abc requires cot full or melody"):
+    with pytest.raises(UnusableInput, match="abc requires that cot is full or melody"):
         song.make_plan({**USUAL, "abc": SCORE + "C D E F|", "cot": "off"})
     assert transcribe(arrange(abc=SCORE + "D E F G|", cot="melody")) == [(0, 62), (1, 64), (2, 66), (3, 67)]
 

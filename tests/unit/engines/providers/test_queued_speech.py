@@ -143,9 +143,9 @@ async def test_an_answer_without_sound_or_text_has_failed(
     fakes[0].faults.add(
         "result", fault_server.answer(200, {"audio": {}}), fault_server.answer(200, {"chunks": []})
     )
-    with pytest.raises(EngineError, match="fal returned no audio"):
+    with pytest.raises(EngineError, match="fal did not return audio"):
         await speakers(fakes, outside)[0].run(parts.task("tts", prompt=SAID), record)
-    with pytest.raises(EngineError, match="fal returned no text"):
+    with pytest.raises(EngineError, match="fal did not return text"):
         await listeners(fakes, outside)[0].run(parts.task("stt", recording(tmp_path)), record)
 
 

@@ -173,9 +173,7 @@ class AnthropicBatchRoutes:
         """Return the results, one JSON object per line."""
         principal, batch = await self._find(request)
         if batch.ended_at is None:
-            raise errors.BadRequest(
-                f"The batch {batch.id} has not ended: its results are available after that"
-            )
+            raise errors.BadRequest(f"The batch {batch.id} has not ended: request its results later")
         if batch.output_file_id is None:
             raise errors.NotFound(f"The results of the batch {batch.id} do not exist")
         file = await self._services.files.get(principal.tenant, batch.output_file_id)

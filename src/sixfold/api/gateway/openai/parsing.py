@@ -66,7 +66,7 @@ def image_part(url: Any, param: str) -> ImagePart:
         return ImagePart(url=url)
     media_type, _, data = url.removeprefix("data:").partition(";base64,")
     if not data:
-        raise InvalidRequest(f"{param} must have base64 data", param=param)
+        raise InvalidRequest(f"{param} must contain base64 data", param=param)
     return ImagePart(media_type=media_type, data=data)
 
 

@@ -82,7 +82,7 @@ def parse(data: bytes) -> Segment:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SegmentDamaged(f"a line cannot be read ({error})") from error
     if header.format != FORMAT:
-        raise SegmentDamaged(f"its format is {header.format[:40]!r}, and this program reads {FORMAT!r}")
+        raise SegmentDamaged(f"its format is {header.format[:40]!r}, but this version reads {FORMAT!r}")
     return Segment(header, lines, data, _hash(first, lines, rest))
 
 

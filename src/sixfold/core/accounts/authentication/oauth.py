@@ -280,7 +280,7 @@ def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
 def end_one(account_id: str, grant_id: str) -> Transaction[None]:
     """End a grant of an account; raises `NotFound`."""
     if not grant_id or not (yield from _end_of(account_id, grant_id)):
-        raise errors.NotFound("No OAuth client with this access was found")
+        raise errors.NotFound("OAuth client not found")
     yield from audit_log.note(account_id, "oauth.end", grant_id)
 
 

@@ -83,7 +83,7 @@ def add(
     if person_id == account_id:
         raise errors.Conflict(f"{person.email} owns this organization")
     if not person.has_sign_in:
-        raise errors.BadRequest(f"{person.email} is an organization: only a person can be a member")
+        raise errors.BadRequest(f"{person.email} is an organization: only a user can be a member")
     yield from require_team(account_id, team_id)
     count = yield from one("members_count", account_id=account_id)
     if count is not None and count["total"] >= MAX_MEMBERS:

@@ -43,7 +43,7 @@ def create(person_id: str, handle: str) -> Transaction[Account]:
     rows = yield from many("organizations_of", person_id=person_id)
     if sum(row["role"] == "owner" for row in rows) >= MAX_OWNED:
         raise errors.Conflict(
-            f"A person may own at most {MAX_OWNED} organizations: transfer or close one first"
+            f"A user may own at most {MAX_OWNED} organizations: transfer or close one first"
         )
     account_id = yield from _insert(handle)
     yield from audit_log.note(account_id, "account.create", handle)

@@ -95,7 +95,7 @@ def _score(text: str, cot: str) -> abc.AbcScore | None:
     if not text.strip():
         return None
     if cot == "off":
-        raise UnusableInput("abc requires cot full or melody")
+        raise UnusableInput("abc requires that cot is full or melody")
     return abc.parse(text)
 
 

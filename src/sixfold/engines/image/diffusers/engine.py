@@ -144,7 +144,7 @@ class DiffusersEngine:
                 _end(members, error)
             except (torch.OutOfMemoryError, MemoryError):
                 _end(members, EngineError(_TOO_LARGE))
-        return [run.outcome or EngineError("The model returned no images.") for run in runs]
+        return [run.outcome or EngineError("The model did not return images.") for run in runs]
 
     # -- one recipe --------------------------------------------------------------------------------
 

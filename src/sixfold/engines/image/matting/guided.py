@@ -94,7 +94,7 @@ def _mask(rgb: Pixels, size: tuple[int, int]) -> NDArray[np.bool_]:
     gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     mask = cv2.resize(gray, size, interpolation=cv2.INTER_LINEAR) >= _WHITE
     if mask.all() or not mask.any():
-        raise UnusableInput("mask must be white on the subject and black beside it")
+        raise UnusableInput("mask must be white on the subject and black elsewhere")
     return mask
 
 

@@ -89,7 +89,7 @@ class ComfyVideoEngine(ComfyEngine):
         """Download the file of a segment; each saver node returns the file under a different key."""
         row = next(_files(output), None)
         if row is None:
-            raise EngineError("ComfyUI returned no video.")
+            raise EngineError("ComfyUI did not return a video.")
         path = context.scratch / f"segment-{node}"
         file = ComfyFile(*(str(row.get(part) or "") for part in ("filename", "subfolder", "type")))
         with path.open("wb") as target:
@@ -112,7 +112,7 @@ def _spec(
     if not family.pictured and len(family.segments(frames)) > 1:
         limit = family.frames / rate
         raise EngineError(
-            f"ComfyUI's {choice.file} makes videos of at most {limit:.3g} seconds: request a shorter one."
+            f"ComfyUI's {choice.file} generates videos of at most {limit:.3g} seconds: request a shorter one."
         )
     steps, cfg = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")
     distilled = family.cfg <= 1  # a distilled model needs few steps and ignores the negative prompt

@@ -25,7 +25,7 @@ def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) 
         alpha = masks.alpha(np.roll(rgb, 2 * frame, 1))
         report((frame + 1) / _FRAMES)
     if alpha.shape != rgb.shape[:2] or not np.isfinite(alpha).all():
-        raise EngineError("The model returned no mask; it is not a video matting model.")
+        raise EngineError("The model did not return a mask; it is not a video matting model.")
     pixels = np.rint(alpha * 255).astype(np.uint8)
     mode = "keeps state between frames" if engine.recurrent else "processes each frame alone"
     return encode.encode(np.dstack([pixels] * 3), None, format="png"), f"{engine.version[2:]} runs and {mode}"

@@ -157,7 +157,7 @@ def read_vectors(raw: bytes) -> tuple[list[list[float]], int]:
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise errors.EngineFailed("The model server returned a response that cannot be parsed") from error
     if not document.data:
-        raise errors.EngineFailed("The model server returned no vectors")
+        raise errors.EngineFailed("The model server did not return vectors")
     return [row.embedding for row in document.data], document.usage.prompt_tokens
 
 

@@ -151,7 +151,7 @@ class RealtimeServices:
         try:
             text = msgspec.json.decode(reply.raw or b"", type=_ServerTranscript).text
         except msgspec.MsgspecError as error:
-            raise errors.EngineFailed("The model server returned no transcript") from error
+            raise errors.EngineFailed("The model server did not return a transcript") from error
         return Transcript(text, round(seconds, 3))
 
     async def check_tools(self, settings: SessionConfiguration) -> None:

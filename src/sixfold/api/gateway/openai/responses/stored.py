@@ -334,7 +334,7 @@ class StoredResponseRoutes:
         if chain is None:
             if await self._background.find(tenant, response_id) is not None:
                 raise errors.BadRequest(
-                    f"The response {response_id} is not completed: its input items are listed after that"
+                    f"The response {response_id} is not completed: request its input items later"
                 )
             raise ResponseNotFound(response_id)
         content = await PARSER.run(_encoded_page, chain, order, after, size)
