@@ -87,7 +87,7 @@ def path_to(parents: Mapping[str, str | None], last: str | None) -> list[str]:
 
 
 def message(role: str, text: str) -> ImportedMessage | None:
-    """Return a message of a user or a model, or None for other roles and empty texts."""
+    """Return a message of a user or a model, or None for another role or empty text."""
     if role not in ("user", "assistant") or not text.strip():
         return None
     return ImportedMessage(cast('Literal["user", "assistant"]', role), text)

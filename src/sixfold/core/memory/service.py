@@ -226,7 +226,7 @@ class MemoryService:
     async def relink(
         self, caller: Caller, slug: str, change: tuple[str, Link], terms: WriteTerms
     ) -> MemoryPage:
-        """`add` or `remove` a link, or `confirm` or `dismiss` an inferred link."""
+        """Add or remove a link, or confirm or dismiss an inferred link, as `action` states."""
         action, link = change
         if action == "add":
             return await self.link(caller, slug, link, terms)

@@ -92,7 +92,7 @@ def enqueue(prediction: Prediction) -> Transaction[None]:
 
 
 def enqueue_replacement(prediction: Prediction) -> Transaction[None]:
-    """Insert a message that replaces the message of an earlier end."""
+    """Replace the message about an earlier end of a prediction by one about its current state."""
     yield Query("outbox_delete", {"prediction_id": prediction.id, "event": "completed"})
     yield from enqueue(prediction)
 

@@ -2,7 +2,7 @@
 
 On a noisy 1024 x 1024 image and one core, PNG by OpenCV with run-length matching takes 43 ms (Pillow takes
 126 ms and writes larger files), progressive JPEG 18 ms, WebP with method 2 51 ms (method 4 takes twice as
-long for 0.4 % fewer bytes), and AVIF at speed 9 105 ms. Equal pixels always give equal bytes.
+long for 0.4 % fewer bytes), and AVIF at speed 9 105 ms. Equal pixels always produce equal bytes.
 """
 
 from __future__ import annotations

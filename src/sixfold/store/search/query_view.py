@@ -152,7 +152,7 @@ class PageView:
         return share
 
     def titled(self, words: Mapping[str, float]) -> Floats:
-        """Return the share of the words' rarity that each title covers; 0 for titles with other words."""
+        """Return the fraction of the words' rarity that each title covers; 0 for titles with other words."""
         total = sum(self.rarity(word) for word in words)
         count, share = self._zero, self._zero
         for word in words:

@@ -39,7 +39,7 @@ class InputFile(msgspec.Struct, frozen=True):
 
     @property
     def ending(self) -> str:
-        """Return the kind of the file in a few characters, such as `wav`."""
+        """Return a short name of the file's kind, such as `wav`."""
         detail = self.file.content_type.partition(";")[0].rpartition("/")[2]
         return detail.removeprefix("x-").rpartition("-")[2][:_KIND_CHARS]
 

@@ -1,4 +1,4 @@
-"""`/predictions`: the history of an account as a wall of results, by day, with filters and a search."""
+"""`/predictions`: the history of an account as a grid of results, by day, with filters and a search."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class HistoryLinks:
 
 
 class HistoryPages:
-    """The history page, which shows results as a wall."""
+    """The history page, which shows results as a grid."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services

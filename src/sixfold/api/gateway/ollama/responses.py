@@ -133,7 +133,7 @@ class _StreamLines:
         return _encode({**_head(self._call), **content, "done": False}) + b"\n"
 
     def of(self, event: Event) -> bytes:
-        """Return the lines of an event, possibly none."""
+        """Return the lines of an event, which may be empty."""
         self._first_at = self._first_at or time.perf_counter()
         match event:
             case TextDelta():

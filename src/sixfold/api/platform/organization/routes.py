@@ -164,7 +164,7 @@ class OrganizationRoutes:
         return responses.json(schemas.team(team, (await self._read(limits.spent_now([team.id])))[team.id]))
 
     async def remove_team(self, request: Request) -> Response:
-        """Remove a team and revoke its own keys."""
+        """Remove a team and revoke its keys."""
         principal = await self._caller(request)
         await self._write(teams.remove(principal.account_id, requests.path_value(request, "team_id")))
         return Response(status_code=204)

@@ -76,7 +76,7 @@ class GuardrailService:
         return request if guard is None else await guard.before(request)
 
     async def check_text(self, principal: Principal, request_id: str, endpoint: str, text: str) -> str:
-        """Return a text after the guardrail; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
+        """Return the text to use instead; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
         chat = ChatRequest((ChatMessage("user", (TextPart(text),)),))
         request = GatewayRequest(
             account_id=principal.account_id,

@@ -95,15 +95,15 @@ class IndexView(Protocol):
         ...
 
     def named(self, names: Collection[str]) -> Vector:
-        """Return the share, from 0 to 1, of the names that each page is about."""
+        """Return the fraction, from 0 to 1, of the names that each page is about."""
         ...
 
     def titled(self, words: Mapping[str, float]) -> Vector:
-        """Return the share of the words' rarity that each title covers; 0 for titles with other words."""
+        """Return the fraction of the words' rarity that each title covers; 0 for titles with other words."""
         ...
 
     def entitled(self, words: Collection[str]) -> Vector:
-        """Score titles that contain all the words: 0.5, plus half of the words' share of the title."""
+        """Score titles that contain all the words: 0.5, plus half of the words' fraction of the title."""
         ...
 
     def complete(self, words: Collection[str]) -> Vector:
@@ -205,7 +205,7 @@ class Index(Protocol):
         ...
 
     def settle(self) -> None:
-        """Prepare the added words for searches, so that searches do not have to."""
+        """Prepare the added words in advance of the next search."""
         ...
 
     def view(self, collections: Collection[str]) -> IndexView:

@@ -77,7 +77,7 @@ def _size(value: object, name: str) -> int:
 
 
 class SceneEngine:
-    """Paints a prompt without weights; the same inputs give the same bytes on every machine."""
+    """Paints a prompt without weights; the same inputs produce the same bytes on every machine."""
 
     name = "scene-painter"
     version = "7"

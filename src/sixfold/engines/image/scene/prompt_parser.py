@@ -69,7 +69,7 @@ class ParsedScene(msgspec.Struct, frozen=True):
 
     @property
     def names_colors(self) -> bool:
-        """True if the prompt gives a color to the image, its background, a subject or a worn part."""
+        """Whether the prompt assigns a color to the image, its background, a subject or a worn part."""
         worn = any(color not in ("", "none") for _, color in self.worn)
         return bool(self.colors or self.backdrop or worn or any(subject.color for subject in self.subjects))
 

@@ -45,7 +45,7 @@ class Canvas:
 
     @cached_property
     def tone(self) -> Array:
-        """Luminance stretched so that the darkest and lightest hundredths become black and white."""
+        """The luminance, stretched so that the darkest and the lightest percent become black and white."""
         return textures.stretch(self.gray)
 
     @cached_property

@@ -31,7 +31,7 @@ _THREADS = 2
 
 
 class TimelineEngine:
-    """Renders projects; the same project and files give the same bytes."""
+    """Renders projects; the same project and files produce the same bytes."""
 
     name = "timeline"
     version = "6"
