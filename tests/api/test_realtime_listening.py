@@ -190,9 +190,10 @@ async def test_a_model_server_transcribes(server: RealtimeServer) -> None:
     assert (sent.path, sent.document["language"]) == ("/v1/audio/transcriptions", "en")
 
 
-async def test_a_failed_transcription_costs_nothing(server: RealtimeServer) -> None:
+@pytest.mark.parametrize("mode", ["fail", "garbage"])
+async def test_a_failed_transcription_costs_nothing(server: RealtimeServer, mode: str) -> None:
     before = await server.gateway.app.balance()
-    server.gateway.acme.mode = "fail"
+    server.gateway.acme.mode = mode
     async with server.connect(listening(transcription={"model": "acme/small"})) as connection:
         await send(connection, SECOND)
         await connection.input_audio_buffer.commit()

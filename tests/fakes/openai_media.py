@@ -150,7 +150,7 @@ class MediaEndpoints:
         if fault is not None:
             return fault
         text, shape = "good morning", document.get("response_format", "json")
-        if shape in ("text", "srt", "vtt"):
+        if shape in ("text", "srt", "vtt") or mode == "garbage":
             return PlainTextResponse(f"{text}\n")
         if document.get("stream"):
             usage = {"type": "tokens", "input_tokens": 20, "output_tokens": 3, "total_tokens": 23}

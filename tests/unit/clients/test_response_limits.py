@@ -97,8 +97,8 @@ async def test_a_large_response_is_parsed_in_another_thread(monkeypatch: pytest.
 
 def test_a_usage_of_any_size_or_type_is_ignored() -> None:
     for usage in (b"[1]", b'"x"', b"[" * 500 + b"]" * 500, b'{"input_tokens":7,"a":"%s"}' % (b"x" * MIB)):
-        assert EMBEDDINGS.usage(b'{"data":[1],"usage":%s}' % usage)[0] is None
-    counted = EMBEDDINGS.usage(b'{"data":[1],"usage":{"input_tokens":7}}')[0]
+        assert EMBEDDINGS.usage(b'{"data":[{"embedding":[1]}],"usage":%s}' % usage)[0] is None
+    counted = EMBEDDINGS.usage(b'{"data":[{"embedding":[1]}],"usage":{"input_tokens":7}}')[0]
     assert counted is not None
     assert counted.input == 7
 

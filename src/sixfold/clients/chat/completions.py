@@ -5,7 +5,6 @@ Source: https://platform.openai.com/docs/api-reference/chat (fields, streaming, 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -13,8 +12,8 @@ from typing import Any, cast
 import msgspec
 
 from sixfold.clients.chat import sse
-from sixfold.clients.chat.rejections import parse_rejection
-from sixfold.clients.chat.request_fields import FieldNames
+from sixfold.clients.chat.rejections import is_error, parse_rejection
+from sixfold.clients.chat.request_fields import FieldNames, user_name
 from sixfold.core.gateway.chat import (
     REASONING_FIELDS,
     ChatMessage,
@@ -48,7 +47,6 @@ _NULL_USAGE = re.compile(rb',\s*"usage":\s*null(?=\s*[,}])')
 _FIRST_NULL_USAGE = re.compile(rb'\{"usage":\s*null\s*,\s*')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS |= {"content_filter": "filter", "model_length": "length"}
-_MAX_USER_CHARS = 64
 _MAX_CALLS = 10_000
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
@@ -232,7 +230,7 @@ class Completions(WireProtocol):
             "stop": list(chat.stop) or None,
             "parallel_tool_calls": chat.parallel if chat.tools else None,
             "reasoning_effort": chat.effort or None,
-            "user": _user(chat.user),
+            "user": user_name(chat.user),
             "response_format": _format(chat),
             "seed": chat.seed,
             "presence_penalty": chat.presence_penalty,
@@ -242,6 +240,8 @@ class Completions(WireProtocol):
         return self._names.adapt(_encode(fields))
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
+        if b'"error"' in body and is_error(body):
+            raise ValueError("the response is an error")
         usage = _reported_usage(body)
         if usage is not None:
             return usage, 0
@@ -288,6 +288,7 @@ class CompletionsParser:
         self.complete = False
         self.error = ""
         self._stop: Stop = "end"
+        self._has_chunks = False
         self._splitter = sse.EventSplitter()
         # The number and the ID of the latest tool call of each index.
         self._calls: dict[int, tuple[int, str]] = {}
@@ -303,7 +304,7 @@ class CompletionsParser:
         chunk = None
         for data in sse.data(events):
             if data == b"[DONE]":
-                self.complete = True
+                self.complete = self.complete or self._has_chunks
             else:
                 chunk = self._parse_chunk(data)
         if keep_usage or chunk is None or b'"usage"' not in events:
@@ -314,7 +315,7 @@ class CompletionsParser:
         events: list[Event] = []
         for data in sse.data(self._splitter.feed(block)[0] if block else self._splitter.flush()):
             if data == b"[DONE]":
-                self.complete = True
+                self.complete = self.complete or self._has_chunks
                 continue
             chunk = self._parse_chunk(data)
             if chunk is not None and chunk.choices and chunk.choices[0].delta is not None:
@@ -325,6 +326,7 @@ class CompletionsParser:
         return MessageEnd(_stop_reason(self._stop, has_calls=bool(self._calls)), self.usage or NOTHING)
 
     def _parse_chunk(self, data: bytes) -> _CompletionsDocument | None:
+        self._has_chunks = True
         try:
             chunk = _read(data)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -468,13 +470,6 @@ def _reasoning_fields(message: ChatMessage) -> dict[str, str]:
         if isinstance(part, ReasoningPart) and part.field:
             fields[part.field] = fields.get(part.field, "") + part.text
     return fields
-
-
-def _user(name: str) -> str | None:
-    """Return the user name, hashed if it is long: some servers reject the long names of coding agents."""
-    return (
-        name if len(name) <= _MAX_USER_CHARS else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
-    ) or None
 
 
 def _turn(role: str, parts: Sequence[Part]) -> dict[str, Any]:

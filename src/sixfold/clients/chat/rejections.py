@@ -22,6 +22,31 @@ _TOO_LONG = re.compile(
 _FILTERS = frozenset({"content_filter", "content_policy_violation"})
 
 
+class _Choice(msgspec.Struct):
+    error: Any = None
+
+
+class _Document(msgspec.Struct):
+    error: Any = None
+    choices: list[_Choice | None] | None = None
+
+
+_document = msgspec.json.Decoder(_Document).decode
+
+
+def is_error(body: bytes) -> bool:
+    """Return whether a response of status 200 is an error, or one of its choices is.
+
+    Some servers have sent the status before their provider fails.
+    """
+    try:
+        document = _document(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    choices = document.choices or ()
+    return document.error is not None or any(each is not None and each.error is not None for each in choices)
+
+
 def parse_rejection(body: bytes) -> UpstreamRejection:
     """Parse an error object of any of these servers; the message is limited to 2,000 characters."""
     try:

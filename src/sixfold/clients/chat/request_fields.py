@@ -6,11 +6,13 @@ mapped to an empty name. The prefix `messages.` denotes a field of each message.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import msgspec
 
 _MESSAGES = "messages."
+_MAX_USER_CHARS = 64
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -45,3 +47,10 @@ def _rename(fields: dict[str, msgspec.Raw], names: Mapping[str, str]) -> None:
         value = fields.pop(name, None)
         if value is not None and other:
             fields.setdefault(other, value)
+
+
+def user_name(name: str) -> str | None:
+    """Return the user name, hashed if it is long: some servers reject the long names of coding agents."""
+    return (
+        name if len(name) <= _MAX_USER_CHARS else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+    ) or None

@@ -375,7 +375,7 @@ async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[
         raise UpstreamFailure("returned an empty response")
     if wire.name in EVENT_PROTOCOLS and block.lstrip()[:1] in (b"{", b"<"):
         raise UpstreamFailure("returned a response that is not an event stream")
-    if b'"error"' in block or b":exception-type" in block:
+    if wire.name not in EVENT_PROTOCOLS or b'"error"' in block or b":exception-type" in block:
         scanner = wire.scanner()
         scanner.forward(block, keep_usage=True)
         if scanner.error and not scanner.chars:

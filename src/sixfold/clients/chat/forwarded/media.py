@@ -5,10 +5,12 @@ Source: https://platform.openai.com/docs/api-reference/images, …/audio and …
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.rejections import parse_rejection
@@ -24,6 +26,9 @@ _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _any = json_decoding.decode_whole
 _MODEL_FIELD = b'Content-Disposition: form-data; name="model"\r\n\r\n'
 _EVENTS = (b"data:", b"event:", b":")
+_PAGE = re.compile(rb"\s*<(?:!doctype\s+)?html", re.IGNORECASE)
+# The end of the type of an event that contains an incomplete image.
+_PARTIAL = ".partial_image"
 # The longest plausible recording, in seconds.
 _MAX_SECONDS = 30 * 24 * 3600.0
 # Longer values of `usage` and `duration` are ignored as implausible.
@@ -55,18 +60,33 @@ class _MediaUsage(msgspec.Struct):
 class _MediaReply(msgspec.Struct):
     data: list[msgspec.Raw] | None = None
     results: list[msgspec.Raw] | None = None
+    text: msgspec.Raw = _NULL
     usage: msgspec.Raw = _NULL
     duration: msgspec.Raw = _NULL
     type: str = ""
     error: msgspec.Raw = _NULL
 
 
+class _ResultRow(msgspec.Struct):
+    """An image, a vector, or the moderation of an input; each has at least one of the fields."""
+
+    b64_json: msgspec.Raw = _NULL
+    url: msgspec.Raw = _NULL
+    embedding: msgspec.Raw = _NULL
+    categories: msgspec.Raw = _NULL
+    flagged: msgspec.Raw = _NULL
+
+
 _read = msgspec.json.Decoder(_MediaReply).decode
+_read_row = msgspec.json.Decoder(_ResultRow).decode
 _read_usage = msgspec.json.Decoder(_MediaUsage | None).decode
 
 
 class MediaGeneration(WireProtocol):
-    """A protocol of one endpoint; `results` is the field that contains the list of results, if any."""
+    """A protocol of one endpoint; `results` is the field that contains the list of results, if any.
+
+    `output` is `image`, `sound` or `text`, or an empty string for other results.
+    """
 
     def __init__(
         self, name: str, path: str, *, results: Literal["", "data", "results"] = "", output: str = ""
@@ -76,6 +96,16 @@ class MediaGeneration(WireProtocol):
         self.response_limits = _EMBEDDINGS if name == "embeddings" else json_limits.RESPONSE
         self._results = results
         self._output = output
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the results are images."""
+        return self._output == "image"
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the result is audio."""
+        return self._output == "sound"
 
     def rewrite_request(self, body: bytes, model: str) -> bytes:
         """Return the request with the server's model name; forms do not contain one yet."""
@@ -89,22 +119,36 @@ class MediaGeneration(WireProtocol):
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         if not body:
             raise ValueError("the response is empty")
-        # Audio or plain text.
+        if self.is_sound:
+            if is_document(body):
+                raise ValueError("the response is not audio")
+            return None, len(body)
         if not self._results and not body.lstrip().startswith(b"{"):
+            if _PAGE.match(body):
+                raise ValueError("the response is a web page")
+            # Plain text.
             return None, len(body)
         try:
             reply = _read(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError("the response is not valid JSON") from error
-        if self._results and not getattr(reply, self._results):
-            raise ValueError(f"the response has no {self._results}")
+        self._check(reply)
         return self.reported_usage(reply), len(body)
+
+    def _check(self, reply: _MediaReply) -> None:
+        """Raise `ValueError` for an error or a response without a result, which some servers send as 200."""
+        if bytes(reply.error) != b"null":
+            raise ValueError("the response is an error")
+        if self._output == "text" and not bytes(reply.text).startswith(b'"'):
+            raise ValueError("the response has no text")
+        if self._results and not any(map(_is_result, getattr(reply, self._results) or ())):
+            raise ValueError(f"the response has no {self._results}")
 
     def reported_usage(self, reply: _MediaReply) -> TokenUsage | None:
         """Return the usage that a response or an event reports, or None."""
         usage = _small(reply.usage, _read_usage)
         milliseconds = _milliseconds(_small(reply.duration, _any) if usage is None else usage.seconds)
-        images = len(reply.data or ()) if self._output == "image" else 0
+        images = sum(map(_is_result, reply.data or ())) if self.is_image else 0
         units = Units(images, milliseconds) if images or milliseconds else None
         usage = usage or _MediaUsage()
         input_tokens, output_tokens = (
@@ -116,14 +160,14 @@ class MediaGeneration(WireProtocol):
             return TokenUsage(reported=False, units=units) if units is not None else None
         inputs = usage.input_tokens_details or usage.input_token_details or _MediaDetails()
         text_tokens = parse_token_count((usage.output_tokens_details or _MediaDetails()).text_tokens) or 0
-        image_tokens = output_tokens - text_tokens if self._output == "image" else 0
+        image_tokens = output_tokens - text_tokens if self.is_image else 0
         return TokenUsage(
             input=input_tokens,
             output=output_tokens,
             cached=parse_token_count(inputs.cached_tokens) or 0,
             image_in=parse_token_count(inputs.image_tokens) or 0,
             audio_in=parse_token_count(inputs.audio_tokens) or 0,
-            audio_out=output_tokens if self._output == "sound" else 0,
+            audio_out=output_tokens if self.is_sound else 0,
             units=Units(images, milliseconds, image_out=image_tokens) if units or image_tokens else None,
         )
 
@@ -152,6 +196,29 @@ def _small(value: msgspec.Raw, decode: Callable[[msgspec.Raw], T]) -> T | None:
         return None
 
 
+def _is_result(row: msgspec.Raw) -> bool:
+    """Return whether a row contains a result: a field that is neither null nor empty."""
+    try:
+        fields = msgspec.structs.astuple(_read_row(row))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    # `""`, `[]` and `{}` have two bytes.
+    return any(memoryview(field).nbytes > 2 and bytes(memoryview(field)[:5]) != b"null" for field in fields)
+
+
+def is_document(body: bytes) -> bool:
+    """Return whether bytes are a web page or a JSON object or array, and therefore no audio."""
+    if _PAGE.match(body):
+        return True
+    if body.lstrip()[:1] not in (b"{", b"["):
+        return False
+    try:
+        msgspec.json.decode(body, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    return True
+
+
 def _milliseconds(seconds: Any) -> int:
     """Return the reported duration in milliseconds; some servers send it as a string."""
     try:
@@ -165,10 +232,16 @@ MEDIA_PROTOCOLS = (
     MediaGeneration("images", "/images/generations", results="data", output="image"),
     MediaGeneration("edits", "/images/edits", results="data", output="image"),
     MediaGeneration("speech", "/audio/speech", output="sound"),
-    MediaGeneration("transcriptions", "/audio/transcriptions"),
-    MediaGeneration("translations", "/audio/translations"),
+    MediaGeneration("transcriptions", "/audio/transcriptions", output="text"),
+    MediaGeneration("translations", "/audio/translations", output="text"),
     MediaGeneration("moderations", "/moderations", results="results"),
 )
+
+
+def _with_images(usage: TokenUsage | None, images: int) -> TokenUsage:
+    """Return a usage with the number of images of a stream, whose events contain one image each."""
+    usage = usage or TokenUsage(reported=False)
+    return replace(usage, units=replace(usage.units or Units(), images=images))
 
 
 class MediaUsageScanner:
@@ -180,10 +253,11 @@ class MediaUsageScanner:
     def __init__(self, wire: MediaGeneration) -> None:
         self.usage: TokenUsage | None = None
         self.chars = 0
-        # The transport raises if the response ends early.
+        # The transport raises if audio ends early; events need a result.
         self.complete = True
         self.error = ""
         self._wire = wire
+        self._images = 0
         self._has_events: bool | None = None
         self._splitter = sse.EventSplitter()
 
@@ -191,6 +265,13 @@ class MediaUsageScanner:
         """Return audio unchanged, or the complete events."""
         if self._has_events is None:
             self._has_events = block.startswith(_EVENTS)
+            self.complete = not self._has_events
+            if not self._has_events and (not self._wire.is_sound or is_document(block)):
+                kind = "audio" if self._wire.is_sound else "an event stream"
+                self.error = f"The model server returned a response that is not {kind}"
+                return b""
+        if self.error and not self._has_events:
+            return b""
         if not self._has_events:
             self.chars += len(block)
             return block
@@ -204,10 +285,15 @@ class MediaUsageScanner:
             reply = _read(data)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return
-        self.chars += 1
         if bytes(reply.error) != b"null" or reply.type == "error":
             self.error = "The model server failed"
+            return
+        self.chars += 1
+        self.complete = self.complete or not reply.type.endswith(_PARTIAL)
         self.usage = self._wire.reported_usage(reply) or self.usage
+        if self._wire.is_image and reply.type.endswith(".completed"):
+            self._images += 1
+            self.usage = _with_images(self.usage, self._images)
 
     def events(self, block: bytes) -> Sequence[Event]:
         raise NotImplementedError

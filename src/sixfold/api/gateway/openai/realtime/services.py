@@ -26,6 +26,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.realtime import audio
 from sixfold.core.gateway.realtime.input_audio import AudioMemory, session_memory
+from sixfold.core.gateway.request_log import refunded_on_failure
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter
 from sixfold.core.gateway.tools.servers import Toolset
@@ -146,12 +147,14 @@ class RealtimeServices:
         parts = [FormPart(name, text.encode()) for name, text in texts.items()]
         parts.append(FormPart("file", recording, "audio.wav", "audio/wav"))
         call = recording_call(_TRANSCRIPTIONS, BodyFields(dict(texts), parts=tuple(parts)), seconds)
-        request = Request({"type": "http", "headers": [], "sixfold.request_id": ids.new("req")})
+        request_id = ids.new("req")
+        request = Request({"type": "http", "headers": [], "sixfold.request_id": request_id})
         reply = await self._forwarding.complete(request, principal, call, None)
-        try:
-            text = msgspec.json.decode(reply.raw or b"", type=_ServerTranscript).text
-        except msgspec.MsgspecError as error:
-            raise errors.EngineFailed("The model server did not return a transcript") from error
+        async with refunded_on_failure(self._services.database, request_id):
+            try:
+                text = msgspec.json.decode(reply.raw or b"", type=_ServerTranscript).text
+            except (msgspec.MsgspecError, UnicodeError) as error:
+                raise errors.EngineFailed("The model server did not return a transcript") from error
         return Transcript(text, round(seconds, 3))
 
     async def check_tools(self, settings: SessionConfiguration) -> None:
