@@ -140,10 +140,7 @@ class BatchEngine(Engine, Protocol):
     """An engine that runs tasks of equal shape faster together than one after another."""
 
     def shape(self, task: Task) -> Hashable:
-        """Return the shape of a task.
-
-        Tasks of equal shape may run together, and a task of shape None runs alone.
-        """
+        """Return the shape of a task: tasks of equal shape may run together; None runs alone."""
         ...
 
     def run_many(self, jobs: Sequence[BatchJob]) -> Sequence[Result | Exception | Canceled]:
