@@ -21,7 +21,7 @@ from sixfold.core.database import Query, Row, Transaction, many
 from sixfold.core.predictions import lineage, refunds, requests
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import Event, NodeStateChanged, StateChanged
-from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.models import Output, Prediction
 from sixfold.core.predictions.repository import FailureRecord
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.states import PredictionState
@@ -270,11 +270,11 @@ async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixt
 async def test_result_paid_but_unreleased_by_an_old_server_is_released(
     dots: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def settle(row: Row) -> Transaction[Prediction]:
+    def settle(row: Row, output: Output) -> Transaction[Prediction]:
         """Settles as a server before withheld results: it releases nothing."""
         if row["parent_id"] is None:
             return Prediction.from_row(row)
-        return (yield from real(row))
+        return (yield from real(row, output))
 
     real = refunds.settle
     monkeypatch.setattr(refunds, "settle", settle)

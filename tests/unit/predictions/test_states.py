@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction
-from sixfold.core.predictions import claims, refunds
+from sixfold.core.predictions import claims, models, refunds
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output, Prediction
 from sixfold.core.predictions.repository import FailureRecord, RunLease, StaleAttempt, SuccessRecord, Trace
@@ -93,6 +93,29 @@ async def test_prediction_event_follows_the_state_table(
     account = await still.account()
     assert account.held == (0 if after.is_terminal else after.price)
     assert account.posted == 1_000_000 - (after.price if after.state is PredictionState.SUCCEEDED else 0)
+
+
+async def test_a_transaction_does_not_encode_a_large_output(
+    still: PipelineFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prediction = await _bring_to(still, PredictionState.RUNNING)
+    output = Output(data={"vectors": [[0.5] * 300] * 100})
+    success = msgspec.structs.replace(SUCCESS, output=output, document=output.encode())
+    calls: list[str] = []
+    monkeypatch.setattr(Output, "encode", lambda _output: calls.append("encoded"))
+    decode = models._decode_output
+    monkeypatch.setattr(models, "_decode_output", calls.append)
+    ended = await still.database.write(predictions.succeed(prediction.id, prediction.attempt, success))
+    monkeypatch.setattr(models, "_decode_output", decode)
+    assert (ended.output is output, calls) == (True, [])
+    assert (await _now(still, prediction)).output == output
+
+
+def test_data_is_large_by_its_values_and_texts() -> None:
+    large = [[0.5] * 20_000, [[0.5] * 300] * 100, "x" * 300_000, {"a": {"b": ["x" * 1_000] * 300}}]
+    small = [[0.5] * 5_000, "x" * 100_000, {"a": 1}, None, 1.5, []]
+    assert [Output(data={"a": value}).is_large for value in large] == [True] * 4
+    assert [Output(others={"a": value}).is_large for value in small] == [False] * 6
 
 
 def test_terminal_states_absorb_all_but_a_refund() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -11,12 +11,15 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import Row
 from sixfold.core.input_limits import json_decoding
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.states import TERMINAL, PredictionState
 
 OUTPUT_NAME: Final = "output"
+# The size of a number in JSON, for an estimate.
+_VALUE_BYTES = 16
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -31,6 +34,25 @@ class Output(msgspec.Struct, frozen=True):
     data: dict[str, Any] = {}
     others: dict[str, Any] = {}
     words: PromptWords = NO_WORDS
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes more than a few milliseconds to encode or decode the data."""
+        size, pending = 0, [*self.data.values(), *self.others.values()]
+        while pending and size <= LOOP_BYTES:
+            value = pending.pop()
+            if isinstance(value, str | bytes):
+                size += len(value)
+            elif isinstance(value, list | tuple | dict):
+                items = cast("list[Any] | dict[str, Any]", value)
+                size += _VALUE_BYTES * len(items)
+                if size <= LOOP_BYTES:
+                    pending += items.values() if isinstance(items, dict) else items
+        return size > LOOP_BYTES
+
+    def encode(self) -> str:
+        """Return the output as JSON."""
+        return msgspec.json.encode(self).decode()
 
     @property
     def first(self) -> Output:
@@ -144,14 +166,19 @@ class Prediction(msgspec.Struct, frozen=True):
         return sum(len(row[name] or "") for name in ("inputs", "task", "output", "logs"))
 
     @classmethod
-    def from_row(cls, row: Row) -> Prediction:
-        """Build a prediction from a row, in the form that its account may read."""
-        return cls.from_row_unredacted(row).redacted
+    def from_row(cls, row: Row, output: Output | None = None) -> Prediction:
+        """Build a prediction from a row, in the form that its account may read.
+
+        If `output` is set, it is the output of the row, which is then not decoded.
+        """
+        return cls.from_row_unredacted(row, output).redacted
 
     @classmethod
-    def from_row_unredacted(cls, row: Row) -> Prediction:
+    def from_row_unredacted(cls, row: Row, output: Output | None = None) -> Prediction:
         """Build a prediction from a row including withheld fields, for its own run and its parent's."""
-        started, created, output = row["started_at"], row["created_at"], row["output"]
+        started, created = row["started_at"], row["created_at"]
+        if output is None and row["output"] is not None:
+            output = _decode_output(row["output"])
         return cls(
             id=row["id"],
             account_id=row["account_id"],
@@ -172,7 +199,7 @@ class Prediction(msgspec.Struct, frozen=True):
             price=row["price"],
             credits=row["credits"],
             cost=row["cost"],
-            output=_decode_output(output) if output is not None else None,
+            output=output,
             error=row["error"],
             error_kind=row["error_kind"],
             logs=row["logs"],

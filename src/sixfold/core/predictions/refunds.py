@@ -20,7 +20,7 @@ from sixfold.core.accounts import idempotency, ledger
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media import upload_paths
 from sixfold.core.predictions import webhooks
-from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.models import Output, Prediction
 from sixfold.core.predictions.states import TERMINAL, PredictionEvent, PredictionState, follow
 
 REFUNDED = "refunded"
@@ -116,17 +116,17 @@ def sweep() -> Transaction[int]:
 # -- children --------------------------------------------------------------------------------------
 
 
-def _settle_child(row: Row) -> Transaction[Prediction]:
+def _settle_child(row: Row, output: Output) -> Transaction[Prediction]:
     """Withdraw a child that has just succeeded if its parent ended without a charge for the child.
 
     The child is marked before its parent is read, and an ending parent is marked before its children are
     read, so one of the two transactions sees the other.
     """
     if not row["cost"]:
-        return Prediction.from_row(row)
+        return Prediction.from_row(row, output)
     parent = yield from one("prediction_by_id", id=row["parent_id"])
     if parent is not None and PredictionState(parent["state"]) not in TERMINAL:
-        return Prediction.from_row(row)
+        return Prediction.from_row(row, output)
     return (yield from withdraw(row, _PARENT_ENDED))
 
 
@@ -151,15 +151,15 @@ def withhold_files(prediction_id: str) -> Transaction[None]:
     yield Query("media_withhold", {"prediction_id": prediction_id})
 
 
-def settle(succeeded: Row) -> Transaction[Prediction]:
-    """Withhold the files, or release the children, of a prediction that succeeded (a row)."""
+def settle(succeeded: Row, output: Output) -> Transaction[Prediction]:
+    """Withhold the files, or release the children, of a prediction that succeeded (a row and its output)."""
     if succeeded["withheld"]:
         yield from withhold_files(str(succeeded["id"]))
     elif succeeded["price"] and (succeeded["has_children"] or succeeded["meter"] == "children"):
         yield from _release(str(succeeded["id"]))
     if succeeded["parent_id"] is not None:
-        return (yield from _settle_child(succeeded))
-    return Prediction.from_row(succeeded)
+        return (yield from _settle_child(succeeded, output))
+    return Prediction.from_row(succeeded, output)
 
 
 def _release(prediction_id: str) -> Transaction[None]:

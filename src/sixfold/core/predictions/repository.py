@@ -250,7 +250,10 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class SuccessRecord(msgspec.Struct, frozen=True):
-    """The result of a stored run; `charge` is None if the price or the children's costs apply."""
+    """The result of a stored run; `charge` is None if the price or the children's costs apply.
+
+    `document` is the output as JSON, or None if it takes little time to encode.
+    """
 
     output: Output
     quality: str
@@ -259,6 +262,7 @@ class SuccessRecord(msgspec.Struct, frozen=True):
     media: tuple[Mapping[str, Any], ...] = msgspec.field(default=())
     upstream_cost_micros: int | None = None
     charge: RunCharge | None = None
+    document: str | None = None
 
 
 def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transaction[Prediction]:
@@ -274,7 +278,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
             "from_state": _SUCCEED_FROM[0],
             "or_state": _SUCCEED_FROM[1],
             "attempt": attempt,
-            "output": _json(success.output),
+            "output": success.output.encode() if success.document is None else success.document,
             "quality": success.quality,
             "engine_version": success.engine_version,
             "logs": success.trace.logs,
@@ -293,7 +297,7 @@ def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transac
         raise StaleAttempt(prediction_id)
     for record in success.media:
         yield Query("media_insert", record)
-    prediction = yield from refunds.settle(updated[0])
+    prediction = yield from refunds.settle(updated[0], success.output)
     if prediction.parent_id is None and prediction.price:
         entry = receipt.entry(prediction, updated[0]["charge"])
         if prediction.cost == prediction.price:  # Budgets do not change, so the hold need not be read.

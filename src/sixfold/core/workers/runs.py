@@ -15,6 +15,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Task
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database, Transaction
 from sixfold.core.failpoints import FailpointHit, Failpoints
 from sixfold.core.gpu import run_clock
@@ -241,14 +242,16 @@ class WorkerRun:
             stored_us=(time.perf_counter_ns() - started_at) // 1000,
             stored_bytes=stored.total_bytes,
         )
+        output = Output(stored.files, dict(done.data), dict(done.others), done.words)
         success = SuccessRecord(
-            output=Output(stored.files, dict(done.data), dict(done.others), done.words),
+            output=output,
             quality=done.quality or self.prediction.quality,
             engine_version=done.engine_version,
             trace=trace,
             media=stored.records,
             upstream_cost_micros=done.upstream_cost_micros,
             charge=pricing.final_charge(self.prediction, trace.run_us, done.billed, done.lines),
+            document=await PARSER.run(output.encode) if output.is_large else None,
         )
         self._hit("capture.before")
         by_children = self.prediction.meter == "children" and success.charge is None
