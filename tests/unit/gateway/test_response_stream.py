@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +12,9 @@ from typing import Any, cast
 import pytest
 
 from sixfold import errors
+from sixfold.clients.chat import completions
 from sixfold.clients.chat.completions import Completions
+from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.gateway import response_stream
 from sixfold.core.gateway.chat import ChatRequest, TextDelta
 from sixfold.core.gateway.response_stream import ResponseStream
@@ -33,7 +37,7 @@ class Blocks:
         pass
 
 
-def stream_of(first: bytes, more: bytes = b"") -> ResponseStream:
+def stream_of(first: bytes, more: bytes = b"", memory: MemoryLimit | None = None) -> ResponseStream:
     request = SimpleNamespace(wire="messages", expected_usage=None, keep_usage=False)
     active = SimpleNamespace(
         request=request,
@@ -48,6 +52,7 @@ def stream_of(first: bytes, more: bytes = b"") -> ResponseStream:
         first_block=first,
         target=target,
         rates=SimpleNamespace(output=0),
+        lease=(memory or MemoryLimit(0, "")).lease("acct"),
     )
 
     async def on_end(*_call: Any) -> Any:
@@ -98,3 +103,73 @@ async def test_a_stream_without_an_end_is_cut_off(is_raw: bool, monkeypatch: pyt
 
     with pytest.raises(errors.EngineFailed, match="sent a stream of more than 1 MiB"):
         await read()
+
+
+async def collect(stream: ResponseStream) -> bytes:
+    return b"".join([block async for block in stream.blocks()])
+
+
+def event(size: int) -> bytes:
+    return b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % (b"a" * size)
+
+
+async def test_a_large_event_is_scanned_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[int, int] = {}
+    read = completions._read
+
+    def noting(data: bytes) -> Any:
+        threads[len(data)] = threading.get_ident()
+        return read(data)
+
+    monkeypatch.setattr(completions, "_read", noting)
+    events = event(10), event(2**20)
+    for each in events:
+        assert await collect(stream_of(each + END)) == each + END
+    small, large = (threads[len(each) - len(b"data: \n\n")] for each in events)
+    assert small == threading.get_ident() != large
+
+
+async def test_incomplete_events_share_a_limit() -> None:
+    memory = MemoryLimit(4 * 2**20, "The memory is in use", 0.01)
+    first, second = (stream_of(event(3 * 2**20)[:-9], memory=memory) for _ in range(2))
+    part = Blocks(b"a" * 2**20)
+    first._response.stream = second._response.stream = cast("Any", part)
+    waiting = [asyncio.create_task(collect(stream)) for stream in (first, second)]
+    done, _ = await asyncio.wait(waiting, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    error = next(iter(done)).exception()
+    assert isinstance(error, errors.EngineFailed)
+    assert error.message == "The memory is in use"
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert memory.total == 0
+
+
+async def test_memory_is_released_when_an_event_is_complete() -> None:
+    memory = MemoryLimit(2**30, "")
+    async with contextlib.aclosing(stream_of(event(2**21) + DELTA, END, memory=memory).blocks()) as blocks:
+        assert len(await anext(blocks)) > 2**21
+        assert memory.total == 0
+
+
+async def test_a_canceled_stream_waits_for_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, finish, order = threading.Event(), threading.Event(), list[str]()
+    forward = completions.CompletionsParser.forward
+
+    def slow(parser: Any, block: bytes, *, keep_usage: bool) -> bytes:
+        started.set()
+        assert finish.wait(30)
+        order.append("scanned")
+        return forward(parser, block, keep_usage=keep_usage)
+
+    monkeypatch.setattr(completions.CompletionsParser, "forward", slow)
+    stream = stream_of(event(2**20) + END)
+    reading = asyncio.create_task(collect(stream))
+    assert await asyncio.to_thread(started.wait, 30)
+    reading.cancel()
+    await asyncio.sleep(0)
+    finish.set()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    order.append("closed")
+    assert order == ["scanned", "closed"]

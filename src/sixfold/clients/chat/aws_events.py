@@ -43,6 +43,11 @@ class AwsEventSplitter:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
+    @property
+    def size(self) -> int:
+        """The bytes of the incomplete event."""
+        return len(self._buffer)
+
     def feed(self, block: bytes) -> list[AwsEvent]:
         """Return the events that a block completes; raises `ValueError` if the stream is invalid."""
         self._buffer += block

@@ -296,6 +296,10 @@ class CompletionsParser:
         # The name of the field in which incomplete reasoning arrives.
         self._reasoning_field = ""
 
+    @property
+    def buffered(self) -> int:
+        return self._splitter.size
+
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Return complete events, without usage unless `keep_usage` is set."""
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()

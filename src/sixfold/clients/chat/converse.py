@@ -218,6 +218,10 @@ class ConverseParser:
         self._splitter = AwsEventSplitter()
         self._calls: dict[int, int] = {}
 
+    @property
+    def buffered(self) -> int:
+        return self._splitter.size
+
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         self.events(block)
         return block

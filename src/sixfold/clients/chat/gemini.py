@@ -222,6 +222,10 @@ class GeminiParser:
         self._calls = 0
         self._splitter = sse.EventSplitter()
 
+    @property
+    def buffered(self) -> int:
+        return self._splitter.size
+
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         self.events(block)
         return block

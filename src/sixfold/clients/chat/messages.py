@@ -231,6 +231,10 @@ class MessagesParser:
         units = Units(web_searches=self._searches, code_executions=int(self._runs_code))
         return uncounted(units) if usage is None else msgspec.structs.replace(usage, units=units)
 
+    @property
+    def buffered(self) -> int:
+        return self._splitter.size
+
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         for data in sse.data(events):

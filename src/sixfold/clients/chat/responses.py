@@ -201,6 +201,10 @@ class ResponsesParser:
             return self._reported
         return uncounted(_units(self._items))
 
+    @property
+    def buffered(self) -> int:
+        return self._splitter.size
+
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         events = self._splitter.feed(block)[0] if block else self._splitter.flush()
         for data in sse.data(events):

@@ -24,6 +24,11 @@ class EventSplitter:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
+    @property
+    def size(self) -> int:
+        """The bytes of the incomplete event."""
+        return len(self._buffer)
+
     def feed(self, block: bytes) -> tuple[bytes, bool]:
         """Return the complete events, and whether a part of the next one is buffered."""
         start = 0

@@ -117,7 +117,9 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     wire: WireProtocol
     stream: UpstreamStream
     first_block: bytes
-    usage: UsageAndLength = (None, 0)
+    usage: UsageAndLength
+    # The memory for the incomplete event of a stream.
+    lease: MemoryLease
 
 
 class CallFailure(msgspec.Struct, frozen=True):
@@ -335,7 +337,8 @@ class FailoverClient:
         self.health.record_success(name, seconds)
         active.record.target = name
         active.record.first_us = int((time.perf_counter() - active.started_at) * 1_000_000)
-        return UpstreamResponse(target, rates, wire, stream, first_block, usage)
+        lease = self._memory.lease(request.account_id)
+        return UpstreamResponse(target, rates, wire, stream, first_block, usage, lease)
 
     async def _classify_error_response(
         self, stream: UpstreamStream, wire: WireProtocol, name: str

@@ -62,6 +62,11 @@ class UsageScanner(Protocol):
     complete: bool
     error: str
 
+    @property
+    def buffered(self) -> int:
+        """The bytes of the incomplete event."""
+        ...
+
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Return the bytes to send now; an incomplete event may be delayed."""
         ...
@@ -115,7 +120,7 @@ class WireProtocol(Protocol):
 
 
 # The largest complete response of a model server, and the part that does not count against the memory limit.
-MAX_RESPONSE_BYTES, _FREE_BYTES = 64 * 2**20, 2**20
+MAX_RESPONSE_BYTES, FREE_BYTES = 64 * 2**20, 2**20
 
 
 class UpstreamStream(Protocol):
@@ -145,7 +150,7 @@ async def read_all(stream: UpstreamStream, lease: MemoryLease | None = None) -> 
         size += len(block)
         if size > MAX_RESPONSE_BYTES:
             raise UpstreamFailure(f"returned a response of more than {MAX_RESPONSE_BYTES:,} bytes")
-        if lease is not None and size > _FREE_BYTES:
+        if lease is not None and size > FREE_BYTES:
             await lease.resize(size)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 

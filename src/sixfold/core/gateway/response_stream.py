@@ -11,16 +11,19 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from sixfold import errors
-from sixfold.core.concurrency.single_thread import LOOP_BYTES
+from sixfold.core.concurrency.loop_turns import TURNS
+from sixfold.core.concurrency.single_thread import LOOP_BYTES, PARSER
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.attempts import EVENT_PROTOCOLS, ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
-from sixfold.core.gateway.ports import StreamFilter, UpstreamFailure, UsageScanner
+from sixfold.core.gateway.ports import FREE_BYTES, StreamFilter, UpstreamFailure, UsageScanner
 from sixfold.core.gateway.request_log import CallOutcome
 from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
@@ -34,6 +37,7 @@ _SLOW_CALLER = "The caller did not read the response in time; the part that was 
 _MAX_CHARS = chats.MAX_RESPONSE_CHARS
 # Events that are converted in one iteration of the event loop, about 5 ms.
 _TURN_EVENTS = 200
+T = TypeVar("T")
 OnEnd = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[CallOutcome]]
 
 
@@ -72,13 +76,12 @@ class ResponseStream:
         outcome = ("left", "")
         try:
             async for block in self._read():
-                output = scanner.forward(block, keep_usage=keep_usage)
+                output = await self._step(scanner, block, partial(scanner.forward, keep_usage=keep_usage))
                 if output:
+                    await TURNS.next(len(output))
                     yield output
-                if len(output) > LOOP_BYTES:
-                    # Neither side of a fast connection waits between large events.
-                    await asyncio.sleep(0)
-            last_chunk, final = scanner.forward(b"", keep_usage=keep_usage), _outcome(scanner)
+            last_chunk = await self._step(scanner, b"", partial(scanner.forward, keep_usage=keep_usage))
+            final = _outcome(scanner)
             # After an incomplete event, clients would not recognize the error that follows.
             if last_chunk and final[0] == "succeeded":
                 yield last_chunk
@@ -87,6 +90,8 @@ class ResponseStream:
             outcome = ("left", _SLOW_CALLER)
         except UpstreamFailure as error:
             outcome = ("failed", f"The model server {error}")
+        except errors.TooManyRequests as error:
+            outcome = ("failed", error.message)
         finally:
             await self._close(scanner, *outcome, lambda block: scanner.forward(block, keep_usage=True))
         if outcome[1]:
@@ -98,15 +103,16 @@ class ResponseStream:
         try:
             count = 0
             async for block in self._read():
-                events = parser.events(block)
+                events = await self._step(parser, block, parser.events)
                 _check_length(parser.chars)
+                await TURNS.next(len(block))
                 for event in events:
                     yield event
                     count += 1
                     if not count % _TURN_EVENTS:
                         # A block may contain thousands of small events, between which neither side waits.
-                        await asyncio.sleep(0)
-            for event in parser.events(b""):
+                        await TURNS.next(LOOP_BYTES)
+            for event in await self._step(parser, b"", parser.events):
                 yield event
             outcome = _outcome(parser)
             if outcome[0] == "succeeded":
@@ -117,10 +123,36 @@ class ResponseStream:
             outcome = ("left", _SLOW_CALLER)
         except UpstreamFailure as error:
             outcome = ("failed", f"The model server {error}")
+        except errors.TooManyRequests as error:
+            outcome = ("failed", error.message)
         finally:
             await self._close(parser, *outcome, parser.events)
         if outcome[1]:
             raise errors.EngineFailed(outcome[1])
+
+    async def _step(self, scanner: UsageScanner, block: bytes, scan: Callable[[bytes], T]) -> T:
+        """Return the result of `scan` for a block.
+
+        A large event is scanned in a thread, and while it is incomplete, it counts against the memory for
+        responses of model servers.
+        """
+        size = scanner.buffered + len(block)
+        if size <= LOOP_BYTES:
+            await TURNS.next(size)
+            return scan(block)
+        lease = self._response.lease
+        if size > FREE_BYTES:
+            await lease.resize(size)
+        scanning = asyncio.ensure_future(PARSER.run(scan, block))
+        try:
+            return await asyncio.shield(scanning)
+        except asyncio.CancelledError:
+            # The rest of the stream may be scanned, but not by two threads at once.
+            await asyncio.wait({scanning})
+            raise
+        finally:
+            if scanner.buffered <= FREE_BYTES:
+                lease.release()
 
     async def abandon(self) -> None:
         """Close a stream whose caller disconnected before it was read."""
@@ -141,8 +173,9 @@ class ResponseStream:
         complete = state == "succeeded" or (is_chat and scanner.complete)
         try:
             if state == "left" and scan is not None and chars and is_chat and self._is_paid:
-                await self._read_end(scan)
+                await self._read_end(scanner, scan)
         finally:
+            self._response.lease.release()
             await self._response.stream.aclose()
             usage = None if state == "failed" else _usage(self._active, scanner, chars, complete=complete)
             self.outcome = await self._on_end(self._active, self._response, usage, state, error)
@@ -151,16 +184,16 @@ class ResponseStream:
     def _is_paid(self) -> bool:
         return bool(self._response.rates.output) and not self._response.target.upstream.local
 
-    async def _read_end(self, scan: Callable[[bytes], object]) -> None:
+    async def _read_end(self, scanner: UsageScanner, scan: Callable[[bytes], object]) -> None:
         """Continue reading briefly, for the usage of an answer that was ending when its caller left.
 
         Otherwise a caller that disconnects just before the end would not pay for hidden reasoning.
         """
-        with contextlib.suppress(UpstreamFailure, TimeoutError):
+        with contextlib.suppress(UpstreamFailure, TimeoutError, errors.TooManyRequests):
             async with asyncio.timeout(_END_SECONDS):
                 while block := await self._response.stream.read():
-                    scan(block)
-                scan(b"")
+                    await self._step(scanner, block, scan)
+                await self._step(scanner, b"", scan)
 
     async def _read(self) -> AsyncGenerator[bytes]:
         stream, deadline = self._response.stream, self._active.started_at + self._call_seconds

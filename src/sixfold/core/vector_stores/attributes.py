@@ -77,7 +77,7 @@ def _parse(value: Any, depth: int, remaining: list[int]) -> Filter:
         raise _invalid(
             "compare with a string, a number or a boolean, or with a list of these values for in and nin"
         )
-    compared: Any = frozenset(values) if is_list else operand
+    compared = frozenset(values) if is_list else cast("Any", operand)
     return lambda attributes: _holds(compare, attributes.get(key), compared)
 
 

@@ -261,6 +261,10 @@ class MediaUsageScanner:
         self._has_events: bool | None = None
         self._splitter = sse.EventSplitter()
 
+    @property
+    def buffered(self) -> int:
+        return self._splitter.size
+
     def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Return audio unchanged, or the complete events."""
         if self._has_events is None:

@@ -1,0 +1,58 @@
+"""Long steps of concurrent tasks run in different iterations of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from sixfold.core.concurrency.loop_turns import LoopTurns
+
+
+async def iterations(turns: LoopTurns, tasks: int, size: int) -> Counter[int]:
+    """Return the number of steps in each iteration of the loop, for tasks that begin at once."""
+    iteration, steps, first = 0, Counter[int](), list[int]()
+
+    async def count() -> None:
+        nonlocal iteration
+        while True:
+            iteration += 1
+            await asyncio.sleep(0)
+
+    async def work(number: int) -> None:
+        for _ in range(3):
+            await turns.next(size)
+            steps[iteration] += 1
+            first.append(number)
+
+    counting = asyncio.create_task(count())
+    await asyncio.gather(*(work(number) for number in range(tasks)))
+    counting.cancel()
+    assert first[:tasks] == list(range(tasks))
+    return steps
+
+
+def test_one_large_step_runs_in_an_iteration_in_each_loop() -> None:
+    turns = LoopTurns()
+    # A lock of one loop would fail in another one.
+    for _ in range(2):
+        steps = asyncio.run(iterations(turns, tasks=10, size=100_000))
+        assert (sum(steps.values()), max(steps.values())) == (30, 1)
+
+
+async def test_small_steps_do_not_wait() -> None:
+    steps = await iterations(LoopTurns(), tasks=1, size=100)
+    assert list(steps.values()) == [3]
+
+
+async def test_a_canceled_task_does_not_keep_its_turn() -> None:
+    turns = LoopTurns()
+    first, second, third = (asyncio.create_task(turns.next(100_000)) for _ in range(3))
+    await asyncio.sleep(0)
+    first.cancel()
+    second.cancel()
+    async with asyncio.timeout(30):
+        await third
+        with pytest.raises(asyncio.CancelledError):
+            await first
