@@ -96,8 +96,8 @@ def patch(name: str, text: str, hunks: str) -> str:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the source with the diffs of every example."""
     folder = tmp_path_factory.mktemp("contributing")
-    unwanted = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(source.ROOT / "src" / "sixfold", folder / "src" / "sixfold", ignore=unwanted)
+    # With its bytecode, which is valid for files of the same size and time.
+    shutil.copytree(source.ROOT / "src" / "sixfold", folder / "src" / "sixfold")
     for title in (*CHECKS, *TESTS):
         for name, hunks in diffs(title):
             path = folder / name

@@ -23,6 +23,7 @@ PLACES = ["work", "root", "opt/pypi", "opt/wheels", "home"]
 ELSEWHERE = re.compile(
     "|".join([*map(re.escape, HOSTS), *(rf"(?<![\w.*}}>\])/])/{place}/" for place in PLACES)])
 )
+PARTS = [*HOSTS, *(f"/{place}/" for place in PLACES)]
 MEGABYTE = 1_000_000
 
 
@@ -30,9 +31,11 @@ def test_no_registry_and_no_path_of_one_machine_is_named() -> None:
     broken = {}
     for name in source.files():
         try:
-            result = ELSEWHERE.search(source.text(name))
+            text = source.text(name)
         except UnicodeDecodeError:
             continue
+        # A substring is found 50 times as fast as the pattern.
+        result = ELSEWHERE.search(text) if any(part in text for part in PARTS) else None
         if result:
             broken[name] = f"names {result[0]}"
     source.check_law("place", broken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -26,10 +25,10 @@ def test_a_function_fits_on_a_screen() -> None:
     source.check_law(
         "long-function",
         {
-            f"{name}:{function.name}": f"{source.length(function)} lines, at most {FUNCTION_LINES}"
+            f"{name}:{function.name}": f"{function.lines} lines, at most {FUNCTION_LINES}"
             for name in source.python()
             for function in source.functions(name)
-            if source.length(function) > FUNCTION_LINES
+            if function.lines > FUNCTION_LINES
         },
     )
 
@@ -50,43 +49,32 @@ def test_a_name_says_what_is_in_it() -> None:
     for name in source.python("src", "tools", "bench"):
         for part in PurePath(name).with_suffix("").parts:
             assert not VAGUE_MODULE.fullmatch(part), f"{name}: `{part}` names no noun"
-        for node in ast.walk(source.tree(name)):
-            if isinstance(node, ast.ClassDef):
-                assert not VAGUE_CLASS.fullmatch(node.name), f"{name}: `{node.name}` names no noun"
+        for each in source.outline(name).classes:
+            assert not VAGUE_CLASS.fullmatch(each.name), f"{name}: `{each.name}` names no noun"
 
 
 def test_a_record_is_a_struct() -> None:
     source.check_law(
         "dataclass",
         {
-            f"{name}:{node.name}": "a dataclass; use msgspec.Struct, which is defined 40 times faster"
+            f"{name}:{each.name}": "a dataclass; use msgspec.Struct, which is defined 40 times faster"
             for name in source.python("src")
-            for node in ast.walk(source.tree(name))
-            if isinstance(node, ast.ClassDef)
-            and any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+            for each in source.outline(name).classes
+            if any("dataclass" in decorator for decorator in each.decorators)
         },
     )
 
 
-def catches_everything(handler: ast.ExceptHandler) -> bool:
-    """Return whether a handler catches any exception and does not raise it again."""
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    broad = any(kind is None or ast.unparse(kind) in {"Exception", "BaseException"} for kind in kinds)
-    last = handler.body[-1]
-    passed_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
-    return broad and not passed_on
-
-
 def test_only_an_outermost_loop_catches_everything() -> None:
-    broken = {}
-    for name in source.python("src"):
-        for function in source.functions(name):
-            for node in ast.walk(function):
-                if isinstance(node, ast.ExceptHandler) and catches_everything(node):
-                    broken[f"{name}:{function.name}"] = (
-                        f"line {node.lineno} catches everything; name what can go wrong"
-                    )
-    source.check_law("broad-except", broken)
+    source.check_law(
+        "broad-except",
+        {
+            f"{name}:{function.name}": f"line {line} catches everything; name what can go wrong"
+            for name in source.python("src")
+            for function in source.functions(name)
+            for line in function.catch_all
+        },
+    )
 
 
 def test_the_environment_is_read_in_settings_only() -> None:
@@ -119,13 +107,6 @@ def test_a_silenced_rule_is_named_and_says_why() -> None:
     assert not broken, "\n" + "\n".join(broken)
 
 
-def sleeps(function: source.Function) -> bool:
-    """Return whether a test waits for a time instead of for an event."""
-    return any(
-        isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" for node in ast.walk(function)
-    )
-
-
 def test_no_test_waits_for_the_clock() -> None:
     source.check_law(
         "sleep",
@@ -133,26 +114,21 @@ def test_no_test_waits_for_the_clock() -> None:
             f"{name}:{function.name}": "sleeps; wait for what should happen, with a limit"
             for name in source.python("tests")
             for function in source.functions(name)
-            if sleeps(function)
+            if "time.sleep" in function.calls
         },
     )
 
 
-def asserts(function: source.Function, checking: frozenset[str]) -> bool:
+CHECK = re.compile(r"(assert|check|expect|validate|call_and_validate)(_|$)")
+
+
+def asserts(function: source.FunctionOutline, checking: frozenset[str]) -> bool:
     """Return whether a function asserts something, itself or through one of the `checking` functions."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assert):
-            return True
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func).rpartition(".")[2]
-            if called in checking or re.match(
-                r"(assert|check|expect|validate|call_and_validate)(_|$)", called
-            ):
-                return True
-    return False
+    called = {name.rpartition(".")[2] for name in function.calls}
+    return function.asserts or not called.isdisjoint(checking) or any(map(CHECK.match, called))
 
 
-def each_test(name: str) -> Iterator[source.Function]:
+def each_test(name: str) -> Iterator[source.FunctionOutline]:
     """Yield the functions of a file that pytest runs."""
     return (function for function in source.functions(name) if function.name.startswith("test_"))
 

@@ -8,7 +8,6 @@ grow.
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 import sys
 import tomllib
@@ -62,9 +61,9 @@ def shared_classes() -> Counter[str]:
     """Count the definitions of public classes whose name another module uses too."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for name in source.python("src"):
-        for node in () if name.startswith(API_TYPES) else source.tree(name).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(name)
+        for each in () if name.startswith(API_TYPES) else source.outline(name).classes:
+            if each.outermost and not each.name.startswith("_"):
+                places[each.name].append(name)
     shared = [result for name, result in places.items() if len(result) > 1 and name not in ROLES]
     return Counter(package(name) for result in shared for name in result)
 
@@ -74,7 +73,7 @@ def stems() -> Counter[str]:
     result: Counter[str] = Counter()
     for name in source.python("src"):
         names = [PurePath(name).stem]
-        names += [node.name for node in ast.walk(source.tree(name)) if isinstance(node, ast.ClassDef)]
+        names += [each.name for each in source.outline(name).classes]
         result[package(name)] += sum(not STEMS.isdisjoint(words(each)) for each in names)
     return result
 
@@ -102,10 +101,9 @@ def long_test_names() -> Counter[str]:
     """Count the test functions whose name is too long for `test_<unit>_<condition>_<result>`."""
     result: Counter[str] = Counter()
     for name in source.python("tests"):
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-        names = [node.name for node in ast.walk(source.tree(name)) if isinstance(node, functions)]
         result[str(PurePath(name).parent)] += sum(
-            each.startswith("test_") and len(each) > TEST_NAME_CHARACTERS for each in names
+            function.name.startswith("test_") and len(function.name) > TEST_NAME_CHARACTERS
+            for function in source.functions(name)
         )
     return result
 
