@@ -24,6 +24,8 @@ PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
 CONTAINER_HOST = "host.docker.internal"
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 8 << 30
+# The product's servers collect as seldom (cli/server/serve.py).
+COLLECT_EVERY = (20_000, 20, 20)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 settings.register_profile("default", deadline=None)
@@ -86,6 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Isolate the process before any module of the product is imported."""
+    gc.disable()  # until the tests are collected
     use_memory()
     backends.choose(str(config.getoption("--ground")), _run_id(config)[:12])
     for name in list(os.environ):
@@ -96,6 +99,14 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell without job control starts `pytest &` with SIGINT ignored, and every program that a test
         # starts and interrupts would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the modules and the tests of the suite, a million objects, from garbage collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_EVERY)
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
