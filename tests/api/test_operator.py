@@ -106,6 +106,32 @@ async def test_budgets_and_keys_of_an_account(app: AppFixture) -> None:
     assert key[1] not in text
 
 
+async def test_an_account_cannot_lift_the_operators_budget(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    url, own = f"/api/operator/accounts/{app.account.id}", "/api/organization"
+    operator = bearer(await app.operator_key())
+    limited = await app.client.patch(url, json={"budget_day_usd": "0.05"}, headers=operator)
+    assert limited.json()["budget_day_usd"] == "0.05"
+    for amount in (None, "9"):
+        changed = await app.client.patch(own, json={"budget_day_usd": amount}, headers=app.bearer)
+        assert changed.status_code == 200
+    person = app.visitor()
+    await person.get("/signin", params={"token": await link(app)})
+    page = await person.get("/account/members")
+    assert "also sets a budget: 0.05 USD per day. The lower one" in page.text
+    assert (await app.client.get(url, headers=operator)).json()["budget_day_usd"] == "0.05"
+    statuses = [(await app.client.post(RUN, json=BODY, headers=app.bearer)).status_code for _ in range(2)]
+    assert statuses == [200, 429]
+    assert (await app.client.patch(url, json={"budget_day_usd": "1"}, headers=operator)).status_code == 200
+    assert (await app.client.post(RUN, json=BODY, headers=app.bearer)).status_code == 200
+    # The account's own budget applies where it is the lower one.
+    lowered = await app.client.patch(own, json={"budget_day_usd": "0.1"}, headers=app.bearer)
+    assert lowered.status_code == 200
+    assert (await app.client.post(RUN, json=BODY, headers=app.bearer)).status_code == 429
+    ended = await app.client.patch(url, json={"budget_day_usd": None}, headers=operator)
+    assert ended.json()["budget_day_usd"] is None
+
+
 @pytest.mark.parametrize("page", PAGES)
 async def test_pages_are_hidden_from_others(app: AppFixture, page: str) -> None:
     assert (await app.client.get(page)).status_code == 303

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,26 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys, ledger, ledger_batches, ledger_queries, limits
-from sixfold.core.accounts.keys import Holder, Principal, Scope
+from sixfold.core.accounts.keys import Budget, Holder, Principal, Scope
 from sixfold.core.accounts.ledger import LedgerEntry
 from sixfold.core.accounts.ledger_batches import Capture, DirectCharge, HoldRequest
 from sixfold.core.accounts.organizations import members, organizations, teams
 from sixfold.core.database import Database
-from tests.harness import databases
+from sixfold.store.postgres import connection as link
+from sixfold.store.sqlite import database as sqlite
+from tests.harness import backends, databases
 
+# The last schema version without budgets of the operator.
+BEFORE = 73
+OLD_BUDGETS = [
+    "INSERT INTO account (id, kind, email, budget_day, budget_month, created_at) "  # noqa: S608 - of this file
+    f"VALUES ('{name}', 'customer', '{name}@example.com', 5, NULL, 1)"
+    for name in ("own", "limited")
+] + [
+    "INSERT INTO operator_action (id, actor_id, actor, action, target, before, after, created_at) "
+    "VALUES ('act', 'root', 'root', 'account.budgets', 'limited', '', '', 1)"
+]
+COUNT = "SELECT COUNT(*) AS total FROM account WHERE budget_day = 5 AND budget_month IS NULL"
 ENTRY = LedgerEntry("charge", "ra1")
 CREDIT = 1_000_000
 
@@ -197,3 +211,41 @@ async def test_a_member_who_comes_back_has_the_budget_it_left_with(lab: Lab) -> 
     await write(ledger.release("held"))
     await write(ledger.hold(account_id, "more", 100, await lab.payer(api_key)))
     assert await lab.database.read(ledger_queries.verify()) == ()
+
+
+async def upgrade(folder: Path, backend: str) -> None:
+    """Create a migrated database with budgets of the previous version."""
+    url = backends.database_url(folder, backend)
+    if backend == "sqlite":
+        connection = sqlite3.connect(folder / databases.FILE, isolation_level=None)
+        sqlite.migrate(connection, BEFORE)
+        for statement in OLD_BUDGETS:
+            connection.execute(statement)
+        sqlite.migrate(connection)
+        sqlite.migrate(connection, BEFORE)
+        assert connection.execute(COUNT).fetchone() == (2,)
+        sqlite.migrate(connection)
+        connection.close()
+        return
+    served = await link.connect(url)
+    try:
+        await link.migrate(served, BEFORE)
+        for statement in OLD_BUDGETS:
+            await served.execute(statement)
+        await link.migrate(served)
+        await link.migrate(served, BEFORE)
+        (row,) = await served.fetch(COUNT)
+        assert row["total"] == 2
+        await link.migrate(served)
+    finally:
+        await link.close(served)
+
+
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_earlier_budgets_of_the_operator_remain_its_own(tmp_path: Path, backend: str) -> None:
+    await upgrade(tmp_path, backend)
+    async with databases.running_database(backend, tmp_path) as database:
+        for name, budgets in (("own", (5, None)), ("limited", (None, 5))):
+            account = await database.read(accounts.by_id(name))
+            assert (account.budget_day, account.operator_day) == budgets
+            assert account.budgets == (Budget(name, 5, None),)

@@ -10,7 +10,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.accounts import audit_log, ledger, rights
-from sixfold.core.accounts.keys import Budget, Principal
+from sixfold.core.accounts.keys import Budget, Principal, lower_budget
 from sixfold.core.database import Query, Row, Transaction, one
 
 LOCAL_EMAIL = "local@localhost"
@@ -33,6 +33,9 @@ class Account(msgspec.Struct, frozen=True):
     closing_at: int | None = None
     budget_day: int | None = None
     budget_month: int | None = None
+    # The budgets that only the operator changes.
+    operator_day: int | None = None
+    operator_month: int | None = None
     suspended_at: int | None = None
 
     @classmethod
@@ -49,6 +52,8 @@ class Account(msgspec.Struct, frozen=True):
             closing_at=row["closing_at"],
             budget_day=row["budget_day"],
             budget_month=row["budget_month"],
+            operator_day=row["operator_day"],
+            operator_month=row["operator_month"],
             suspended_at=row["suspended_at"],
         )
 
@@ -64,10 +69,10 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budgets of the organization, if it has budgets."""
-        if self.budget_day is None and self.budget_month is None:
-            return ()
-        return (Budget(self.id, self.budget_day, self.budget_month),)
+        """The budgets of the organization, if it has budgets: the lower of its own and the operator's."""
+        day = lower_budget(self.budget_day, self.operator_day)
+        month = lower_budget(self.budget_month, self.operator_month)
+        return () if day is None and month is None else (Budget(self.id, day, month),)
 
     @property
     def owner(self) -> Principal:

@@ -419,9 +419,15 @@ def budgets_of(row: Row, account_id: str) -> tuple[Budget, ...]:
         budgets.append(Budget(row["member_id"], row["member_day"], row["member_month"]))
     if row["team_id"] is not None:
         budgets.append(Budget(row["team_id"], row["team_day"], row["team_month"]))
-    if row["budget_day"] is not None or row["budget_month"] is not None:
-        budgets.append(Budget(account_id, row["budget_day"], row["budget_month"]))
+    day, month = (lower_budget(row[f"budget_{unit}"], row[f"operator_{unit}"]) for unit in ("day", "month"))
+    if day is not None or month is not None:
+        budgets.append(Budget(account_id, day, month))
     return tuple(budgets)
+
+
+def lower_budget(own: int | None, operators: int | None) -> int | None:
+    """Return the lower one of two budgets, of which each may be None."""
+    return min((budget for budget in (own, operators) if budget is not None), default=None)
 
 
 def scope_of(row: Row) -> Scope:

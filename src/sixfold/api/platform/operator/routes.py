@@ -81,7 +81,8 @@ class OperatorRoutes:
         principal, body = await self._fields(request)
         account = await self._read(customers.find(requests.path_value(request, "account_id")))
         changed = fields.changes(body)
-        day, month = (changed.get(name, getattr(account, name)) for name in ("budget_day", "budget_month"))
+        day = changed.get("budget_day", account.operator_day)
+        month = changed.get("budget_month", account.operator_month)
         return await self._changed(customers.set_budgets(principal, account.id, _micros(day), _micros(month)))
 
     async def list_actions(self, request: Request) -> Response:

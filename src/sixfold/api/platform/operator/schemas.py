@@ -60,8 +60,8 @@ def of_account(account: Account) -> CustomerSchema:
         "balance_usd": money.format_usd(account.posted),
         "held_usd": money.format_usd(account.held),
         "plan": account.plan,
-        "budget_day_usd": _usd(account.budget_day),
-        "budget_month_usd": _usd(account.budget_month),
+        "budget_day_usd": _usd(account.operator_day),
+        "budget_month_usd": _usd(account.operator_month),
         "suspended_at": rfc3339(account.suspended_at),
     }
 
@@ -74,8 +74,8 @@ def account(row: Row) -> CustomerSchema:
         "balance_usd": money.format_usd(row["posted"]),
         "held_usd": money.format_usd(row["held"]),
         "plan": row["plan"],
-        "budget_day_usd": _usd(row["budget_day"]),
-        "budget_month_usd": _usd(row["budget_month"]),
+        "budget_day_usd": _usd(row["operator_day"]),
+        "budget_month_usd": _usd(row["operator_month"]),
         "suspended_at": rfc3339(row["suspended_at"]),
         "created_at": rfc3339(row["created_at"]),
         "keys": row["keys"],

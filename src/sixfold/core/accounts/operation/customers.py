@@ -106,15 +106,21 @@ def suspend(actor: Principal, account_id: str, *, suspended: bool, reason: str =
 def set_budgets(
     actor: Principal, account_id: str, day: int | None, month: int | None
 ) -> Transaction[Account]:
-    """Limit the spending of an account per day and month, in micro-dollars; None removes a limit."""
+    """Limit the spending of an account per day and month, in micro-dollars; None removes a limit.
+
+    The owner and the admins of the account cannot change these budgets; the budgets that they set also apply.
+    """
     before = yield from find(account_id)
-    after = yield from organizations.set_budgets(account_id, day, month)
+    yield from organizations.begin_budgets(account_id, (day, month))
+    yield Query("account_limit", {"id": account_id, "operator_day": day, "operator_month": month})
+    yield from audit_log.note(account_id, "account.budgets", organizations.budget_text(day, month))
+    after = yield from accounts.by_id(account_id)
     yield actions.note(actor, "account.budgets", account_id, _budgets(before), _budgets(after))
     return after
 
 
 def _budgets(account: Account) -> dict[str, Any]:
-    limits = {"budget_day_usd": account.budget_day, "budget_month_usd": account.budget_month}
+    limits = {"budget_day_usd": account.operator_day, "budget_month_usd": account.operator_month}
     return {name: None if limit is None else money.format_usd(limit) for name, limit in limits.items()}
 
 

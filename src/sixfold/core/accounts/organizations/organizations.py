@@ -75,23 +75,32 @@ def of_person(person_id: str) -> Transaction[tuple[Row, ...]]:
 
 
 def set_budgets(account_id: str, day: int | None, month: int | None) -> Transaction[Account]:
-    """Set the budgets of the whole organization in micro-dollars; None removes a budget.
+    """Set the organization's own budgets in micro-dollars; None removes a budget.
 
-    Amounts that the account has paid in this day and month are counted. Runs that are not settled yet are
-    counted only if a budget was set when they started.
+    Budgets of the operator remain.
+    """
+    yield from begin_budgets(account_id, (day, month))
+    yield Query("account_set_budgets", {"id": account_id, "budget_day": day, "budget_month": month})
+    yield from audit_log.note(account_id, "organization.budgets", budget_text(day, month))
+    return (yield from accounts.by_id(account_id))
+
+
+def budget_text(day: int | None, month: int | None) -> str:
+    """Return the description of budgets in the log of an account."""
+    amounts = (("day", day), ("month", month))
+    texts = (f"{money.format_usd(amount)} USD per {unit}" for unit, amount in amounts if amount is not None)
+    return ", ".join(texts) or "none"
+
+
+def begin_budgets(account_id: str, budgets: tuple[int | None, int | None]) -> Transaction[None]:
+    """Prepare the first budgets of an account: count the amounts that it has paid in this day and month.
+
+    Runs that are not settled yet are counted only if a budget was set when they started.
     """
     account = yield from accounts.by_id(account_id)
-    if not account.budgets and (day, month) != (None, None):
+    if not account.budgets and budgets != (None, None):
         for period, since in limits.current_periods((yield from now())):
             yield Query("budget_begin", {"id": account_id, "period": period, "since": since})
-    yield Query("account_set_budgets", {"id": account_id, "budget_day": day, "budget_month": month})
-    text = ", ".join(
-        f"{money.format_usd(amount)} USD per {unit}"
-        for unit, amount in (("day", day), ("month", month))
-        if amount is not None
-    )
-    yield from audit_log.note(account_id, "organization.budgets", text or "none")
-    return (yield from accounts.by_id(account_id))
 
 
 def transfer(account_id: str, member_id: str, handle: str = "") -> Transaction[Member]:

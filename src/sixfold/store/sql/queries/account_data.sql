@@ -278,5 +278,6 @@ WHERE debit = :account_id OR credit = :account_id;
 -- name: erase_account | Clear an account's personal data; its id and balances remain.
 UPDATE account SET email = NULL, password_hash = NULL, webhook_secret = NULL, webhook_sealed = NULL,
                    subscription = NULL, plan = 'free', closing_at = NULL, budget_day = NULL, budget_month = NULL,
+                   operator_day = NULL, operator_month = NULL,
                    public_name = NULL
 WHERE id = :account_id;

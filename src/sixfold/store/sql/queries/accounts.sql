@@ -93,7 +93,7 @@ SELECT k.id AS key_id, k.budget_id, k.grant_id, k.scope, k.rights, k.origin, a.i
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     COALESCE(a.suspended_at, p.suspended_at) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
-    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
+    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
 FROM api_key k JOIN account a ON a.id = k.account_id
 LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id
@@ -109,7 +109,7 @@ SELECT k.id AS key_id, k.budget_id, k.grant_id, k.scope, k.rights, k.origin, a.i
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     COALESCE(a.suspended_at, p.suspended_at) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
-    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, m.budget_day AS member_day,
+    k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
 FROM api_key k JOIN account a ON a.id = k.account_id
 LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id

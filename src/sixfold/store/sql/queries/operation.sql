@@ -8,12 +8,15 @@ WHERE id < :before_id AND (:target = '' OR target = :target
   OR (SUBSTR(:target, LENGTH(:target), 1) IN ('.', '_') AND SUBSTR(target, 1, LENGTH(:target)) = :target)) ORDER BY id DESC LIMIT :limit;
 
 -- name: operator_accounts | Return accounts whose email address matches a pattern, newest first.
-SELECT a.id, a.kind, a.email, a.posted, a.held, a.plan, a.budget_day, a.budget_month, a.created_at, a.closing_at, a.suspended_at,
+SELECT a.id, a.kind, a.email, a.posted, a.held, a.plan, a.operator_day, a.operator_month, a.created_at, a.closing_at, a.suspended_at,
     (SELECT COUNT(*) FROM api_key k WHERE k.account_id = a.id AND k.revoked_at IS NULL AND k.hint <> '') AS keys,
     (SELECT MAX(k.used_at) FROM api_key k WHERE k.account_id = a.id) AS used_at
 FROM account a
 WHERE a.id < :before_id AND a.kind <> 'system' AND a.email IS NOT NULL AND LOWER(a.email) LIKE :pattern ESCAPE '\'
 ORDER BY a.id DESC LIMIT :limit;
+
+-- name: account_limit | Set the budgets of an account that only the operator changes.
+UPDATE account SET operator_day = :operator_day, operator_month = :operator_month WHERE id = :id;
 
 -- name: account_suspend | Suspend an account, or end its suspension; return no row if nothing changes.
 UPDATE account SET suspended_at = CASE WHEN :suspended = 1 THEN :now END
