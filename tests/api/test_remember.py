@@ -378,7 +378,7 @@ async def test_both_are_off_by_default_and_need_two_rights(tmp_path: Path, small
         names = {tool["name"] for tool in (await Agent(app).result("tools/list"))["tools"]}
         assert names.isdisjoint({"remember", "undo_remember", "answer"})
     write = small.app.database.write
-    for right in (Rights.RUN, Rights.MEMORY_WRITE | Rights.MEMORY_READ):
+    for right in (Rights.RUN, Rights.MEMORY_WRITE | Rights.MEMORY_READ, Rights.RUN | Rights.MEMORY_WRITE):
         result = await write(keys.create(small.app.account.id, granted=right))
         assert (await small.post("remember", key=result.api_key, text=TALK)).status_code == 403
         assert (await small.post("answer", key=result.api_key, question="x")).status_code == 403

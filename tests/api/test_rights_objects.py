@@ -52,6 +52,44 @@ async def test_files_of_pages_need_the_rights_to_the_memory(any_database_app: Ap
     assert (await app.client.delete(f"/v1/files/{files[0]}", headers=app.bearer)).status_code == 200
 
 
+async def test_a_key_that_only_writes_sees_no_content_of_pages(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    page = {"slug": "work/plan", "title": "zeppelin", "body": "zeppelin [[work/other]]", "tags": ["zeppelin"]}
+    assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
+    entry = {"date": "2026-01-01", "summary": "zeppelin"}
+    added = await app.client.post("/api/timeline/work/plan", json=entry, headers=app.bearer)
+    assert added.status_code == 201
+    key = await app.limited_key(Scope(), Rights.MEMORY_WRITE)
+    headers = bearer(key)
+    edit = {"operation": "append", "content": "more"}
+    for method, path, body in (
+        ("PATCH", "/api/pages/work/plan", edit),
+        ("POST", "/api/versions/work/plan", {"version": 1}),
+        ("PUT", "/api/pages/work/plan", {"body": "other"}),
+        ("POST", "/api/pages", {"slug": "work/new", "body": "other"}),
+        ("DELETE", "/api/pages/work/new", None),
+    ):
+        answer = await app.client.request(method, path, json=body, headers=headers)
+        assert (answer.is_success, "zeppelin" in answer.text) == (True, False), (path, answer.text)
+        assert answer.json()["version"]
+    agent = Agent(app, key)
+    edited = await agent.call("edit", slug="work/plan", **edit)
+    assert (edited["slug"], edited["changed"], "zeppelin" in str(edited)) == ("work/plan", True, False)
+    for method, path, body in (
+        ("POST", "/api/timeline/work/plan", entry),
+        ("POST", "/api/tags/work/plan", {"tags": ["new"]}),
+        ("DELETE", "/api/tags/work/plan", {"tags": ["new"]}),
+        ("POST", "/api/links/work/plan", {"to": "work/new"}),
+        ("DELETE", "/api/links/work/plan", {"to": "work/new"}),
+        ("POST", FOLDERS, {"folder": "work", "with": "ben@example.com"}),
+        ("GET", "/memory/work/plan/~edit", None),
+    ):
+        answer = await app.client.request(method, path, json=body, headers=headers)
+        assert (answer.status_code, "memory.read" in answer.text) == (403, True), (path, answer.text)
+    shown = await app.client.get("/api/pages/work/plan", headers=app.bearer)
+    assert (shown.json()["title"], "more" in shown.json()["body"]) == ("zeppelin", True)
+
+
 async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFixture) -> None:
     app = any_database_app
     ben = await member(app, "ben@example.com", "admin")

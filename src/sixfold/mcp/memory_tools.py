@@ -122,7 +122,7 @@ def _fact_tool(
 
 
 _FACT_ACCESS = {
-    "remember": rights.RUN_MEMORY_WRITE,
+    "remember": rights.RUN_MEMORY_EDIT,
     "undo_remember": rights.MEMORY_WRITE,
     "answer": rights.RUN_MEMORY_READ,
 }

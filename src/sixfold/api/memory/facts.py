@@ -64,7 +64,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             "/api/remember",
             {"GET": facts.list, "POST": once(facts.remember)},
             small,
-            access={"GET": rights.MEMORY_READ, "POST": rights.RUN_MEMORY_WRITE},
+            access={"GET": rights.MEMORY_READ, "POST": rights.RUN_MEMORY_EDIT},
         ),
         RouteEntry("/api/remember/undo", {"POST": facts.undo}, small, access=rights.MEMORY_WRITE),
         RouteEntry("/api/answer", {"POST": once(facts.answer)}, small, access=rights.RUN_MEMORY_READ),

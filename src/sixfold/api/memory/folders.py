@@ -80,7 +80,7 @@ class FolderRoutes:
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     handlers, small = FolderRoutes(services), services.settings.json_body_bytes
     once = partial(services.idempotency.once, services.authenticator.bearer)
-    access = {"GET": rights.MEMORY_READ, "POST": rights.MEMORY_WRITE}
+    access = {"GET": rights.MEMORY_READ, "POST": rights.MEMORY_EDIT}
     return (
         RouteEntry(PATH, {"GET": handlers.list, "POST": once(handlers.share)}, small, access=access),
         RouteEntry(f"{PATH}/{{folder_id}}", {"DELETE": handlers.end}, access=rights.MEMORY_WRITE),

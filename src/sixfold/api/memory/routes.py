@@ -361,7 +361,7 @@ def build_api(services: WebServices) -> ApiGroup:
                 "/api/links/{slug:path}",
                 {"GET": read(pages.links), "POST": once(pages.link), "DELETE": read(pages.unlink)},
                 small,
-                access=_ACCESS,
+                access=_PART_ACCESS,
             ),
             RouteEntry(
                 "/api/backlinks/{slug:path}", {"GET": read(pages.backlinks)}, access=rights.MEMORY_READ
@@ -371,17 +371,18 @@ def build_api(services: WebServices) -> ApiGroup:
                 "/api/timeline/{slug:path}",
                 {"GET": read(pages.timeline), "POST": once(pages.note)},
                 small,
-                access=_ACCESS,
+                access=_PART_ACCESS,
             ),
             RouteEntry(
                 "/api/tags/{slug:path}",
                 {"GET": read(pages.tags), "POST": once(pages.tag), "DELETE": read(pages.untag)},
                 small,
-                access=_ACCESS,
+                access=_PART_ACCESS,
             ),
         ),
     )
 
 
 _ACCESS = {"GET": rights.MEMORY_READ} | dict.fromkeys(("POST", "PUT", "PATCH", "DELETE"), rights.MEMORY_WRITE)
+_PART_ACCESS = {"GET": rights.MEMORY_READ} | dict.fromkeys(("POST", "DELETE"), rights.MEMORY_EDIT)
 _COUNTED = ("tags", "collections", "types")

@@ -112,9 +112,11 @@ ANY: Final = Access()
 RUN: Final = Access(Rights.RUN)
 MEMORY_READ: Final = Access(Rights.MEMORY_READ)
 MEMORY_WRITE: Final = Access(Rights.MEMORY_WRITE)
+# Changing the memory where the response contains what was there before.
+MEMORY_EDIT: Final = Access(MEMORY)
 # Reading or writing the memory with a model, which costs the account money.
 RUN_MEMORY_READ: Final = Access(Rights.RUN | Rights.MEMORY_READ)
-RUN_MEMORY_WRITE: Final = Access(Rights.RUN | Rights.MEMORY_WRITE)
+RUN_MEMORY_EDIT: Final = Access(Rights.RUN | MEMORY)
 # Changing objects of the whole account, which are not visible to a key without `account.read`.
 RUN_ACCOUNT_READ: Final = Access(Rights.RUN | Rights.ACCOUNT_READ)
 ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)

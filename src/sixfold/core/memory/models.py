@@ -76,15 +76,17 @@ class Caller(msgspec.Struct, frozen=True):
     """The account that reads or writes, the name for its changes, and the limits of its key.
 
     If `collections` is set, the caller sees pages in any of them, and changes pages only in these; empty
-    means the whole memory. `replays` identifies whose stored responses answer its repeated requests. `behalf`
-    is the member or team of an organization for which the caller acts, "" for the account itself. Pages that
-    the caller changes may also be in the collections `beside`.
+    means the whole memory. A `write_only` caller may not read the pages that it changes. `replays` identifies
+    whose stored responses answer its repeated requests. `behalf` is the member or team of an organization for
+    which the caller acts, "" for the account itself. Pages that the caller changes may also be in the
+    collections `beside`.
     """
 
     account_id: str
     name: str
     collections: tuple[str, ...] = ()
     read_only: bool = False
+    write_only: bool = False
     replays: str = ""
     behalf: str = ""
     beside: tuple[str, ...] = ()
@@ -102,6 +104,7 @@ class Caller(msgspec.Struct, frozen=True):
                 name=principal.email or name,
                 collections=(principal.memory.collection,),
                 read_only=not (principal.memory.may_write and principal.has(Rights.MEMORY_WRITE)),
+                write_only=not principal.has(Rights.MEMORY_READ),
                 replays=principal.replays,
                 beside=principal.memory.beside,
             )
@@ -110,6 +113,7 @@ class Caller(msgspec.Struct, frozen=True):
             name=name,
             collections=principal.scope.collections,
             read_only=not principal.has(Rights.MEMORY_WRITE),
+            write_only=not principal.has(Rights.MEMORY_READ),
             replays=principal.replays,
             behalf=principal.member_id or principal.team_id or "",
         )
@@ -118,6 +122,12 @@ class Caller(msgspec.Struct, frozen=True):
     def may_write(self) -> bool:
         """Whether the caller may change any page."""
         return not self.read_only
+
+    def shown(self, page: MemoryPage) -> MemoryPage:
+        """Return a page that the caller has changed, without its content if the caller is `write_only`."""
+        if not self.write_only:
+            return page
+        return msgspec.structs.replace(page, title="", body="", tags=(), collections=(), created_by="")
 
     def may_change(self, collections: tuple[str, ...]) -> bool:
         """Return whether the caller may change a page in these collections, or move a page into them."""

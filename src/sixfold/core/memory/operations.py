@@ -351,7 +351,7 @@ class _MemoryOperations:
         }
 
     async def do_write(self, caller: Caller, arguments: Arguments) -> Plain:
-        return self._saved(await self._memory.write(caller, parse_page(arguments), terms(arguments)))
+        return self._saved(caller, await self._memory.write(caller, parse_page(arguments), terms(arguments)))
 
     async def do_edit(self, caller: Caller, arguments: Arguments) -> Plain:
         slug, on = arguments["slug"], terms(arguments)
@@ -360,8 +360,8 @@ class _MemoryOperations:
                 raise errors.InvalidInput(
                     [errors.Problem("to", "to is required for rename: send the new slug", "missing")]
                 )
-            return self._saved(await self._memory.rename(caller, slug, arguments["to"], on))
-        return self._saved(await self._memory.edit(caller, slug, parse_edit(arguments), on))
+            return self._saved(caller, await self._memory.rename(caller, slug, arguments["to"], on))
+        return self._saved(caller, await self._memory.edit(caller, slug, parse_edit(arguments), on))
 
     async def do_list(self, caller: Caller, arguments: Arguments) -> Plain:
         result = await self._memory.list(
@@ -431,9 +431,8 @@ class _MemoryOperations:
         return {"slug": page.slug, "deleted": True, "version": page.version}
 
     async def do_restore(self, caller: Caller, arguments: Arguments) -> Plain:
-        return self._saved(
-            await self._memory.restore(caller, arguments["slug"], arguments["version"], terms(arguments))
-        )
+        slug, version = arguments["slug"], arguments["version"]
+        return self._saved(caller, await self._memory.restore(caller, slug, version, terms(arguments)))
 
     async def do_inspect(self, caller: Caller, arguments: Arguments) -> Plain:
         limit = arguments["limit"]
@@ -472,9 +471,9 @@ class _MemoryOperations:
             metadata["next_offset"] = len(text)
         return {"id": page.id, "title": page.title, "text": text, "url": summary["url"], "metadata": metadata}
 
-    def _saved(self, saved: SavedPage) -> Plain:
+    def _saved(self, caller: Caller, saved: SavedPage) -> Plain:
         return {
-            **memory_serializers.brief(saved.page, self._base),
+            **memory_serializers.brief(caller.shown(saved.page), self._base),
             "created": saved.created,
             "changed": saved.changed,
         }

@@ -79,7 +79,9 @@ class MemoryService:
         return await self.database.read(queries.get_with_relations(caller, slugs.normalize(slug), as_of))
 
     async def with_relations(self, caller: Caller, page: MemoryPage) -> PageGraphView:
-        """Add the relations to a page that was just read or written."""
+        """Add the relations to a page that was just read or written, as far as the caller may read them."""
+        if caller.write_only:
+            return PageGraphView(caller.shown(page))
         return await self.database.read(queries.with_relations(caller, PageGraphView(page)))
 
     async def fetch(self, caller: Caller, page_id: str) -> MemoryPage:

@@ -22,7 +22,7 @@ from sixfold.web.services import WebServices
 _SMALL_FORM_BYTES = 65_536
 # A line feed of a text area takes 6 bytes in a form's body.
 _MAX_ENCODED_BYTES = 6
-_READ, _WRITE = rights.MEMORY_READ, rights.MEMORY_WRITE
+_READ, _WRITE = rights.MEMORY_READ, rights.MEMORY_EDIT
 
 
 def build_api(services: WebServices, apis: Collection[str]) -> ApiGroup:

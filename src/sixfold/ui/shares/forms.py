@@ -191,7 +191,7 @@ def routes(services: WebServices, pages: PageTemplates, auth: PageAuth) -> tuple
         RouteEntry("/shares/{share_id}/end", {"POST": signed_in(own.end)}, _FORM_BYTES, access=run),
         RouteEntry(LIST, {"GET": page(own.show_list)}, access=run),
         RouteEntry(
-            f"{LIST}/folders", {"POST": signed_in(own.share_folder)}, _FORM_BYTES, access=rights.MEMORY_WRITE
+            f"{LIST}/folders", {"POST": signed_in(own.share_folder)}, _FORM_BYTES, access=rights.MEMORY_EDIT
         ),
         RouteEntry(
             f"{LIST}/folders/{{folder_id}}/end",

@@ -113,6 +113,7 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     `Forbidden` for a principal that may not share. Raises `Conflict` for the principal's own account, a page
     outside the folder in its collection, a share that a limited key did not create, or too many shares.
     """
+    principal.require(rights.MEMORY_EDIT)
     _require(principal)
     yield from grantees.check(principal.account_id, draft.grantee)
     account_id = principal.account_id
