@@ -52,6 +52,22 @@ async def test_files_of_pages_need_the_rights_to_the_memory(any_database_app: Ap
     assert (await app.client.delete(f"/v1/files/{files[0]}", headers=app.bearer)).status_code == 200
 
 
+async def test_a_key_repeats_no_request_beyond_its_rights(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    page = {"slug": "work/plan", "body": "zeppelin"}
+    assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
+    call = {"method": "tools/call", "params": {"name": "read", "arguments": {"slug": "work/plan"}}}
+    body = {"jsonrpc": "2.0", "id": 1, **call}
+
+    async def read(key: str) -> str:
+        return (await Agent(app, key).post(body, Idempotency_Key="one")).text
+
+    assert "zeppelin" in await read(app.key)
+    for granted in (Rights.ACCOUNT_READ, Rights.RUN | Rights.ACCOUNT_READ):
+        assert "requires the right memory.read" in await read(await app.limited_key(Scope(), granted))
+    assert "zeppelin" in await read(await app.limited_key(Scope(rpm=60)))
+
+
 async def test_a_key_that_only_writes_sees_no_content_of_pages(any_database_app: AppFixture) -> None:
     app = any_database_app
     page = {"slug": "work/plan", "title": "zeppelin", "body": "zeppelin [[work/other]]", "tags": ["zeppelin"]}

@@ -21,6 +21,8 @@ Origin = Literal["key", "oauth"]
 # A credential id that matches no work, so its holder sees none.
 _NO_CREDENTIAL = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
+# Keys with these rights share stored responses: no response contains data that one of them may not access.
+_SHARED_REPLAYS = Rights.RUN | rights.MEMORY | Rights.ACCOUNT_READ
 # The rights that a suspension removes: all except the rights to read, export and close the account.
 SUSPENDED = "This account is suspended: ask the operator of this server"
 _SUSPENDED_REFUSED = int(rights.ALL & ~(Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE))
@@ -158,11 +160,11 @@ class Principal(msgspec.Struct, frozen=True):
     def replays(self) -> str:
         """The owner of stored responses for `Idempotency-Key`.
 
-        A key that is limited to models or collections has separate responses, because a response of another
-        key may contain data that this key may not access.
+        A key that lacks a right or is limited to models or collections has separate responses, because a
+        response of another key may contain data that this key may not access.
         """
         own = self.credential_id
-        if self.scope.services or self.scope.collections:
+        if self.scope.services or self.scope.collections or not (self.keyless or self.has(_SHARED_REPLAYS)):
             own = self.grant_id or self.key_id or _NO_CREDENTIAL
         tenant = Tenant(self.account_id, self.keyless, own).id
         return tenant if self.memory is None else f"{tenant}/{self.memory.id}"
