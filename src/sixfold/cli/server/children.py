@@ -1,4 +1,4 @@
-"""The further processes of `serve --processes N`: started, watched and stopped by process 0.
+"""The additional processes of `serve --processes N`: started, watched and stopped by process 0.
 
 A process reads its options as a line of JSON from its standard input. The end of the input means that
 process 0 has ended. It writes a line to its standard output once it accepts requests.

@@ -363,7 +363,7 @@ def _has_terminal() -> bool:
 class Shutdown:
     """Graceful shutdown: stop accepting runs, wait for the active ones, then close the server.
 
-    `others` are the further processes of this server, which shut down at the same time.
+    `others` are the additional processes of this server, which shut down at the same time.
     """
 
     def __init__(
