@@ -34,7 +34,9 @@ async def running_database(
 
 
 def open_database(folder: Path, clock: Clock | None = None, backend: str | None = None) -> Database:
-    return stores.open_database(backends.database_url(folder, backend), folder / FILE, clock)
+    url = backends.database_url(folder, backend)
+    prepare(folder)
+    return stores.open_database(url, folder / FILE, clock)
 
 
 OPENERS: dict[str, Opener] = {name: partial(running_database, name) for name in backends.DATABASES}
