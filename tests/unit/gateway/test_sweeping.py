@@ -39,7 +39,8 @@ async def test_live_server_call_is_kept_and_dead_one_checked_twice(tmp_path: Pat
             await theirs.join("boot_there", lambda *_: None)
             account_id = await _begun(theirs, "boot_there")
             for suspects in (None, frozenset({"boot_there"})):
-                assert await ours.write(request_log.sweep("boot_here", 0, suspects)) == NONE
+                for cutoff in (0, 1 << 60):
+                    assert await ours.write(request_log.sweep("boot_here", cutoff, suspects)) == NONE
         gone = await ours.write(request_log.sweep("boot_here", 0, NONE))
         assert (gone, await _read_held(ours, account_id)) == ({"boot_there"}, 10)
         await ours.write(request_log.sweep("boot_here", 0, gone))
@@ -52,6 +53,8 @@ async def test_start_frees_own_calls_and_any_too_old_call(tmp_path: Path, backen
         account_id = await _begun(database, "boot_here")
         assert await database.write(request_log.sweep("boot_here", 0, None)) == NONE
         assert await _read_held(database, account_id) == 10
+        assert await database.write(request_log.sweep("boot_here", 1 << 60, NONE, {"req_a"})) == NONE
+        assert await _read_held(database, account_id) == 10, "the call is active"
         assert await database.write(request_log.sweep("boot_here", 1 << 60, NONE)) == NONE
         assert await _read_held(database, account_id) == 0
         await database.write(

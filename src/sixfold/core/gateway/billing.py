@@ -49,6 +49,8 @@ class BillingBatcher:
 
     def __init__(self, database: Database, *, defer_holds: bool = False) -> None:
         self.holder = ""
+        # The ids of calls with a hold whose end is not written yet.
+        self.active: set[str] = set()
         self._database = database
         self._credit = CreditCache(database, self._deferred_amount) if defer_holds else None
         self._queue: list[_BillingEntry] = []
@@ -83,6 +85,7 @@ class BillingBatcher:
         except asyncio.CancelledError:
             self._cancel(entry)
             raise
+        self.active.add(call.id)
 
     async def ensure_held(self, call: CallRecord) -> None:
         """Wait until the hold of a call is written; raises `InsufficientCredits` or `BudgetExceeded`."""
@@ -123,6 +126,7 @@ class BillingBatcher:
 
     def _defer_hold(self, call: CallRecord, payer: Payer | None) -> None:
         self._deferred[call.id] = call, payer
+        self.active.add(call.id)
         if self._timer is None:
             self._start_timer()
 
@@ -145,8 +149,8 @@ class BillingBatcher:
         error = hold.exception()
         if error is None:
             self._enqueue(entry)
-        elif not entry.done.done():
-            entry.done.set_exception(error)
+        else:
+            self._resolve(entry, error)
 
     def _enqueue(self, entry: _BillingEntry) -> asyncio.Future[None]:
         self._queue.append(entry)
@@ -177,16 +181,28 @@ class BillingBatcher:
         if error is not None and not isinstance(error, StoreFailed):
             return False
         for entry in entries:
-            _resolve(entry, error)
+            self._resolve(entry, error)
         return True
 
     async def _write_each(self, entries: Sequence[_BillingEntry]) -> None:
         if len(entries) == 1:
-            _resolve(entries[0], await self._write(self._single_transaction(entries[0]), entries[0].durable))
+            self._resolve(
+                entries[0], await self._write(self._single_transaction(entries[0]), entries[0].durable)
+            )
             return
         writes = [self._write(self._single_transaction(entry), entry.durable) for entry in entries]
         for entry, error in zip(entries, await asyncio.gather(*writes), strict=True):
-            _resolve(entry, error)
+            self._resolve(entry, error)
+
+    def _resolve(self, entry: _BillingEntry, error: BaseException | None) -> None:
+        if entry.outcome is not None:
+            self.active.discard(entry.call.id)
+        if entry.done.done():
+            return
+        if error is None:
+            entry.done.set_result(None)
+        else:
+            entry.done.set_exception(error)
 
     def _transaction(self, entries: Sequence[_BillingEntry]) -> Transaction[None]:
         holds = [(entry.call, entry.payer) for entry in entries if entry.outcome is None]
@@ -225,12 +241,3 @@ def _entry(
     call: CallRecord, payer: Payer | None, outcome: CallOutcome | None = None, *, combined: bool = False
 ) -> _BillingEntry:
     return _BillingEntry(call, payer, outcome, asyncio.get_running_loop().create_future(), combined)
-
-
-def _resolve(entry: _BillingEntry, error: Exception | None) -> None:
-    if entry.done.done():
-        return
-    if error is None:
-        entry.done.set_result(None)
-    else:
-        entry.done.set_exception(error)

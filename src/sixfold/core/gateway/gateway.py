@@ -302,7 +302,8 @@ class Gateway:
         """Release the holds of calls whose server process has ended, and delete old log rows."""
         current_time = await self._database.read(now(), snapshot=False)
         cutoff = current_time - int(self.policy.call_seconds * 1_000_000) - request_log.CALL_US
-        transaction = request_log.sweep(self.boot, cutoff, self._missing_servers)
+        active = frozenset(self._billing.active)
+        transaction = request_log.sweep(self.boot, cutoff, self._missing_servers, active)
         self._missing_servers = await self._database.write(transaction)
         await self._database.write(gateway_idempotency.sweep(), durable=False)
         if self.policy.log_days:

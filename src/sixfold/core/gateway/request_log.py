@@ -7,7 +7,7 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -162,16 +162,22 @@ def write_batch(
         call.held_at = booked_at
 
 
-def sweep(holder: str, cutoff: int, missing_before: frozenset[str] | None) -> Transaction[frozenset[str]]:
-    """Release the holds of calls that began before `cutoff` (epoch µs) or whose server is missing.
+def sweep(
+    holder: str, cutoff: int, missing_before: frozenset[str] | None, active: Collection[str] = ()
+) -> Transaction[frozenset[str]]:
+    """Release the holds of calls whose server is missing, and of the own calls that are not `active`.
 
     Return the missing servers. The holds of a server that is not in `missing_before`, the result of the
     previous sweep, are not released yet, because it may have lost its database for a moment. If
-    `missing_before` is None, the holds of all missing servers are released.
+    `missing_before` is None, the holds of all missing servers are released. Own calls are released if they
+    began before `cutoff` (epoch µs). An active call may last longer, as its client may read slowly; it is
+    charged when it ends.
     """
     rows = yield Query("find_orphaned_holds", {"holder": holder, "before": cutoff})
     for row in rows:
-        if row["late"] or missing_before is None or row["holder"] in missing_before:
+        is_own = row["holder"] == holder
+        is_missing = not is_own and (missing_before is None or row["holder"] in missing_before)
+        if is_missing or (is_own and row["id"] not in active):
             ended = yield Query(
                 "gateway_call_abandon", {"id": row["id"], "error": _ABANDONED, "charge": charges.NOTHING}
             )

@@ -18,7 +18,7 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
--- name: find_orphaned_holds | Return running gateway calls of stopped servers, and those created before `before`.
+-- name: find_orphaned_holds | Return running gateway calls of stopped servers, and those of `holder` created before `before`.
 WITH held AS MATERIALIZED (
     SELECT h.id, COALESCE(h.about ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
     FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running'
@@ -26,7 +26,7 @@ WITH held AS MATERIALIZED (
 gone AS MATERIALIZED (
     SELECT holder FROM (SELECT DISTINCT holder FROM held WHERE holder <> :holder) AS others
     WHERE NOT server_lives(holder))
-SELECT id, holder, late FROM held WHERE late OR holder IN (SELECT holder FROM gone) LIMIT 1000;
+SELECT id, holder FROM held WHERE (late AND holder = :holder) OR holder IN (SELECT holder FROM gone) LIMIT 1000;
 
 -- name: gateway_call_abandon | Mark a running gateway call as failed, without a charge.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, error, charge,

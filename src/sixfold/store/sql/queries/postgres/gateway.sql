@@ -1,4 +1,4 @@
--- name: find_orphaned_holds | Return running gateway calls of stopped servers, and those created before `before`.
+-- name: find_orphaned_holds | Return running gateway calls of stopped servers, and those of `holder` created before `before`.
 WITH held AS MATERIALIZED (
     SELECT h.id, COALESCE(h.about::json ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
     FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running'
@@ -6,7 +6,7 @@ WITH held AS MATERIALIZED (
 gone AS MATERIALIZED (
     SELECT holder FROM (SELECT DISTINCT holder FROM held WHERE holder <> :holder) AS others
     WHERE NOT server_lives(holder))
-SELECT id, holder, late::int AS late FROM held WHERE late OR holder IN (SELECT holder FROM gone) LIMIT 1000;
+SELECT id, holder FROM held WHERE (late AND holder = :holder) OR holder IN (SELECT holder FROM gone) LIMIT 1000;
 
 -- name: gateway_call_page | Return a page of an account's gateway calls, newest first; each half of the union uses its own index.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
