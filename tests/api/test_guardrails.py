@@ -298,6 +298,47 @@ async def test_a_blocked_response_costs_what_it_used(any_gateway: Gateway, strea
     assert await any_gateway.pending() == 0
 
 
+@pytest.mark.parametrize("answer", [{"action": "block"}, JSONResponse({}, 500)], ids=["block", "fail"])
+async def test_repeating_a_blocked_response_is_charged(
+    any_gateway: Gateway, server: SayingServer, answer: Any
+) -> None:
+    """The hook has received each response, so a repeated key must not make further ones free."""
+    async with hook(lambda _document: answer) as (url, seen):
+        await guard(any_gateway.app, hook={"url": url, "stages": ["response"]})
+        path, body = request_of("chat", "own/small", ASKED, stream=False)
+        headers = {**any_gateway.headers, "Idempotency-Key": "again"}
+        for count in range(1, 4):
+            blocked = await any_gateway.app.client.post(path, json=body, headers=headers)
+            assert blocked.status_code in (400, 503)
+            assert (blocked.headers.get("x-should-retry") == "false") is (blocked.status_code == 503)
+            assert len(server.seen) == len(seen) == count
+            assert await any_gateway.app.balance() == (f"{5 - 0.006 * count:.3f}", "0.00")
+    assert await any_gateway.app.faults() == ()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_response_that_the_operators_hook_fails_is_refunded(
+    either: Path, server: SayingServer, stream: bool
+) -> None:
+    rows = {"own": {"kind": "vllm", "base_url": server.url, "api_key": "k", "models": ["small"]}}
+    async with (
+        hook(lambda _document: JSONResponse({}, 500)) as (url, _),
+        running_gateway(
+            either,
+            settings={"fetch_allow": "127.0.0.0/8"},
+            upstreams=rows,
+            prices={"own/small": PRICE},
+            guardrail={"hook": {"url": url, "stages": ["response"]}},
+        ) as gateway,
+    ):
+        answer = await call(gateway, stream=stream)
+        assert (answer.status_code, "guardrail_unavailable" in answer.text) == (503, True)
+        logged = await gateway.last_call()
+        assert (logged["status"], logged["cost_usd"]) == ("failed", "0.00")
+        assert await gateway.app.balance() == ("5.00", "0.00")
+        assert await gateway.app.faults() == ()
+
+
 @pytest.mark.parametrize(
     "faulty",
     [JSONResponse({}, 500), JSONResponse({"action": "change", "texts": []}), Response(b"[", 200)],

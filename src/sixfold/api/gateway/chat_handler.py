@@ -21,6 +21,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayReply, GatewayRequest
@@ -193,10 +194,11 @@ class ChatHandler:
             paid = None
             if scope is not None:
                 paid = await self._gateway.paid_before(scope, gateway_request.request_id, content)
-            if paid is None:
-                return (await self._complete_response(gateway_request, chat_call, payer)).response()
-            prepaid = msgspec.structs.replace(gateway_request, prepaid_hold=0)
-            return (await self._complete_response(prepaid, chat_call, None, paid)).response()
+            async with gateway_idempotency.charged_if_blocked(self._services.database, scope, content):
+                if paid is None:
+                    return (await self._complete_response(gateway_request, chat_call, payer)).response()
+                prepaid = msgspec.structs.replace(gateway_request, prepaid_hold=0)
+                return (await self._complete_response(prepaid, chat_call, None, paid)).response()
 
         idempotent_request = IdempotentRequest(principal.replays, content, self._dialect.dialect)
         return await self._services.idempotency.run(call.request(), idempotent_request, work)

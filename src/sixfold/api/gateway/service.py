@@ -23,6 +23,7 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
+from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayReply
 from sixfold.core.money import Usd
@@ -200,12 +201,14 @@ class ServiceRoutes:
         gateway = self._services.gateway
         with chat_services.input_errors():
             conversation = await bodies.parse(_conversation, _encode(body))
-        paid_cost = None if key is None else await gateway.paid_before(key, request_id, _encode(body))
-        if paid_cost is None:
-            return await gateway.complete_chat(
-                principal, request_id, conversation, body["model"], services=(name,)
-            )
-        reply = await gateway.complete_prepaid(principal, request_id, conversation, body["model"])
+        content = _encode(body)
+        paid_cost = None if key is None else await gateway.paid_before(key, request_id, content)
+        async with gateway_idempotency.charged_if_blocked(self._services.database, key, content):
+            if paid_cost is None:
+                return await gateway.complete_chat(
+                    principal, request_id, conversation, body["model"], services=(name,)
+                )
+            reply = await gateway.complete_prepaid(principal, request_id, conversation, body["model"])
         return msgspec.structs.replace(reply, cost=paid_cost)
 
     async def _run_chat(

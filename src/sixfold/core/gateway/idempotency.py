@@ -7,10 +7,14 @@ key. The model is then called again, and the second response is free.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from sixfold.core.accounts import charges, idempotency, ledger
-from sixfold.core.database import Query, Transaction, one
+from sixfold.core.concurrency.single_thread import PARSER
+from sixfold.core.database import Database, Query, Transaction, one
 from sixfold.core.gateway import request_log
+from sixfold.core.gateway.guardrails.hooks import GuardrailBlocked, GuardrailUnavailable
 
 _PAID_STATES = frozenset({"succeeded", "left"})
 _LOST_ERROR = "The result of this call was lost"
@@ -44,6 +48,25 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
             yield from ledger.release(previous_id)
     yield Query("gateway_call_once_put", {"id": scope, "call_id": call_id})
     return None
+
+
+@asynccontextmanager
+async def charged_if_blocked(database: Database, scope: str | None, content: bytes) -> AsyncGenerator[None]:
+    """Charge a repetition of a request, too, if a guardrail blocks the response in this block.
+
+    The response is not lost: the hook of a guardrail, which may be the caller's, has received it.
+    """
+    try:
+        yield
+    except (GuardrailBlocked, GuardrailUnavailable):
+        if scope is not None:
+            once = await PARSER.run_large(len(content), once_id, scope, content)
+            await database.write(_forget(once), durable=False)
+        raise
+
+
+def _forget(once: str) -> Transaction[None]:
+    yield Query("gateway_call_once_forget", {"id": once})
 
 
 def refund(once: str) -> Transaction[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -100,6 +100,10 @@ class GuardrailService:
             return guardrail_settings.decode(stored), False
         return self._default() or Guardrail(), True
 
+    async def refund(self, request: GatewayRequest, error: errors.SixfoldError) -> None:
+        """Refund a call whose response could not be checked."""
+        await self._database.write(request_log.refund(request.request_id, error.message))
+
     async def record_refusal(self, request: GatewayRequest, error: errors.SixfoldError) -> None:
         """Log a call that was blocked before a server was called."""
         call = CallRecord(
@@ -143,11 +147,27 @@ class GuardedCall:
         kinds = guardrail.mask if guardrail.mask_responses else ()
         if (not kinds and hook is None) or request.expected_usage is not None:
             return checked, reply
-        if reply.answer is not None:
-            answer = await self._answer(checked, reply.answer, kinds, hook)
-            return checked, msgspec.structs.replace(reply, answer=answer)
-        raw = await self._body(checked, reply.raw or b"", kinds, hook, "response")
+        async with self._response_check(checked):
+            if reply.answer is not None:
+                answer = await self._answer(checked, reply.answer, kinds, hook)
+                return checked, msgspec.structs.replace(reply, answer=answer)
+            raw = await self._body(checked, reply.raw or b"", kinds, hook, "response")
         return checked, msgspec.structs.replace(reply, raw=raw)
+
+    @asynccontextmanager
+    async def _response_check(self, request: GatewayRequest) -> AsyncGenerator[None]:
+        """Refund the call if the operator's hook fails; if the caller's hook fails, ask not to retry.
+
+        The caller's hook may have received the response before it failed, so that each retry is charged.
+        """
+        try:
+            yield
+        except GuardrailUnavailable as error:
+            if self._is_default:
+                await self._service.refund(request, error)
+            else:
+                error.permanent, error.retry_after = True, 0
+            raise
 
     async def stream(
         self,
@@ -166,10 +186,11 @@ class GuardedCall:
         hook = guardrail.hook_of("response")
         if hook is None:
             return checked, stream
-        if stream.raw:
-            stream.filter = ReplayFilter(blocks=await self._collect_blocks(checked, stream, hook))
-        else:
-            stream.filter = ReplayFilter(events=await self._collect_events(checked, stream, hook))
+        async with self._response_check(checked):
+            if stream.raw:
+                stream.filter = ReplayFilter(blocks=await self._collect_blocks(checked, stream, hook))
+            else:
+                stream.filter = ReplayFilter(events=await self._collect_events(checked, stream, hook))
         return checked, stream
 
     async def _check(

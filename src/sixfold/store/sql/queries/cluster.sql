@@ -61,5 +61,8 @@ WHERE o.id = :id AND o.created_at > :now - :life;
 INSERT INTO relay_once (id, call_id, created_at) VALUES (:id, :call_id, :now)
 ON CONFLICT (id) DO UPDATE SET call_id = excluded.call_id, created_at = excluded.created_at;
 
+-- name: gateway_call_once_forget | Delete the record of the call made with an Idempotency-Key.
+DELETE FROM relay_once WHERE id = :id;
+
 -- name: gateway_call_once_sweep | Delete Idempotency-Key records of gateway calls that are older than `life`.
 DELETE FROM relay_once WHERE created_at <= :now - :life;
