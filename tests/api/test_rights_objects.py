@@ -172,10 +172,13 @@ async def test_lists_of_models_keep_to_the_limit_of_the_key(app: AppFixture) -> 
     share = {"kind": "workflow", "id": own}
     assert (await app.client.post("/api/shares", json=share, headers=headers)).status_code == 403
     assert (await app.client.post("/api/shares", json=share, headers=app.bearer)).status_code == 201
-    described = await Agent(app, key).rpc(
-        "tools/call", {"name": "models", "arguments": {"model": f"space:{own}"}}
-    )
-    assert "may use only ra1" in str(described)
+    quote = f"/api/containers/space:{own}/quote"
+    assert (await app.client.post(quote, json={"input": {}}, headers=headers)).status_code == 403
+    assert (await app.client.post(quote, json={"input": {}}, headers=app.bearer)).status_code == 200
+    for tool, inputs in (("models", {}), ("quote", {"input": {}})):
+        arguments = {"model": f"space:{own}", **inputs}
+        refused = await Agent(app, key).rpc("tools/call", {"name": tool, "arguments": arguments})
+        assert "may use only ra1" in str(refused), tool
     tool = await Agent(app, key).call("models")
     assert [row["model"] for row in tool["models"]] == ["ra1"]
     everyone = (await app.visitor().get("/api/services")).json()["services"]

@@ -179,6 +179,8 @@ class ModelTools:
     async def do_quote(self, call: ToolInvocation, arguments: JsonObject) -> ToolOutcome:
         """Return the price of a run."""
         name = arguments["model"]
+        if name not in self._services.catalog:
+            call.principal.permit(name)
         model = await self._predictions.find(name, call.principal.account_id)
         await self._predictions.prepare(model, arguments["input"], charged=True)
         quote = self._predictions.quote(model, arguments["input"], hardware=arguments["hardware"])

@@ -74,6 +74,8 @@ class PredictionRoutes:
         principal = await self._enter(request)
         body = await bodies.parse(bodies.parse_object, await request.body() or b"{}")
         run_request = schemas.run_request(body, requests.path_value(request, "model_id"))
+        if run_request.model not in self._services.catalog:
+            principal.permit(run_request.model)
         terms = await run_requests.terms(self._services, principal, run_request)
         await self._services.predictions.prepare(terms.model, run_request.inputs, charged=True)
         quoted = run_requests.quote(self._services, terms, run_request)
