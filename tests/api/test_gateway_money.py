@@ -190,30 +190,6 @@ async def test_a_stream_beyond_its_time_is_free_if_the_server_is_late(
         assert await gateway.app.faults() == ()
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_call_beyond_its_time_is_charged_when_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
-) -> None:
-    """Calls of several attempts, and streams that are read slowly, may outlast their hold."""
-    monkeypatch.setattr(request_log, "CALL_US", -(10**12))
-    async with running_gateway(tmp_path) as gateway:
-        gateway.acme.mode = "wait"
-        asking = asyncio.create_task(gateway.chat(stream=stream, max_tokens=100))
-        await gateway.acme.asked.wait()
-        async with asyncio.timeout(60):
-            while (await gateway.app.balance())[1] == "0.00":  # noqa: ASYNC110 - a statement sets no event
-                await asyncio.sleep(0.005)
-        for _ in range(2):
-            await gateway.app.server.gateway_runtime.gateway.sweep()
-        gateway.acme.go_on.set()
-        assert "word" in (await asking).text
-        call = (await gateway.settled())[0]
-        assert (call["status"], float(call["cost_usd"]) > 0) == ("succeeded", True)
-        await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
-        assert not gateway.app.server.gateway_runtime.gateway._billing.active
-        assert await gateway.app.faults() == ()
-
-
 async def test_disconnect_before_the_first_token_is_free(tmp_path: Path) -> None:
     async with (
         running_gateway(tmp_path, keep_alive_seconds=0.02) as gateway,
