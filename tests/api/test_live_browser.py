@@ -68,10 +68,22 @@ async def test_a_recording_becomes_a_run_with_a_video(browser_app: tuple[AppFixt
         await page.click("#live .primary")
         await page.click("#record")
         await page.wait_for_selector("#recording:has-text('Recording 00:0')")
+        # The button still has the focus, and keys move; typed text does not.
+        await page.keyboard.down("w")
+        assert await page.get_attribute(".pads [data-key=w]", "aria-pressed") == "true"
+        await page.wait_for_selector("#stage:text-is('Live')")
+        await page.focus("#prompt")
+        assert await page.get_attribute(".pads [data-key=w]", "aria-pressed") == "false"
+        await page.keyboard.up("w")
+        await page.keyboard.down("w")
+        assert await page.get_attribute(".pads [data-key=w]", "aria-pressed") == "false"
+        await page.keyboard.up("w")
         await page.evaluate(FRAMES, 4)
         assert not await page.is_visible("#ignored")
+        assert not await page.is_visible("#saved-notice")
         await page.click("#stop")
         await page.wait_for_selector("#saved img")
+        assert await page.inner_text("#saved-notice a") == "1 saved ↓"
         path = await page.get_attribute("#saved a", "href")
         prediction = (await app.client.get(f"/api/containers{path}", headers=app.bearer)).json()
         assert (prediction["model"], prediction["status"], prediction["cost"]) == (

@@ -133,7 +133,7 @@ function drawPose(pose) {
 // -- the tools --------------------------------------------------------------------------------------
 
 const tools = Object.fromEntries(["snapshot", "record", "fullscreen"].map((id) => [id, document.getElementById(id)]));
-const saved = document.getElementById("saved");
+const [saved, savedNotice] = ["saved", "saved-notice"].map((id) => document.getElementById(id));
 const create = (name, properties) => Object.assign(document.createElement(name), properties);
 
 function addSaved(picture, ...parts) {
@@ -142,6 +142,8 @@ function addSaved(picture, ...parts) {
   line.append(...parts);
   item.append(picture, line);
   saved.prepend(item);
+  savedNotice.hidden = false;
+  savedNotice.firstElementChild.textContent = `${saved.children.length} saved ↓`;
   return line;
 }
 
@@ -316,11 +318,16 @@ stopButton.addEventListener("click", () => {
 });
 if (canvas.dataset.poster) poster();
 form.addEventListener("submit", start);
+// Text that is typed, and shortcuts of the browser, do not move.
+const isTyped = (target) => target.matches("input, textarea, select");
+const isOtherUse = ({ target, ctrlKey, metaKey, altKey }) => ctrlKey || metaKey || altKey || isTyped(target) || Boolean(target.closest("dialog"));
+const releaseKeys = () => [...heldKeys].forEach((key) => setKey(key, false));
 for (const [type, down] of [["keydown", true], ["keyup", false]]) {
-  canvas.addEventListener(type, (event) => {
+  document.addEventListener(type, (event) => {
     const key = KEYS[event.key] ?? event.key.toLowerCase();
     if (!"wasd".includes(key) || key.length !== 1) return;
-    event.preventDefault();
+    if (down && (!resumePath || isOtherUse(event))) return;
+    if (down) event.preventDefault();
     setKey(key, down);
   });
 }
@@ -329,7 +336,8 @@ for (const pad of document.querySelectorAll("[data-key]")) {
   pad.addEventListener("contextmenu", (event) => event.preventDefault()); // of a long touch
   for (const type of ["pointerup", "pointerleave", "pointercancel"]) pad.addEventListener(type, () => setKey(pad.dataset.key, false));
 }
-canvas.addEventListener("blur", () => [...heldKeys].forEach((key) => setKey(key, false)));
+addEventListener("blur", releaseKeys);
+document.addEventListener("focusin", ({ target }) => { if (isTyped(target)) releaseKeys(); });
 canvas.addEventListener("click", (event) => {
   if (form.dataset.kind !== "json") return;
   const [x, y] = [event.offsetX * canvas.width / canvas.clientWidth, event.offsetY * canvas.height / canvas.clientHeight];
