@@ -110,6 +110,42 @@ async def test_missing_nodes_are_red_and_named_by_package(browser_app: tuple[App
         await page_checks.is_accessible(tab)
 
 
+def _with_missing_node_at_the_end() -> dict[str, Any]:
+    """Return a graph of six columns whose last node but one does not exist."""
+    encoded = [{"class_type": "CLIPTextEncode", "inputs": {"text": text, "clip": ["1", 1]}} for text in "ab"]
+    sampler = {"seed": 1, "steps": 20, "cfg": 7, "sampler_name": "euler", "scheduler": "normal", "denoise": 1}
+    sampler |= {"model": ["1", 0], "positive": ["2", 0], "negative": ["3", 0], "latent_image": ["4", 0]}
+    nodes = [
+        {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "sd15.safetensors"}},
+        *encoded,
+        {"class_type": "EmptyLatentImage", "inputs": {"width": 512, "height": 512, "batch_size": 1}},
+        {"class_type": "KSampler", "inputs": sampler},
+        {"class_type": "VAEDecode", "inputs": {"samples": ["5", 0], "vae": ["1", 2]}},
+        {"class_type": "FaceDetailerPipe", "inputs": {"image": ["6", 0], "strength": 0.5}},
+        {"class_type": "SaveImage", "inputs": {"images": ["7", 0], "filename_prefix": "x"}},
+    ]
+    return {str(number): node for number, node in enumerate(nodes, 1)}
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_a_missing_node_is_in_the_first_view(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        page = tab.page
+        graph = json.dumps(_with_missing_node_at_the_end())
+        await tab.open(await page.evaluate(IMPORT, ["faces.json", graph]))
+        await page.wait_for_selector(".node.has-inputs")
+        pane = await page.locator("[data-pane]").bounding_box()
+        for selector in [".node.missing .card"] if width == 390 else [".node .card"]:
+            for box in [await each.bounding_box() for each in await page.locator(selector).all()]:
+                assert pane["x"] <= box["x"]
+                assert box["x"] + box["width"] <= pane["x"] + pane["width"]
+                assert pane["y"] <= box["y"]
+                assert box["y"] + box["height"] <= pane["y"] + pane["height"]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", page_checks.WIDTHS)
 async def test_the_bench_fits_and_is_managed(browser_app: tuple[AppFixture, str, Any], width: int) -> None:

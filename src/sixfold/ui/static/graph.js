@@ -3,6 +3,7 @@
 for (const pane of document.querySelectorAll("[data-pane]")) {
   const SVG = "http://www.w3.org/2000/svg";
   const LEGIBLE = 11 / 12.5; // the scale at which the smallest text of a drawing has 11 pixels
+  const SMALL_TEXT = 10 / 12.5; // the same with 10 pixels, for a drawing that is shown whole
   const LARGEST = 1.3;
   // The same graph with fewer and fewer columns beside each other.
   const drawings = [pane.querySelector("svg"), ...(pane.querySelector("template")?.content.querySelectorAll("svg") ?? [])];
@@ -17,11 +18,11 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
   // The size of the pane without its border, and whether or not it has scroll bars.
   const width = () => pane.offsetWidth - 2, height = () => pane.offsetHeight - 2;
   const fitting = (drawing) => Math.min(width() / sizeOf(drawing).width, height() / sizeOf(drawing).height);
-  // The widest drawing with legible text.
-  const bestDrawing = () => drawings.find((each) => width() / sizeOf(each).width >= LEGIBLE) ?? drawings.at(-1);
+  // A drawing that is whole with slightly smaller text, or the widest drawing with legible text.
+  const bestDrawing = () => drawings.find((each) => fitting(each) >= SMALL_TEXT) ?? drawings.find((each) => width() / sizeOf(each).width >= LEGIBLE) ?? drawings.at(-1);
   const wholeScale = () => Math.min(LARGEST, fitting(svg));
   // The scale at which a drawing is shown first: whole, or as wide as the pane, or with the smallest legible text.
-  const firstScale = () => (fitting(svg) >= LEGIBLE ? wholeScale() : Math.max(LEGIBLE, Math.min(LARGEST, width() / sizeOf(svg).width)));
+  const firstScale = () => (fitting(svg) >= SMALL_TEXT ? wholeScale() : Math.max(LEGIBLE, Math.min(LARGEST, width() / sizeOf(svg).width)));
 
   let scale = 1;
   let isChosen = false; // whether the user has changed the scale
@@ -217,12 +218,12 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     if (path) showMade(nodes.get(nodeId), path);
   }
 
-  // A node that runs outside of the visible part is moved into its middle.
-  function reveal(node) {
+  // A node outside of the visible part is moved into its middle.
+  function reveal(node, behavior) {
     const [area, box] = [pane.getBoundingClientRect(), node.getBoundingClientRect()];
     if (box.left >= area.left && box.right <= area.right && box.top >= area.top && box.bottom <= area.bottom) return;
     const [left, top] = [(box.left + box.right - area.left - area.right) / 2, (box.top + box.bottom - area.top - area.bottom) / 2];
-    pane.scrollBy({ left, top, behavior: pause ? "smooth" : "instant" });
+    pane.scrollBy({ left, top, behavior });
   }
 
   function showState(event) {
@@ -253,7 +254,7 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
       shown.push(detail);
       showState(detail);
       const node = nodes.get(String(detail.node));
-      if (node && detail.state === "started") reveal(node);
+      if (node && detail.state === "started") reveal(node, pause ? "smooth" : "instant");
       return new Promise((next) => setTimeout(next, pause));
     });
   });
@@ -283,4 +284,6 @@ for (const pane of document.querySelectorAll("[data-pane]")) {
     pixels = now;
   }).observe(pane);
   redraw();
+  const missing = [...nodes.values()].find((node) => node.classList.contains("missing"));
+  if (missing) reveal(missing, "instant");
 }
