@@ -18,6 +18,7 @@ from tests.mcp.loopback import serve
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 DONE = "#last .answer .cost"
+AT_END = "document.scrollingElement.scrollHeight - scrollY - innerHeight < 5"
 ANSWER = """## Plan
 
 1. one
@@ -108,6 +109,22 @@ async def test_a_lost_connection_is_named_and_recovers(chatting: tuple[Gateway, 
         await page.click("#problem a:has-text('Sign in')")
         await page.wait_for_url("**/signin?next=%2Fchat%2Fconv_*")
         tab.ignore("ERR_FAILED", "of 401")
+
+
+async def test_a_button_leads_to_the_latest_message(chatting: tuple[Gateway, str, Any]) -> None:
+    gateway, url, chromium = chatting
+    async with browser.tab(chromium, gateway.app, url, TabOptions(width=390)) as tab:
+        page = tab.page
+        await tab.open("/chat")
+        await _ask(page, "say 900 words")
+        await page.wait_for_selector("#messages .cost, #last .cost")
+        await page.reload()
+        await page.wait_for_function(f"{AT_END} && document.scrollingElement.scrollTop > 0")
+        assert not await page.is_visible("#latest")
+        await page.evaluate("scrollTo(0, 0)")
+        await page.click("#latest")
+        await page.wait_for_function(f"{AT_END} && document.getElementById('latest').hidden")
+        assert await page.evaluate("document.activeElement.id") == "text"
 
 
 @pytest.mark.parametrize("width", [1440, 834, 390])

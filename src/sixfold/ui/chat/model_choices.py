@@ -17,7 +17,7 @@ from sixfold.core.money import short_usd
 from sixfold.web.services import WebServices
 
 _MAX_MODELS = 500
-_THOUSAND, _MILLION = 1000, 1_000_000
+_THOUSAND, _KIBI = 1000, 1024
 # The gateway rejects requests for models without a price.
 _UNPRICED = "no price"
 
@@ -83,9 +83,11 @@ def _price(rates: TokenRates) -> str:
 
 
 def _tokens(count: int) -> str:
-    if count >= _MILLION:
-        return f"{count / _MILLION:.3g}M"
-    return f"{round(count / _THOUSAND)}k" if count >= _THOUSAND else str(count)
+    """Return the number in thousands or millions, and 32768 as 32k like the names of models."""
+    thousand = _KIBI if count % _KIBI == 0 and count % _THOUSAND else _THOUSAND
+    if count >= thousand**2:
+        return f"{count / thousand**2:.3g}M"
+    return f"{round(count / thousand)}k" if count >= thousand else str(count)
 
 
 def speech_models(services: WebServices) -> frozenset[str]:

@@ -4,7 +4,7 @@
   const byId = (id) => document.getElementById(id);
   const thread = document.querySelector(".thread"), composer = byId("composer"), last = byId("last"), messages = byId("messages");
   if (!composer) return;
-  const text = byId("text"), files = byId("file"), chosen = byId("chosen"), problem = byId("problem"), send = byId("send");
+  const text = byId("text"), files = byId("file"), chosen = byId("chosen"), problem = byId("problem"), send = byId("send"), latest = byId("latest");
   const stopButton = byId("stop-button"), csrf = composer.elements.csrf.value;
   const headers = { Accept: "application/json", "X-CSRF-Token": csrf };
   document.documentElement.classList.add("scripted");
@@ -21,12 +21,19 @@
   addEventListener("scroll", () => {
     follow = atEnd() || (follow && page.scrollTop >= position);
     position = page.scrollTop;
+    latest.hidden = page.scrollHeight - page.scrollTop < 2 * innerHeight;
   }, { passive: true });
   const toEnd = () => {
     if (!follow) return;
     page.scrollTop = page.scrollHeight;
     position = page.scrollTop;
   };
+  latest.addEventListener("click", () => {
+    follow = true;
+    toEnd();
+    requestAnimationFrame(toEnd); // heights of messages are estimates until they are in view
+    text.focus({ preventScroll: true });
+  });
   addEventListener("resize", toEnd);
   // An image has its height when it is there.
   last.addEventListener("load", toEnd, { capture: true });
