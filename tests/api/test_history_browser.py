@@ -114,11 +114,11 @@ async def test_a_result_leads_to_the_next_model(browser_app: tuple[AppFixture, s
         assert "/catalog/" in page.url
         assert await page.input_value("#in-seed") != ""
         await page.click(".pop summary:has-text('Use in')")
-        assert await page.is_visible(".pop a >> text='Background remover'")
+        assert await page.is_visible(".pop a >> text='Background removal, choice of weights'")
         await page.keyboard.press("Escape")
-        assert not await page.is_visible(".pop a >> text='Background remover'")
+        assert not await page.is_visible(".pop a >> text='Background removal, choice of weights'")
         await page.click(".pop summary:has-text('Use in')")
-        await page.click(".pop a >> text='Background remover'")
+        await page.click(".pop a >> text='Background removal, choice of weights'")
         await page.wait_for_selector(".file-preview img[src*='w=320']")
         assert await page.inner_text(".file-name") == "a red fox in snow"
         assert not await page.is_visible("#in-image")
