@@ -93,6 +93,24 @@ async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(
         await page.wait_for_selector(f"{DONE} img")
         assert await page.evaluate(BOXES, [".outputs img", ".actions"]) == [True] * 2
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert await page.evaluate(BOXES, ["#in-prompt"]) == [False]
+        await page.click("text='Edit'")
+        assert await page.evaluate(BOXES, ["#in-prompt", ".actions"]) == [True] * 2
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_a_model_leads_to_its_live_session(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        page = tab.page
+        await tab.open("/catalog/world-model")
+        await page.wait_for_selector("#price:has-text('by voxel-world')")
+        assert await page.evaluate(BOXES, [".actions", ".live-link"]) == [True] * 2
+        assert (await page.locator(".actions").bounding_box())["height"] < 110
+        await page.click("text='Start a live session'")
+        await page.wait_for_url("**/live/world-model")
 
 
 async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[AppFixture, str, Any]) -> None:
@@ -237,7 +255,8 @@ async def test_a_doubtful_cut_out_warns_above_its_checkerboard(
         await page.click(RUN)
         await page.wait_for_selector(DONE)
         warning = page.locator(".warning")
-        assert "stands out from the background" in await warning.inner_text()
+        assert (await warning.inner_text()).startswith("No subject stands out from the background")
+        assert not await page.is_visible("#log")
         above, below = await warning.bounding_box(), await page.locator(".outputs").bounding_box()
         assert above["y"] < below["y"]
         await page.wait_for_selector(".compare")

@@ -262,7 +262,8 @@ function showWaiting(text) {
   const tick = () => {
     const seconds = Math.floor((performance.now() - started) / 1000);
     if (seconds >= LONG_SECONDS) offerNotification();
-    byId("clock").textContent = `${seconds} s${expectedSeconds ? ` of about ${Math.max(1, Math.round(expectedSeconds))} s` : ""}`;
+    const expected = Math.max(1, Math.round(expectedSeconds ?? 0));
+    byId("clock").textContent = `${seconds} s${expectedSeconds && seconds <= expected ? ` of about ${expected} s` : ""}`;
   };
   clearInterval(clock);
   clock = setInterval(tick, 1000);
@@ -283,6 +284,13 @@ function endWaiting() {
   document.title = pageTitle;
   byId("waiting").hidden = true;
   if (byId("skeleton")) byId("skeleton").hidden = true;
+}
+
+// A log that the result shows as a warning is not repeated.
+function dropWarning(log) {
+  const plain = (text) => text.replaceAll("`", "").trim().toLowerCase();
+  const warnings = [...byId("result").querySelectorAll(".warning")].map((each) => plain(each.textContent));
+  log.hidden ||= warnings.includes(plain(log.textContent));
 }
 
 function follow(id) {
@@ -311,6 +319,7 @@ function follow(id) {
         byId("result").innerHTML = data.html; // rendered and escaped by the server
         connection.balance(data);
         endWaiting();
+        dropWarning(log);
         notifyEnd(data.status);
         window.viewers?.show(byId("result"));
         resolve();
