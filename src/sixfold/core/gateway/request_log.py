@@ -253,7 +253,8 @@ def _purchase(call: CallRecord, payer: Payer | None, outcome: CallOutcome) -> le
 
 def _entry(call: CallRecord, outcome: CallOutcome) -> ledger.LedgerEntry:
     kind = "charge" if call.endpoint in _MEDIA_ENDPOINTS else "chat"
-    return ledger.LedgerEntry(kind, f"{call.model} by {call.target}", call.id, outcome.charge)
+    name = call.model if call.model == call.target else f"{call.model} by {call.target}"
+    return ledger.LedgerEntry(kind, name, call.id, outcome.charge)
 
 
 def _hold_details(call: CallRecord, holder: str) -> str:

@@ -33,6 +33,7 @@ from sixfold.web.services import WebServices
 
 MAX_MESSAGES = 200
 _MAX_VALUE = 4000
+_WORDS = ("no", "yes")
 # Files of a shared workflow.
 GRAPH, DOWNLOAD = "graph.svg", "workflow"
 
@@ -203,6 +204,7 @@ class SharedContents:
 def _text_inputs(prediction: Prediction, model: Model | None) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in text_inputs(prediction.inputs, model).items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = _WORDS[value] if isinstance(value, bool) else value
+        text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
         rows.append((name, text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"))
     return rows
