@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ from sixfold.core.accounts import accounts, credentials, keys, rights
 from sixfold.core.accounts.authentication import login_sessions
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.operation import actions, customers
-from sixfold.core.accounts.organizations import members
+from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.errors import TooManyRequests
@@ -114,14 +115,31 @@ async def test_a_suspended_person_stops_in_organizations(any_database_app: AppFi
     stream = asyncio.create_task(app.client.get(events, headers=headers))
     await until_open(app.server)
     person = await app.database.read(accounts.by_email("ben@example.com"))
-    suspending = customers.suspend(app.operator.owner, person.id, suspended=True)
-    await app.database.write(suspending)
+    write = app.database.write
+    await write(customers.suspend(app.operator.owner, person.id, suspended=True))
     assert REVOKED in (await until_ended([stream]))[0]
     refused = await app.client.get(PREDICTIONS, headers=headers)
     assert (refused.status_code, "is suspended" in refused.text) == (403, True)
     assert (await app.client.get(PREDICTIONS, headers=app.bearer)).status_code == 200
-    await app.database.write(customers.suspend(app.operator.owner, person.id, suspended=False))
+    keys_path, team = (
+        "/api/organization/keys",
+        await write(teams.create(app.account.id, "Vision", None, None)),
+    )
+    grants: list[tuple[str, str, dict[str, str], dict[str, Any]]] = [
+        ("POST", keys_path, headers, {"team_id": team.id}),
+        ("POST", "/api/organization/invitations", headers, {"email": "alt@example.com"}),
+        ("PATCH", f"/api/organization/members/{ben.id}", headers, {"team_id": team.id}),
+        ("POST", "/api/organizations", bearer(app.other), {"name": "escape"}),
+        ("POST", "/api/organization/accept", bearer(app.other), {"token": "x"}),
+    ]
+    for method, path, of_ben, body in grants:
+        refused = await app.client.request(method, path, json=body, headers=of_ben)
+        assert (refused.status_code, "is suspended" in refused.text) == (403, True), path
+    assert (await app.client.get(keys_path, headers=headers)).status_code == 200
+    await write(customers.suspend(app.operator.owner, person.id, suspended=False))
     assert (await app.client.get(PREDICTIONS, headers=headers)).status_code == 200
+    for method, path, of_ben, body in grants[:4]:
+        assert (await app.client.request(method, path, json=body, headers=of_ben)).is_success, path
 
 
 async def test_a_program_changes_no_workflow_of_the_account(app: AppFixture) -> None:

@@ -118,7 +118,8 @@ class Principal(msgspec.Struct, frozen=True):
     member_id: str | None = None
     team_id: str | None = None
     budgets: tuple[Budget, ...] = ()
-    # The operator suspended the account or its user, who can only view and manage the account.
+    # The operator suspended the account or its user, who can only view and manage the account, without
+    # granting access to others.
     suspended: bool = False
     # The guardrail of the key or its account as JSON, or an empty string.
     guardrail: str = ""
@@ -182,7 +183,7 @@ class Principal(msgspec.Struct, frozen=True):
         Raises `SignInAgain` if the right requires a recent login and the session's login is too old.
         """
         needed = access.bits
-        if self.suspended and needed & _SUSPENDED_REFUSED:
+        if self.suspended and (needed & _SUSPENDED_REFUSED or access.grants):
             raise errors.Forbidden(SUSPENDED)
         if needed & ~int(self.rights):
             raise errors.Forbidden(_missing_rights(access.right & ~self.rights, self.authentication))

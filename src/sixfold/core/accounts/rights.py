@@ -89,12 +89,14 @@ def _union(rights: Iterable[Rights]) -> Rights:
 class Access:
     """The requirement of a route, websocket or tool: a right, any credential, or none (`public`).
 
-    `role` is the lowest role in the organization that has access.
+    `role` is the lowest role in the organization that has access. If it `grants` access to others or creates
+    another account, a suspended user does not have it.
     """
 
     right: Rights = NONE
     public: bool = False
     role: Role = "member"
+    grants: bool = False
     # The right as a plain integer, because operations on an `IntFlag` are slow.
     bits: int = field(init=False)
 
@@ -133,6 +135,13 @@ OWNER_READ: Final = Access(Rights.ACCOUNT_READ, role="owner")
 OWNER: Final = Access(Rights.ACCOUNT_MANAGE, role="owner")
 PERSON_READ: Final = Access(Rights.ACCOUNT_READ, role="person")
 PERSON: Final = Access(Rights.ACCOUNT_MANAGE, role="person")
+
+# The same for creating keys and accounts, and for making or changing members.
+GRANT: Final = Access(Rights.ACCOUNT_MANAGE, grants=True)
+MEMBER_GRANT: Final = Access(Rights.ACCOUNT_READ, grants=True)
+ADMIN_GRANT: Final = Access(Rights.ACCOUNT_MANAGE, role="admin", grants=True)
+OWNER_GRANT: Final = Access(Rights.ACCOUNT_MANAGE, role="owner", grants=True)
+PERSON_GRANT: Final = Access(Rights.ACCOUNT_MANAGE, role="person", grants=True)
 
 # Outside a route, every right is required.
 UNDECLARED: Final = Access(ALL)

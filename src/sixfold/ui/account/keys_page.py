@@ -238,18 +238,20 @@ def _expiry(form: dict[str, str], moment: int) -> int | None:
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     page = KeysPage(services, pages)
-    actions = {"name": page.rename, "roll": page.roll, "revoke": page.revoke}
+    actions = (
+        ("name", page.rename, rights.ACCOUNT_MANAGE),
+        ("roll", page.roll, rights.GRANT),
+        ("revoke", page.revoke, rights.ACCOUNT_MANAGE),
+    )
     return (
         RouteEntry(
             PATH,
             {"GET": page.show, "POST": page.create},
             _FORM_BYTES,
-            access={"GET": rights.ACCOUNT_READ, "POST": rights.ACCOUNT_MANAGE},
+            access={"GET": rights.ACCOUNT_READ, "POST": rights.GRANT},
         ),
         *(
-            RouteEntry(
-                f"{PATH}/{{key_id}}/{name}", {"POST": action}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
-            )
-            for name, action in actions.items()
+            RouteEntry(f"{PATH}/{{key_id}}/{name}", {"POST": action}, _FORM_BYTES, access=access)
+            for name, action, access in actions
         ),
     )

@@ -71,5 +71,10 @@ class InvitationPage:
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     page = InvitationPage(services, pages)
     return (
-        RouteEntry(PATH, {"GET": page.show, "POST": page.accept}, _FORM_BYTES, access=rights.ACCOUNT_READ),
+        RouteEntry(
+            PATH,
+            {"GET": page.show, "POST": page.accept},
+            _FORM_BYTES,
+            access={"GET": rights.ACCOUNT_READ, "POST": rights.MEMBER_GRANT},
+        ),
     )

@@ -177,30 +177,26 @@ def _require_fresh(session: SessionCookie) -> None:
 
 def routes(services: WebServices, page: MembersPage) -> tuple[RouteEntry, ...]:
     own = MembersForms(services, page)
-    anyone = (
-        ("/account/switch", own.switch),
-        (f"{PATH}/leave", own.leave),
-        (f"{PATH}/keys", own.create_key),
-        (f"{PATH}/keys/{{key_id}}/revoke", own.revoke_key),
-    )
-    admins = (
-        (f"{PATH}/invite", own.invite),
-        (f"{PATH}/invitations/{{invitation_id}}/withdraw", own.withdraw),
-        (f"{PATH}/budget", own.budget),
-        (f"{PATH}/{{member_id}}", own.change),
-        (f"{PATH}/{{member_id}}/remove", own.remove),
-        ("/account/teams", own.create_team),
-        ("/account/teams/{team_id}", own.change_team),
-        ("/account/teams/{team_id}/remove", own.remove_team),
+    posts = (
+        ("/account/switch", own.switch, rights.ACCOUNT_READ),
+        (f"{PATH}/leave", own.leave, rights.ACCOUNT_READ),
+        (f"{PATH}/keys", own.create_key, rights.MEMBER_GRANT),
+        (f"{PATH}/keys/{{key_id}}/revoke", own.revoke_key, rights.ACCOUNT_READ),
+        (f"{PATH}/invite", own.invite, rights.ADMIN_GRANT),
+        (f"{PATH}/invitations/{{invitation_id}}/withdraw", own.withdraw, rights.ADMIN),
+        (f"{PATH}/budget", own.budget, rights.ADMIN),
+        (f"{PATH}/{{member_id}}", own.change, rights.ADMIN_GRANT),
+        (f"{PATH}/{{member_id}}/remove", own.remove, rights.ADMIN),
+        ("/account/teams", own.create_team, rights.ADMIN),
+        ("/account/teams/{team_id}", own.change_team, rights.ADMIN),
+        ("/account/teams/{team_id}/remove", own.remove_team, rights.ADMIN),
+        (f"{PATH}/transfer", own.transfer, rights.OWNER_GRANT),
+        ("/account/organizations", own.create, rights.PERSON_GRANT),
     )
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
-        *(_form(own, path, work, rights.ACCOUNT_READ) for path, work in anyone),
-        *(_form(own, path, work, rights.ADMIN) for path, work in admins),
-        _form(own, f"{PATH}/transfer", own.transfer, rights.OWNER),
-        _form(own, "/account/organizations", own.create, rights.PERSON),
+        *(
+            RouteEntry(path, {"POST": own.handler(work)}, _FORM_BYTES, access=access)
+            for path, work, access in posts
+        ),
     )
-
-
-def _form(own: MembersForms, path: str, work: Work, access: rights.Access) -> RouteEntry:
-    return RouteEntry(path, {"POST": own.handler(work)}, _FORM_BYTES, access=access)

@@ -262,6 +262,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     once = partial(services.idempotency.once, services.authenticator.bearer)
     shown_once = partial(idempotency.refused, services.authenticator.bearer)
     read_and_write = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN}
+    read_and_grant = {"GET": rights.ADMIN_READ, "POST": rights.ADMIN_GRANT}
     return (
         RouteEntry(
             root,
@@ -273,22 +274,22 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             "/api/organizations",
             {"GET": handlers.list_own, "POST": once(handlers.create)},
             size,
-            access={"GET": rights.PERSON_READ, "POST": rights.PERSON},
+            access={"GET": rights.PERSON_READ, "POST": rights.PERSON_GRANT},
         ),
-        RouteEntry(f"{root}/accept", {"POST": once(handlers.accept)}, size, access=rights.PERSON),
-        RouteEntry(f"{root}/transfer", {"POST": handlers.transfer}, size, access=rights.OWNER),
+        RouteEntry(f"{root}/accept", {"POST": once(handlers.accept)}, size, access=rights.PERSON_GRANT),
+        RouteEntry(f"{root}/transfer", {"POST": handlers.transfer}, size, access=rights.OWNER_GRANT),
         RouteEntry(f"{root}/members", {"GET": handlers.list_members}, access=rights.ACCOUNT_READ),
         RouteEntry(
             f"{root}/members/{{member_id}}",
             {"PATCH": handlers.change_member, "DELETE": handlers.remove_member},
             size,
-            access=rights.ADMIN,
+            access={"PATCH": rights.ADMIN_GRANT, "DELETE": rights.ADMIN},
         ),
         RouteEntry(
             f"{root}/invitations",
             {"GET": handlers.list_invitations, "POST": shown_once(handlers.invite)},
             size,
-            access=read_and_write,
+            access=read_and_grant,
         ),
         RouteEntry(
             f"{root}/invitations/{{invitation_id}}", {"DELETE": handlers.withdraw}, access=rights.ADMIN
@@ -309,7 +310,7 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
             f"{root}/keys",
             {"GET": handlers.list_keys, "POST": shown_once(handlers.create_key)},
             size,
-            access=read_and_write,
+            access=read_and_grant,
         ),
         RouteEntry(f"{root}/keys/{{key_id}}", {"DELETE": handlers.revoke_key}, access=rights.ADMIN),
     )
