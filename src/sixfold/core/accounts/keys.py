@@ -118,8 +118,7 @@ class Principal(msgspec.Struct, frozen=True):
     member_id: str | None = None
     team_id: str | None = None
     budgets: tuple[Budget, ...] = ()
-    # The operator suspended the account or its user, who can only view and manage the account, without
-    # granting access to others.
+    # Set by the operator: the user can only view and manage the account, and cannot grant access to others.
     suspended: bool = False
     # The guardrail of the key or its account as JSON, or an empty string.
     guardrail: str = ""
