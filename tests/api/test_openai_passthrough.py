@@ -264,6 +264,16 @@ async def test_recordings_are_paid_by_the_minute(gateway: Gateway, shape: Any) -
     assert (await gateway.last_call())["cost_usd"] == ("0.06" if shape == "text" else "0.03")
 
 
+async def test_a_file_that_states_less_is_paid_by_what_was_heard(gateway: Gateway) -> None:
+    """The header states a thousandth of the duration; the model server hears 30 s."""
+    recording = bytearray(fault_server.tone(60, 8000))
+    recording[28:32] = (1000 * 16_000).to_bytes(4, "little")
+    file = ("a.wav", bytes(recording), "audio/wav")
+    await gateway.openai().audio.transcriptions.create(model="acme/hear", file=file)
+    assert (await gateway.last_call())["cost_usd"] == "0.03"
+    assert await gateway.app.faults() == ()
+
+
 async def test_recordings_by_tokens_and_as_events(gateway: Gateway) -> None:
     file = ("a.wav", fault_server.tone(1, 8000), "audio/wav")
     stream = await gateway.openai().audio.transcriptions.create(

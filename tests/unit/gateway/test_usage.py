@@ -102,6 +102,12 @@ def test_images_and_audio_are_priced_by_their_units() -> None:
 def test_missing_usage_is_filled_from_the_expected_usage() -> None:
     expected = TokenUsage(10, 200, units=Units(2, 1000, 40))
     assert merge_usage(None, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 1000, 40))
+    spoken = TokenUsage(10, 20, audio_in=10, units=Units(milliseconds=1000))
+    heard = TokenUsage(100, 200, audio_in=100, reported=False, units=Units(milliseconds=10_000))
+    assert merge_usage(None, spoken, 600) == heard, "a transcript of 600 characters takes at least 10 s"
+    assert merge_usage(None, spoken, 60) == TokenUsage(
+        10, 20, audio_in=10, reported=False, units=spoken.units
+    )
     assert merge_usage(TokenUsage(5, 7), expected) == TokenUsage(5, 7, units=Units(2, 1000, 40))
     response = TokenUsage(reported=False, units=Units(milliseconds=900))
     assert merge_usage(response, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 900, 40))

@@ -395,7 +395,7 @@ class Gateway:
         response = await self._attempts.complete(active)
         wire, body, (usage, chars) = response.wire, response.first_block, response.usage
         if active.request.expected_usage is not None:
-            usage = merge_usage(usage, active.request.expected_usage)
+            usage = merge_usage(usage, active.request.expected_usage, chars)
         elif usage is None or not usage.reported:
             usage = active.estimated(usage, chats.tokens_of(chars))
         usage = active.billable(usage, response.target)

@@ -230,8 +230,9 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     # Maximum output tokens of one answer, and the number of answers.
     max_tokens: int | None = None
     answers: int = 1
-    # The expected usage of a request that is not a chat.
+    # The expected usage of a request that is not a chat, and the maximum usage if that is higher.
     expected_usage: TokenUsage | None = None
+    max_usage: TokenUsage | None = None
     # The dimensions of embeddings that the caller requests.
     dimensions: int | None = None
     keep_usage: bool = True

@@ -19,6 +19,8 @@ _MILLION = 1_000_000
 # A report of more tokens than this is ignored.
 _MAX_TOKENS = 1_000_000_000
 _MAX_USD = 1_000
+# Of speech that is transcribed, with the times of captions.
+_MAX_CHARS_PER_SECOND = 60
 
 
 class Units(msgspec.Struct, frozen=True):
@@ -101,14 +103,28 @@ def parse_micros(value: Any) -> int:
     return math.ceil(value * money.MICROS_PER_USD) if is_number and 0 <= value <= _MAX_USD else 0
 
 
-def merge_usage(reported: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
-    """Return the usage of an image, audio or embedding call, as reported or else as expected."""
+def merge_usage(reported: TokenUsage | None, expected: TokenUsage, chars: int = 0) -> TokenUsage:
+    """Return the usage of an image, audio or embedding call, as reported or else as expected.
+
+    `chars` is the length of a transcript, or 0 for other results.
+    """
     if reported is None:
-        return msgspec.structs.replace(expected, reported=False)
+        return msgspec.structs.replace(_of_transcript(expected, chars), reported=False)
     units = _merge_units(reported.units, expected.units)
     return msgspec.structs.replace(
         reported if reported.reported else expected, units=units, reported=reported.reported
     )
+
+
+def _of_transcript(expected: TokenUsage, chars: int) -> TokenUsage:
+    """Return the usage of a recording, which is longer than its file states if its transcript is longer."""
+    units = expected.units
+    if units is None or not 0 < units.milliseconds < chars * 1000 // _MAX_CHARS_PER_SECOND:
+        return expected
+    factor = chars * 1000 // _MAX_CHARS_PER_SECOND / units.milliseconds
+    scaled = {name: math.ceil(getattr(expected, name) * factor) for name in ("input", "output", "audio_in")}
+    milliseconds = math.ceil(units.milliseconds * factor)
+    return replace(expected, **scaled, units=replace(units, milliseconds=milliseconds))
 
 
 def _merge_units(reported: Units | None, expected: Units | None) -> Units | None:

@@ -35,6 +35,7 @@ EVENTS = "text/event-stream"
 class ForwardedCall(msgspec.Struct, frozen=True):
     """A request to forward: its protocol, the matching service of this server, its body, its expected usage.
 
+    `max_usage` is held if it is higher than the expected usage.
     `kind` is the content type of the response; with `stream`, it is forwarded as it arrives.
     """
 
@@ -47,6 +48,7 @@ class ForwardedCall(msgspec.Struct, frozen=True):
     stream: bool = False
     content_type: str = ""
     dimensions: int | None = None
+    max_usage: TokenUsage | None = None
 
 
 class UpstreamPassthrough:
@@ -126,6 +128,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
         body=call.body,
         parse=lambda: ChatRequest(()),
         expected_usage=call.expected_usage,
+        max_usage=call.max_usage,
         dimensions=call.dimensions,
         services=(call.service,),
         allowed_services=principal.scope.services,

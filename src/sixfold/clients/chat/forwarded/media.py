@@ -117,23 +117,25 @@ class MediaGeneration(WireProtocol):
         return _encode(fields)
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
+        """Return the usage that a response reports, and the length of a transcript, in characters."""
         if not body:
             raise ValueError("the response is empty")
         if self.is_sound:
             if is_document(body):
                 raise ValueError("the response is not audio")
-            return None, len(body)
+            return None, 0
         if not self._results and not body.lstrip().startswith(b"{"):
             if _PAGE.match(body):
                 raise ValueError("the response is a web page")
             # Plain text.
-            return None, len(body)
+            return None, len(body.decode("utf-8", "replace"))
         try:
             reply = _read(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ValueError("the response is not valid JSON") from error
         self._check(reply)
-        return self.reported_usage(reply), len(body)
+        chars = len(msgspec.json.decode(reply.text, type=str)) if self._output == "text" else 0
+        return self.reported_usage(reply), chars
 
     def _check(self, reply: _MediaReply) -> None:
         """Raise `ValueError` for an error or a response without a result, which some servers send as 200."""

@@ -86,7 +86,7 @@ class RequestNeeds:
         Servers with other protocols receive only text, images and functions.
         """
         if self.request.expected_usage is not None:
-            return self.request.expected_usage
+            return self.request.max_usage or self.request.expected_usage
         output = output_limits.output_tokens(self.request, target, max_tokens)
         text, context = TokenUsage(self.input_tokens, output), target.model_info().context
         if not self.request.body:

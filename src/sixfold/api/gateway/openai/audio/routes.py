@@ -38,6 +38,8 @@ _INPUT_NAMES = {"prompt": "input", "format": "response_format"}
 _CHARS_PER_SECOND, _SPOKEN_TOKENS_PER_SECOND, _HEARD_TOKENS_PER_SECOND = 15, 20.8, 10
 # For recordings without a known duration.
 _BYTES_PER_SECOND = 16_000
+# A low bit rate of speech. It determines the maximum duration of a recording, which is held.
+_MIN_BYTES_PER_SECOND = 4_000
 # OpenAI's voices, and the voice that replaces each.
 VOICES = {
     "alloy": "ava", "ash": "ben", "ballad": "dan", "cedar": "jack", "coral": "chloe", "echo": "finn",
@@ -102,7 +104,7 @@ class AudioRoutes:
             if data is not None and self._forwarding.serves(wire, values.get("model")):
                 source = await self._runner.receive("file", "audio", data)
                 seconds = source.seconds or len(data) / _BYTES_PER_SECOND
-                forwarded_call = recording_call(wire, fields, seconds)
+                forwarded_call = recording_call(wire, fields, seconds, len(data))
                 return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
             model = media_jobs.resolve_model(TRANSCRIPTION, values.get("model"))
             if data is None:
@@ -189,13 +191,12 @@ def _speech_call(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
     return ForwardedCall("speech", SPEECH, body["model"], raw, usage, content_type, stream=True)
 
 
-def recording_call(wire: str, fields: bodies.BodyFields, seconds: float) -> ForwardedCall:
-    """Return a request with a recording for a model server."""
-    input_tokens = math.ceil(seconds * _HEARD_TOKENS_PER_SECOND)
-    output_tokens = tokens_of(round(seconds * _CHARS_PER_SECOND))
-    usage = TokenUsage(
-        input_tokens, output_tokens, audio_in=input_tokens, units=Units(0, round(1000 * seconds))
-    )
+def recording_call(wire: str, fields: bodies.BodyFields, seconds: float, size: int = 0) -> ForwardedCall:
+    """Return a request with a recording for a model server.
+
+    `size` is the size in bytes of a file whose `seconds` are not certain, because the file states them.
+    """
+    max_seconds = max(seconds, size / _MIN_BYTES_PER_SECOND)
     body, content_type = passthrough.form(fields.parts)
     stream = passthrough.is_stream(fields.values)
     response_type = "text/plain" if fields.values.get("response_format") in _TEXTS else "application/json"
@@ -204,11 +205,18 @@ def recording_call(wire: str, fields: bodies.BodyFields, seconds: float) -> Forw
         TRANSCRIPTION,
         fields.values["model"],
         body,
-        usage,
+        _recording_usage(seconds),
         EVENTS if stream else response_type,
         stream=stream,
         content_type=content_type,
+        max_usage=_recording_usage(max_seconds),
     )
+
+
+def _recording_usage(seconds: float) -> TokenUsage:
+    tokens = math.ceil(seconds * _HEARD_TOKENS_PER_SECOND)
+    output = tokens_of(round(seconds * _CHARS_PER_SECOND))
+    return TokenUsage(tokens, output, audio_in=tokens, units=Units(0, round(1000 * seconds)))
 
 
 def voice_name(value: Any) -> str:
