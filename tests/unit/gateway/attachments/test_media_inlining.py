@@ -55,6 +55,26 @@ async def test_bytes_take_the_place_of_an_address(part: Any, became: Any) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"tools": [{"type": "function"}, {"type": "mcp", "server_url": "http://10.0.0.1/mcp"}]},
+        {"tools": [{"type": "mcp", "server_url": {"url": URL}}]},
+        {"mcp_servers": [{"type": "url", "url": "http://10.0.0.1/mcp"}]},
+    ],
+)
+async def test_an_address_of_an_mcp_server_is_refused(named: dict[str, Any]) -> None:
+    store, (name,) = FakeStore(), named
+    raw = json.dumps(turn() | named)
+    escaped = raw.replace(name, f"\\u{ord(name[0]):04x}{name[1:]}").replace("server_url", "server\\u005furl")
+    for body in (raw, escaped):
+        with pytest.raises(errors.InvalidInput, match=f"{name}: a model server in the local network"):
+            await image_message(store, body.encode())
+    assert store.asked == []
+    kept = {"tools": [{"type": "mcp", "server_label": "own"}], "mcp_servers": []}
+    assert (await image_message(store, turn() | kept))["tools"] == kept["tools"]
+
+
 async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
     store = FakeStore()
     picture = {"type": "input_image", "image_url": URL}

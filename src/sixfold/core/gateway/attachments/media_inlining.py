@@ -2,7 +2,8 @@
 
 A remote provider fetches URLs from its own network. A server in the local network would fetch them from
 inside, and a caller could make it access internal services. Therefore the guarded fetcher downloads the
-files, as for all inputs, and the server receives their bytes.
+files, as for all inputs, and the server receives their bytes. MCP servers cannot be replaced in this way, so
+requests that name one are refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sixfold.core.input_limits import byte_search, json_decoding
 MAX_URLS = 32
 _MAX_BYTES = 64 * 2**20
 _URL_NAME, _SOURCE_NAME = re.compile(rb'_url"'), re.compile(rb'"source"')
+_MCP_NAME = re.compile(rb'"mcp_servers"')
 # This includes local paths, because some servers open local files.
 _FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
@@ -42,7 +44,7 @@ class MediaInliner:
         self._fetch = fetch
 
     async def inline(self, tenant: Tenant, body: bytes) -> bytes:
-        """Return the request with its media inlined; raises `InvalidInput`."""
+        """Return the request with its media inlined; raises `InvalidInput`, also for an MCP server."""
         try:
             document, fields = await PARSER.run_large(len(body), _read, body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -111,10 +113,29 @@ class _Budget:
 
 
 def _read(body: bytes) -> tuple[Any, list[tuple[dict[str, Any], str]]]:
-    if not byte_search.has_match(_URL_NAME, body) and not byte_search.may_have_name(_SOURCE_NAME, body):
+    names = byte_search.has_match(_URL_NAME, body) or byte_search.has_match(_MCP_NAME, body)
+    if not names and not byte_search.may_have_name(_SOURCE_NAME, body):
         return None, []
     document = _decode(body)
+    _refuse_mcp_servers(document)
     return document, _url_fields(document)
+
+
+def _refuse_mcp_servers(document: Any) -> None:
+    """Raise `InvalidInput` if a request names the address of an MCP server."""
+    request = cast("dict[str, Any]", document if isinstance(document, dict) else {})
+    tools = request.get("tools")
+    rows = cast("list[Any]", tools) if isinstance(tools, list) else []
+    found = {
+        "tools": any(isinstance(row, dict) and "server_url" in row for row in rows),
+        "mcp_servers": bool(request.get("mcp_servers")),
+    }
+    for name in (name for name, is_there in found.items() if is_there):
+        raise errors.InvalidInput.of(
+            name,
+            f"{name}: a model server in the local network may not connect to an MCP server that a request "
+            "names: omit it, or use a model of a hosted provider",
+        )
 
 
 def _base64(data: bytes) -> str:
