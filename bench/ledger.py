@@ -14,9 +14,9 @@ from bench.reporting import Row, calibration
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.database import Transaction
+from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import RunLease, SuccessRecord, Trace
 from sixfold.store.sqlite.database import SqliteDatabase
 from tests.harness.pipeline import Options, running_pipeline

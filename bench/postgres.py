@@ -18,9 +18,9 @@ from bench.reporting import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.database import Database, Transaction
+from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import SuccessRecord, Trace
 from sixfold.drivers.process import ProcessDriver
 from tests.harness import databases, postgres

@@ -18,10 +18,11 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Row, Transaction, many
+from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import lineage, refunds, requests
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import Event, NodeStateChanged, StateChanged
-from sixfold.core.predictions.models import Output, Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import FailureRecord
 from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.core.predictions.states import PredictionState

@@ -12,10 +12,11 @@ from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import rfc3339
+from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
-from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.receipt import ReceiptStepSchema
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web.services import WebServices

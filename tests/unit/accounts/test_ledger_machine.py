@@ -21,10 +21,10 @@ from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.database import Database, Transaction, TransactionConflict, many
 from sixfold.core.media.media import record
+from sixfold.core.media.outputs import Output
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import claims, refunds
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import PredictionDraft, RunLease, SuccessRecord, Trace
 from sixfold.core.predictions.states import PredictionState
 from tests.harness import backends, databases, mutants

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.media.outputs import Output
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.predictions.models import Output
 
 FIRST = OutputFile("a.png", "blob/a", "image/png", 1, {})
 SECOND = OutputFile("b.png", "blob/b", "image/png", 1, {"output": "mask"})

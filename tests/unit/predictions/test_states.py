@@ -12,9 +12,10 @@ import pytest
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction
+from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import claims, models, refunds
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.models import Output, Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import FailureRecord, RunLease, StaleAttempt, SuccessRecord, Trace
 from sixfold.core.predictions.states import (
     TERMINAL,
@@ -103,10 +104,10 @@ async def test_a_transaction_does_not_encode_a_large_output(
     success = msgspec.structs.replace(SUCCESS, output=output, document=output.encode())
     calls: list[str] = []
     monkeypatch.setattr(Output, "encode", lambda _output: calls.append("encoded"))
-    decode = models._decode_output
-    monkeypatch.setattr(models, "_decode_output", calls.append)
+    decode = models.decode_output
+    monkeypatch.setattr(models, "decode_output", calls.append)
     ended = await still.database.write(predictions.succeed(prediction.id, prediction.attempt, success))
-    monkeypatch.setattr(models, "_decode_output", decode)
+    monkeypatch.setattr(models, "decode_output", decode)
     assert (ended.output is output, calls) == (True, [])
     assert (await _now(still, prediction)).output == output
 

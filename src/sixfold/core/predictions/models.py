@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -11,67 +11,10 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
-from sixfold.core.concurrency.single_thread import LOOP_BYTES
 from sixfold.core.database import Row
 from sixfold.core.input_limits import json_decoding
-from sixfold.core.media.ports import OutputFile
+from sixfold.core.media.outputs import Output, decode_output
 from sixfold.core.predictions.states import TERMINAL, PredictionState
-
-OUTPUT_NAME: Final = "output"
-# The size of a number in JSON, for an estimate.
-_VALUE_BYTES = 16
-
-
-class Output(msgspec.Struct, frozen=True):
-    """The output of a prediction: files and data of the first output, and the other, named outputs.
-
-    `info` of a file that belongs to another output contains its name. `others` contains the other outputs by
-    name, or null for files. `data` is not used for this, because an engine may copy it from an untrusted
-    service. `words` are the words of the prompt that the engine understood and ignored.
-    """
-
-    files: tuple[OutputFile, ...] = ()
-    data: dict[str, Any] = {}
-    others: dict[str, Any] = {}
-    words: PromptWords = NO_WORDS
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it takes more than a few milliseconds to encode or decode the data."""
-        size, pending = 0, [*self.data.values(), *self.others.values()]
-        while pending and size <= LOOP_BYTES:
-            value = pending.pop()
-            if isinstance(value, str | bytes):
-                size += len(value)
-            elif isinstance(value, list | tuple | dict):
-                items = cast("list[Any] | dict[str, Any]", value)
-                size += _VALUE_BYTES * len(items)
-                if size <= LOOP_BYTES:
-                    pending += items.values() if isinstance(items, dict) else items
-        return size > LOOP_BYTES
-
-    def encode(self) -> str:
-        """Return the output as JSON."""
-        return msgspec.json.encode(self).decode()
-
-    @property
-    def first(self) -> Output:
-        """The first output, or the only one."""
-        if not self.others:
-            return self
-        return Output(tuple(file for file in self.files if OUTPUT_NAME not in file.info), self.data)
-
-    @property
-    def named(self) -> dict[str, Any]:
-        """The outputs after the first by name: a list of files, or a value."""
-        files: dict[str, list[OutputFile]] = {
-            name: [] for name, value in self.others.items() if value is None
-        }
-        for file in self.files:
-            name = file.info.get(OUTPUT_NAME)
-            if isinstance(name, str) and name in files:
-                files[name].append(file)
-        return self.others | {name: outputs for name, outputs in files.items() if outputs}
 
 
 class Webhook(msgspec.Struct, frozen=True):
@@ -178,7 +121,7 @@ class Prediction(msgspec.Struct, frozen=True):
         """Build a prediction from a row including withheld fields, for its own run and its parent's."""
         started, created = row["started_at"], row["created_at"]
         if output is None and row["output"] is not None:
-            output = _decode_output(row["output"])
+            output = decode_output(row["output"])
         return cls(
             id=row["id"],
             account_id=row["account_id"],
@@ -231,4 +174,3 @@ class Prediction(msgspec.Struct, frozen=True):
 _decode_object = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
 _decode_task = msgspec.json.Decoder(TaskRecord, float_hook=json_decoding.number).decode
 _decode_webhook = msgspec.json.Decoder(Webhook).decode
-_decode_output = msgspec.json.Decoder(Output, float_hook=json_decoding.number).decode

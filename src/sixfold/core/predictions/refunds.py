@@ -19,8 +19,9 @@ from sixfold import errors
 from sixfold.core.accounts import idempotency, ledger
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media import upload_paths
+from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import webhooks
-from sixfold.core.predictions.models import Output, Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import TERMINAL, PredictionEvent, PredictionState, follow
 
 REFUNDED = "refunded"

@@ -23,8 +23,9 @@ from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.metering import RunCharge
 from sixfold.core.database import Query, Row, Rows, Transaction, now, one
 from sixfold.core.media import upload_paths
+from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import receipt, refunds, webhooks
-from sixfold.core.predictions.models import Output, Prediction, Webhook
+from sixfold.core.predictions.models import Prediction, Webhook
 from sixfold.core.predictions.states import TERMINAL, PredictionEvent, PredictionState, follow, sources
 
 LOST = "lost"

@@ -22,11 +22,12 @@ from sixfold.core.gpu import run_clock
 from sixfold.core.gpu.run_clock import RunClock
 from sixfold.core.media import media as media_files
 from sixfold.core.media.media import MediaService, StoredMedia
+from sixfold.core.media.outputs import Output
 from sixfold.core.media.ports import StagedFile
 from sixfold.core.predictions import lineage, pricing
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import EventBus, LogEvent, ProgressEvent, StateChanged
-from sixfold.core.predictions.models import Output, Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import FailureRecord, StaleAttempt, SuccessRecord, Trace
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.workers.ports import (

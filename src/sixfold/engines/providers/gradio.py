@@ -15,7 +15,7 @@ from sixfold.clients import provider_client
 from sixfold.clients.gradio import server
 from sixfold.clients.gradio.server import GradioServer
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.core.predictions.models import OUTPUT_NAME
+from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.host_services import ClientServices
 from sixfold.engines.image import headers

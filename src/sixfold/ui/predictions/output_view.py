@@ -12,9 +12,10 @@ from sixfold.core import humanize
 from sixfold.core.accounts import accounts
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.history.entries import title_of
-from sixfold.core.predictions.models import OUTPUT_NAME, Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.templating import PageTemplates, model_title

@@ -1,0 +1,71 @@
+"""The output of a run: files and data."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import msgspec
+
+from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
+from sixfold.core.concurrency.single_thread import LOOP_BYTES
+from sixfold.core.input_limits import json_decoding
+from sixfold.core.media.ports import OutputFile
+
+OUTPUT_NAME: Final = "output"
+# The size of a number in JSON, for an estimate.
+_VALUE_BYTES = 16
+
+
+class Output(msgspec.Struct, frozen=True):
+    """The output of a prediction: files and data of the first output, and the other, named outputs.
+
+    `info` of a file that belongs to another output contains its name. `others` contains the other outputs by
+    name, or null for files. `data` is not used for this, because an engine may copy it from an untrusted
+    service. `words` are the words of the prompt that the engine understood and ignored.
+    """
+
+    files: tuple[OutputFile, ...] = ()
+    data: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    words: PromptWords = NO_WORDS
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it takes more than a few milliseconds to encode or decode the data."""
+        size, pending = 0, [*self.data.values(), *self.others.values()]
+        while pending and size <= LOOP_BYTES:
+            value = pending.pop()
+            if isinstance(value, str | bytes):
+                size += len(value)
+            elif isinstance(value, list | tuple | dict):
+                items = cast("list[Any] | dict[str, Any]", value)
+                size += _VALUE_BYTES * len(items)
+                if size <= LOOP_BYTES:
+                    pending += items.values() if isinstance(items, dict) else items
+        return size > LOOP_BYTES
+
+    def encode(self) -> str:
+        """Return the output as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def first(self) -> Output:
+        """The first output, or the only one."""
+        if not self.others:
+            return self
+        return Output(tuple(file for file in self.files if OUTPUT_NAME not in file.info), self.data)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The outputs after the first by name: a list of files, or a value."""
+        files: dict[str, list[OutputFile]] = {
+            name: [] for name, value in self.others.items() if value is None
+        }
+        for file in self.files:
+            name = file.info.get(OUTPUT_NAME)
+            if isinstance(name, str) and name in files:
+                files[name].append(file)
+        return self.others | {name: outputs for name, outputs in files.items() if outputs}
+
+
+decode_output = msgspec.json.Decoder(Output, float_hook=json_decoding.number).decode
