@@ -291,3 +291,10 @@ def test_an_estimate_finds_long_words_of_any_length() -> None:
     for size in (1024, 256 * 1024, 2**20 + 5):
         body = b'{"messages":[{"content":"' + b"x y " * 250 + b"A" * size + b'"}]}'
         assert body_tokens(body) == tokens_of(len(body)), size
+
+
+def test_the_bill_of_a_whole_response_is_no_charge_for_its_part() -> None:
+    rates = TokenRates(1_000_000, 2_000_000, as_billed=True)
+    whole = TokenUsage(100, 50, billed_micros=1_230)
+    assert rates.cost(whole) == 1_230
+    assert rates.cost(msgspec.structs.replace(whole, output=10, reported=False)) == 120

@@ -185,7 +185,8 @@ class TokenRates(msgspec.Struct, frozen=True):
         """
         if self.list_rates is not None:
             return charges.waive(self.list_rates.lines(usage))
-        if self.as_billed and usage.billed_micros:
+        # The bill of a response that was delivered in part is for the whole of it.
+        if self.as_billed and usage.billed_micros and usage.reported:
             return (LineItem("billed_usd", usage.billed_micros, money.MICROS_PER_USD, money.MICROS_PER_USD),)
         is_long = bool(self.long_tokens) and usage.input > self.long_tokens
         input_rate = self.long_input if is_long and self.long_input is not None else self.input
