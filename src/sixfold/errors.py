@@ -176,7 +176,7 @@ class InProgress(Conflict):
 
 
 class IdempotencyMismatch(Conflict):
-    """This Idempotency-Key was used with another request body."""
+    """This Idempotency-Key was used with another request body or query string."""
 
     code = "idempotency_mismatch"
 

@@ -50,7 +50,10 @@ async def test_usage_is_grouped_and_downloads_as_csv(app: AppFixture) -> None:
     result = {
         by: (await app.client.get(f"/account/usage?by={by}")).text for by in ("model", "key", "day", "kind")
     }
-    assert '<a href="/catalog/anime">Anime images, up to eight</a> <code class="note">anime</code>' in result["model"]
+    assert (
+        '<a href="/catalog/anime">Anime images, up to eight</a> <code class="note">anime</code>'
+        in result["model"]
+    )
     assert f"laptop (…{key.api_key[-4:]})" in result["key"]
     assert re.search(r"<tbody><tr><td>\d{4}-\d\d-\d\d</td>", result["day"])
     assert "<td>run</td>" in result["kind"]

@@ -60,7 +60,7 @@ async def test_a_failure_is_replayed_and_another_body_is_refused(app: AppFixture
     assert are_identical([first, again])
     assert first.status_code == 502
     assert other.status_code == 409
-    assert other.json()["error"] == "This Idempotency-Key was used with another request body."
+    assert other.json()["error"] == "This Idempotency-Key was used with another request body or query string."
 
 
 @pytest.mark.parametrize("change", [{"size": "1x1"}, {"api_key": "sf_wrong"}])

@@ -322,7 +322,7 @@ IDEMPOTENCY: Node = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "A request with the same key and body returns the first response again",
+    "description": "A request with the same key, body and query string returns the first response again",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }
 

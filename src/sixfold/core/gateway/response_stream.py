@@ -1,7 +1,8 @@
 """A response that is streamed to the caller, and its cost for each way in which it can end.
 
-`_close` and `_usage` decide the table "What a response costs" of docs/howto/gateway.md. A stream ends as
-`succeeded`, as `failed`, which is free, or as `left` if the caller disconnected or read too slowly.
+`_close` and `_usage` implement the table under "Look up what a response costs" in docs/howto/gateway.md. A
+stream ends as `succeeded`, as `failed`, which is free, or as `left` if the caller disconnected or read too
+slowly.
 """
 
 from __future__ import annotations

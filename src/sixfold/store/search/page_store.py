@@ -53,7 +53,7 @@ class IndexedPages:
         self.on_disk = PackedColumn(np.bool_)
         self.words = Postings()
         self.spellings = Spellings(self.words)
-        self.labels = Postings()  # tags, types and other properties for filters
+        self.labels = Postings()  # tags, names, and words of titles and folders; see `Label`
         self.types: dict[str, int] = {}
         self.alive = PackedColumn(np.bool_)
         self.length = PackedColumn(np.float32)
