@@ -153,6 +153,18 @@ async def test_templates_are_hired_by_the_hour_and_on_other_hardware(app: AppFix
     )
 
 
+@pytest.mark.parametrize("model", ["ra2", "video-text", "chat", "tts"])
+async def test_a_fixed_price_is_not_replaced_by_the_time_of_a_run(
+    app: AppFixture, agent: Agent, model: str
+) -> None:
+    """The price includes that of a provider, which does not depend on the hardware."""
+    before = await app.balance()
+    arguments = {"model": model, "input": {"prompt": "a fox"}, "hardware": "gpu-16gb-a"}
+    for tool in ("quote", "run"):
+        assert "does not accept hardware" in await agent.refused(tool, **arguments)
+    assert await app.balance() == before
+
+
 async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFixture, agent: Agent) -> None:
     row = {
         "title": "Mine",

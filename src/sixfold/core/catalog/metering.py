@@ -50,6 +50,10 @@ class RunRates(Protocol):
         """Return the rate of `model` on `hardware` (None: the default); raises `InvalidInput`."""
         ...
 
+    def is_charged_by_time(self, model: str) -> bool:
+        """Return whether runs of `model` can be charged by time instead of a fixed price."""
+        ...
+
 
 class FlatRates:
     """A single rate for all models except those in `own`.
@@ -64,6 +68,11 @@ class FlatRates:
     def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
         """Return the rate of `model`; `hardware` is ignored."""
         return self._own.get(model, self._hire)
+
+    def is_charged_by_time(self, model: str) -> bool:
+        """Return True, for all models."""
+        del model
+        return True
 
 
 class RunCharge(msgspec.Struct, frozen=True):

@@ -99,6 +99,10 @@ class Templates:
             raise errors.InvalidInput([errors.Problem("hardware", sentence, "out_of_range")])
         return HardwareRate(kind.id, kind.hour_micros)
 
+    def is_charged_by_time(self, model: str) -> bool:
+        """Return whether the model has a template; the prices of other models may include a provider's."""
+        return model in self._templates
+
 
 def _template(name: str, row: Mapping[str, Any]) -> Template:
     fields = dict(row)

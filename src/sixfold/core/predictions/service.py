@@ -117,6 +117,10 @@ class PredictionService:
         model = self._catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
         values = self.check(model, inputs)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
+        if hardware is not None and not self._can_choose_hardware(model):
+            raise errors.InvalidInput.of(
+                "hardware", f"{model.name} has a fixed price and does not accept hardware", "extra_forbidden"
+            )
         rate = self._catalog.rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
         terms = msgspec.structs.replace(self._policy.terms, paid=charged, full_only=full_only)
         engine, quality = model.choose(values, terms, stored)
@@ -129,6 +133,10 @@ class PredictionService:
         list_price = self._catalog.price(model, values) if rate is None else rate.price(limit)
         price = pricing.charged_price(list_price, engine, self._catalog.prices)
         return PriceQuote(price, engine, quality, values, None if rate is None else rate.hardware)
+
+    def _can_choose_hardware(self, model: Model) -> bool:
+        """Return whether a run can be charged by the time on the hardware that its request names."""
+        return model.price == metering.CONTAINER_TIME or self._catalog.rates.is_charged_by_time(model.name)
 
     async def submit(self, request: PredictionRequest) -> Prediction:
         """Accept a request; when this returns, it is durable, held and queued.
