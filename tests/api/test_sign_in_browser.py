@@ -44,6 +44,33 @@ async def test_an_expired_link_leads_to_the_sign_in_form(browser_app: tuple[AppF
         tab.ignore("status of 401")
 
 
+async def test_a_form_that_requires_a_new_sign_in_keeps_its_text(
+    browser_app: tuple[AppFixture, str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, url, chromium = browser_app
+    name, right = "form[action='/account/keys'] [name=name]", "[name='right.account.manage']"
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/account/keys")
+        await page.fill(name, "laptop")
+        await page.uncheck(right)
+        monkeypatch.setattr(login_sessions, "FRESH_US", 0)
+        await page.click("text='New key'")
+        await page.wait_for_url("**/signin?again=1&next=%2Faccount%2Fkeys")
+        await tab.open("/")
+        assert "Ask the operator" in await page.inner_text(".restored")
+        monkeypatch.undo()
+        await tab.open(f"/signin?token={await _link(app, app.account.id)}")
+        assert "within 10 minutes" in await page.inner_text(".restored")
+        await tab.open("/account/keys")
+        assert await page.input_value(name) == "laptop"
+        assert not await page.is_checked(right)
+        await page.click("text='New key'")
+        await page.wait_for_selector(".secret")
+        await tab.open("/account/keys")
+        assert await page.input_value(name) == ""
+
+
 async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:

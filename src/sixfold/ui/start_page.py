@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.ui.catalog import example_outputs
@@ -67,6 +68,7 @@ class StartPage:
             examples=_examples(self._services),
             operator=session is not None and session.account.is_operator,
             models=models,
+            fresh_minutes=FRESH_MINUTES,
             needs_password=await passwords.is_first_needed(self._services, session),
             prompt=requests.query_text(request, "prompt", _PROMPT_CHARS) or _PROMPTS[0],
             prompts=_PROMPTS[1:],

@@ -10,21 +10,40 @@ window.connection = (() => {
   // -- errors and their next steps --------------------------------------------------------------------
 
   // Texts that were typed survive the sign-in page.
-  const DRAFTS = "main :is(textarea, select, input:not([type=hidden], [type=password], [type=file], [type=search]))[id]";
-  function saveDraft() {
-    const values = [...document.querySelectorAll(DRAFTS)].map((each) => [each.id, each.type === "checkbox" ? each.checked : each.value]);
-    try { sessionStorage.setItem(DRAFT + location.pathname, JSON.stringify(values)); } catch { /* the storage is full */ }
+  const DRAFTS = "main :is(textarea, select, input:not([type=hidden], [type=password], [type=file], [type=search], [type=radio]))";
+  const isSwitch = (control) => control.type === "checkbox";
+  // Controls by a name: their id, or the address of their form, their name and their place among others of it.
+  function controls() {
+    const places = new Map();
+    return [...document.querySelectorAll(DRAFTS)].map((control) => {
+      const name = control.id || `${control.form?.getAttribute("action")} ${control.name}`;
+      places.set(name, (places.get(name) ?? 0) + 1);
+      return [`${name} ${places.get(name)}`, control];
+    });
   }
+  const valuesOf = (named) => JSON.stringify(named.map(([name, each]) => [name, isSwitch(each) ? each.checked : each.value]));
+  const keep = (name, text) => { try { sessionStorage.setItem(name, text); } catch { /* the storage is full */ } };
+  const saveDraft = () => keep(DRAFT + location.pathname, valuesOf(controls()));
 
   function restoreDraft() {
     const draft = sessionStorage.getItem(DRAFT + location.pathname);
     if (!draft || !document.body.dataset.csrf) return;
     sessionStorage.removeItem(DRAFT + location.pathname);
-    for (const [id, value] of JSON.parse(draft)) {
-      const control = document.getElementById(id);
-      if (control?.type === "checkbox") control.checked = value;
-      else if (control) control.value = value;
+    const values = new Map(JSON.parse(draft));
+    for (const [name, control] of controls()) {
+      const value = values.get(name);
+      if (value === undefined) continue;
+      if (isSwitch(control)) control.checked = value;
+      else control.value = value;
     }
+  }
+
+  // A form that requires a recent sign-in is answered with the sign-in page: then what was sent becomes a draft.
+  const SENT = "sent-form";
+  function keepSent() {
+    const sent = JSON.parse(sessionStorage.getItem(SENT) ?? "null");
+    sessionStorage.removeItem(SENT);
+    if (sent && location.pathname === "/signin" && new URLSearchParams(location.search).has("again")) keep(DRAFT + sent.path, sent.values);
   }
 
   const signIn = () => ({ title: "Sign in again", href: `/signin?next=${encodeURIComponent(location.pathname + location.search)}`, act: saveDraft });
@@ -199,6 +218,11 @@ window.connection = (() => {
   document.addEventListener("click", ({ target }) => { if (target.closest?.("[data-keep-draft]")) saveDraft(); });
   addEventListener("offline", lose);
   addEventListener("online", async () => { if (await ping()) recover(); });
+  document.addEventListener("submit", ({ target, defaultPrevented }) => {
+    if (defaultPrevented || target.method !== "post") return;
+    keep(SENT, JSON.stringify({ path: location.pathname, values: valuesOf(controls().filter(([, { form }]) => form === target)) }));
+  });
+  keepSent();
   restoreDraft();
   // The balance at the top of the page, as the server rendered it after a charge.
   function balance(data) {
