@@ -69,6 +69,23 @@ async def test_export_of_large_pages_does_not_block_the_loop(app: AppFixture, pa
     assert seen.longest < 0.1, seen.longest
 
 
+async def test_archives_imported_at_once_share_a_limit(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = app.server.memory._memory
+    monkeypatch.setattr(memory, "_wait_seconds", 0.01)
+    archive = tar_of([("a.md", "x")], "w:xz")
+
+    async def imported() -> int:
+        return (await app.client.post("/api/import", content=archive, headers=app.bearer)).status_code
+
+    other = memory.lease("another account")
+    await other.resize(200 * 2**20)
+    assert await imported() == 429
+    other.release()
+    assert (await imported(), memory.total) == (200, 0)
+
+
 async def test_pages_are_exported_in_batches_of_a_bounded_size(app: AppFixture) -> None:
     large = "x" * (import_export_files.EXPORT_CHARS * 2 // 5)
     files = {f"a{number}.md": large for number in range(5)} | {

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.memory.import_export import archives
+from sixfold.core.memory.import_export import archive_memory, archives
 from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport
 from sixfold.core.memory.limits import MemoryLimits
 from tests import loop_time
@@ -178,6 +178,21 @@ def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
         assert [file.text for file in result] == ["x", "y"]
     with pytest.raises(errors.BadRequest):
         read_archive(saved_archive(tmp_path, xz_with_dictionary(data, 30)), MemoryLimits())
+
+
+def test_a_zip_counts_by_its_directory_and_xz_by_its_window(tmp_path: Path) -> None:
+    def needed(data: bytes) -> int:
+        return archive_memory.needed(saved_archive(tmp_path, data))
+
+    files = needed(zip_of_empty_files(1_000))
+    assert 10 * 46_000 < files < 10 * 60_000
+    packed = io.BytesIO(zip_of_empty_files(1_000))
+    with zipfile.ZipFile(packed, "a") as opened:
+        opened.comment = b"x" * 1_000
+    assert needed(packed.getvalue()) == files
+    assert needed(hidden_directory()) > 10 * files
+    assert needed(lzma.compress(tar((member("a.md"), b"x")))) == archives.MAX_DICTIONARY
+    assert needed(tar((member("a.md"), b"x"))) == needed(b"") == 0
 
 
 def test_multi_stream_xz_is_read_and_truncated_one_refused(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from sixfold.core.database import Database, Row
 from sixfold.core.files.files import AccountFile, AccountFiles
 from sixfold.core.memory import commands, diff, links, pages, queries, slugs, timeline, usage
 from sixfold.core.memory.commands import PageWriter, SavedPage, WriteTerms
+from sixfold.core.memory.import_export import archive_memory, attachments
 from sixfold.core.memory.import_export import archive_stream as exchange
-from sixfold.core.memory.import_export import attachments
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.import_export.documents import DocumentImports, DocumentOptions
@@ -69,6 +69,7 @@ class MemoryService:
         self._searcher = searcher
         self._documents = documents
         self._files = files
+        self._memory = archive_memory.limit() if documents is None else documents.memory
 
     async def search(self, caller: Caller, request: SearchRequest) -> SearchResult:
         """Return the best pages for a query."""
@@ -247,7 +248,7 @@ class MemoryService:
         )
 
     async def import_archive(self, caller: Caller, archive: Path) -> ImportReport:
-        return await exchange.import_archive(self.database, self._writer(caller), archive)
+        return await exchange.import_archive(self.database, self._writer(caller), archive, self._memory)
 
     async def import_document(
         self, caller: Caller, path: Path, name: str, options: DocumentOptions

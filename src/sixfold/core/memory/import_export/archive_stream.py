@@ -14,10 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
 from sixfold.core.files.files import AccountFiles, FileNotFound
 from sixfold.core.memory.commands import PageWriter
-from sixfold.core.memory.import_export import archives, attachments, paths
+from sixfold.core.memory.import_export import archive_memory, archives, attachments, paths
 from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.import_export.archives import ArchiveMember, DocumentFolder, ImportReport
 from sixfold.core.memory.models import Caller, MemoryPage
@@ -41,15 +42,31 @@ class DocumentMembers(msgspec.Struct, frozen=True):
 
 
 async def import_archive(
-    database: Database, writer: PageWriter, archive: Path, documents: DocumentMembers | None = None
+    database: Database,
+    writer: PageWriter,
+    archive: Path,
+    memory: MemoryLimit,
+    documents: DocumentMembers | None = None,
 ) -> ImportReport:
     """Import an archive in one transaction per batch; batches before a failure are kept.
 
     If `documents` is None, files other than Markdown are skipped.
 
-    Raises `Forbidden`, `BadRequest` for an invalid archive, `TooLarge`, or `InsufficientCredits`.
+    Raises `Forbidden`, `BadRequest` for an invalid archive, `TooLarge`, `InsufficientCredits`, or
+    `TooManyRequests` if `memory` is in use.
     """
     writer.check()
+    lease = memory.lease(writer.caller.account_id)
+    try:
+        await lease.resize(await asyncio.to_thread(archive_memory.needed, archive))
+        return await _import(database, writer, archive, documents)
+    finally:
+        lease.release()
+
+
+async def _import(
+    database: Database, writer: PageWriter, archive: Path, documents: DocumentMembers | None
+) -> ImportReport:
     report = ImportReport()
     naming = import_export_files.FileNaming(
         await asyncio.to_thread(archives.outliner, archive, writer.limits)

@@ -27,7 +27,7 @@ from sixfold.core.memory.limits import MemoryLimits
 MAX_ERRORS = 1_000
 _MAX_LEFT_OUT = 100
 # Maximum bytes of a zip's directory, which must be held in memory.
-_MAX_DIRECTORY = 48 * 2**20
+MAX_DIRECTORY = 48 * 2**20
 # Maximum bytes of the headers of a tar member.
 _MAX_HEADERS = 2**20
 # Maximum unpacked bytes of an archive of any size.
@@ -37,7 +37,8 @@ _RATIO = 100
 _ENTRY = b"PK\1\2"
 _MAX_TAIL = 2**17
 # Maximum memory for xz in bytes; `xz -9` needs 65 MiB.
-_MAX_DICTIONARY = 128 * 2**20
+MAX_DICTIONARY = 66 * 2**20
+XZ = b"\xfd7zXZ\0"
 _CHUNK = 2**16
 # The library does not limit the output of one read for other methods.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -259,7 +260,7 @@ class _BoundedDirectory:
         """Read bytes; raise `TooLarge` for a directory with too many bytes or entries."""
         if not self._loading:
             return self._raw.read(size)
-        if size > _MAX_DIRECTORY:
+        if size > MAX_DIRECTORY:
             raise errors.TooLarge("The archive has too many entries to list")
         data = self._raw.read(size if size >= 0 else _MAX_TAIL)
         if data.count(_ENTRY) > self._entries:
@@ -403,7 +404,7 @@ def _decompressed(archive: Path) -> IO[bytes]:
         return cast("IO[bytes]", gzip.open(archive, "rb"))
     if magic[:3] == b"BZh":
         return cast("IO[bytes]", bz2.open(archive, "rb"))
-    if magic == b"\xfd7zXZ\0":
+    if magic == XZ:
         return io.BufferedReader(_XzReader(archive), _CHUNK)
     return archive.open("rb")
 
@@ -443,7 +444,7 @@ class _XzReader(io.RawIOBase):
 
 
 def _xz() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_DICTIONARY)
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_DICTIONARY)
 
 
 def is_page(path: str) -> bool:

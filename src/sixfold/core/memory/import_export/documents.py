@@ -23,7 +23,7 @@ from sixfold.core.documents import Document, DocumentBlock, DocumentReader
 from sixfold.core.files.files import AccountFiles, FileDetails
 from sixfold.core.memory import commands, frontmatter, limits, pages, slugs
 from sixfold.core.memory.commands import PageWriter, WriteTerms
-from sixfold.core.memory.import_export import archive_stream, archives, attachments, files
+from sixfold.core.memory.import_export import archive_memory, archive_stream, archives, attachments, files
 from sixfold.core.memory.import_export.archive_stream import DocumentMembers
 from sixfold.core.memory.import_export.archives import (
     ArchiveMember,
@@ -85,6 +85,7 @@ class DocumentImports:
         self._scratch = scratch
         self._fetch = fetch
         self._stored = stored
+        self.memory = archive_memory.limit()
 
     @property
     def file_bytes(self) -> int:
@@ -150,7 +151,7 @@ class DocumentImports:
         await asyncio.to_thread(self._scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._scratch) as folder:
             members = DocumentMembers(DocumentFolder(Path(folder), self.file_bytes), take, prefix)
-            return await archive_stream.import_archive(self._database, writer, path, members)
+            return await archive_stream.import_archive(self._database, writer, path, self.memory, members)
 
     async def _take_document(
         self, writer: PageWriter, member: ArchiveMember, options: DocumentOptions, report: ImportReport
