@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sixfold.core.provenance import embed
+from sixfold.ui.predictions import provenance
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
 from tests.harness import image_files
@@ -59,6 +62,26 @@ async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFix
     }.items():
         response = await drop(app, token, embed.embed(data, kind, text))
         assert (kind, response.get("prediction")) == (kind, result["id"])
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JSON"])
+def test_metadata_of_a_large_file_takes_little_memory(tmp_path: Path, kind: str) -> None:
+    size, path = 32 * 2**20, tmp_path / "file"
+    head, tail = b"{", b"}"
+    if kind == "PNG":
+        image = containers.image("PNG")
+        end_of_header = 33
+        head, tail = image[:end_of_header] + size.to_bytes(4) + b"prVt", bytes(4) + image[end_of_header:]
+    with path.open("wb") as file:
+        file.write(head)
+        file.write(b" " * size)
+        file.write(tail)
+    tracemalloc.start()
+    try:
+        assert provenance._metadata(path, with_graph=True) == (None, False)
+        assert tracemalloc.get_traced_memory()[1] < 3 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 async def test_foreign_file_opens_the_form_without_a_prediction(app: AppFixture) -> None:

@@ -18,9 +18,11 @@ from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.provenance import c2pa_removal, embed, redaction
+from sixfold.core.provenance.formats import edits, media_types
 from sixfold.core.provenance.manifest import NotAManifest
 from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
+from sixfold.core.workflows.limits import DEFAULT_LIMITS
 from sixfold.ui import forms
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.web import requests, responses, uploads
@@ -46,20 +48,20 @@ class ProvenancePages:
     async def read(self, request: Request, user: PageUser) -> Response:
         """Return the model and inputs in a file's manifest, or state that the file contains a workflow."""
         path = await asyncio.to_thread(self._new_path)
+        with_graph = "workflows" in self._services.settings.enabled_apis
         try:
             await uploads.receive(request, path)
-            data = await asyncio.to_thread(path.read_bytes)
+            text, has_graph = await asyncio.to_thread(_metadata, path, with_graph=with_graph)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
-        text = await asyncio.to_thread(embed.extract, data)
         if text is not None:
             try:
                 return responses.json(await self._describe(self._services.signer.read(text), user))
             except NotAManifest as error:
                 raise errors.BadRequest(_NO_MANIFEST) from error
-        if "workflows" in self._services.settings.enabled_apis and await asyncio.to_thread(_has_graph, data):
+        if has_graph:
             return responses.json({"kind": "graph"})
         raise errors.BadRequest(_NO_MANIFEST)
 
@@ -150,10 +152,19 @@ class ProvenancePages:
         return self._folder / f"dropped-{secrets.token_hex(16)}"
 
 
+def _metadata(path: Path, *, with_graph: bool) -> tuple[str | None, bool]:
+    """Return a file's manifest, if any, or else whether it contains a workflow, without reading all of it."""
+    with path.open("rb") as file, edits.mapped(file) as data:
+        text = embed.extract(data)
+        return text, text is None and with_graph and _has_graph(data)
+
+
 def _has_graph(data: bytes) -> bool:
     """Return whether an image or JSON file contains a workflow."""
     try:
-        return bool(image_metadata.read(data))
+        # Only the metadata of an image is read.
+        content = data[: DEFAULT_LIMITS.json_bytes + 1] if media_types.find(data) is None else data
+        return bool(image_metadata.read(content))
     except errors.SixfoldError:
         return False
 
