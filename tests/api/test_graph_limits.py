@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.concurrency import memory_limit
 from sixfold.core.concurrency.memory_limit import MemoryScope
 from sixfold.core.workflows.limits import DocumentMemory
+from sixfold.engines import workflow
+from sixfold.engines.workflow_nodes import serialization
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_face import node
+from tests.unit.core import test_manifest_containers as containers
 from tests.unit.workflows.test_image_metadata import chunk, png
 
 NODES = "A graph may have at most 5,000 nodes after its subgraphs are expanded"
@@ -114,3 +120,33 @@ async def test_large_graphs_share_memory_until_their_responses(tmp_path: Path) -
             response = await app.client.post(path, json=BODIES[path](flat(3_000)), headers=app.bearer)
             assert response.status_code in (200, 201), response.text[:300]
             assert memory.total == 0
+
+
+async def test_a_large_video_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size, limit = 24 * 2**20, 2**20
+    monkeypatch.setattr(workflow, "_LARGE_BYTES", limit)
+    monkeypatch.setattr(serialization, "_MAX_FILM_BYTES", limit)
+    padding = (size + 8).to_bytes(4) + b"free" + bytes(size)
+    graph = {
+        "1": node("LoadVideo", file="x.mp4"),
+        "2": node("SaveVideo", video=["1", 0], filename_prefix="x", format="auto", codec="auto"),
+    }
+    async with running_app(tmp_path, app_catalog.models_document()) as app:
+        upload = await app.client.post(
+            "/api/uploads",
+            content=containers.video("mp4", "libx264") + padding,
+            headers={**app.bearer, "Content-Type": "video/mp4"},
+        )
+        graph["1"]["inputs"]["file"] = upload.json()["url"]
+        imported = await app.client.post("/api/graph/spaces", json={"workflow": graph}, headers=app.bearer)
+        path = f"/api/graph/spaces/{imported.json()['slug']}/run"
+        tracemalloc.start()
+        try:
+            answer = await app.client.post(path, json={"input": {}}, headers=app.bearer)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert answer.json()["status"] == "succeeded", answer.text
+        stored = await app.client.get(answer.json()["output"]["url"])
+        assert len(stored.content) > size
+    assert peak < size // 2, peak

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import blake3
 import msgspec
 
 from sixfold import errors
@@ -43,6 +44,8 @@ from sixfold.core.workflows.validate import ValidationResult
 from sixfold.engines.host_services import HostServices, OpenNodes
 
 _CACHED_BYTES = 2**20  # largest file that a run keeps in memory
+_LARGE_BYTES = 8 * 2**20  # largest file that is read into memory
+_WITH_GRAPH = frozenset({"image/png", "image/webp"})
 _THREADS = 2  # for nodes, if they do not run in a process
 
 
@@ -208,14 +211,23 @@ class _WorkflowRun:
             task.cancel()
 
     async def _store(self, file: NodeFile) -> MediaSource:
+        media = self._workshop.media
+        if await asyncio.to_thread(_is_large, file.path):
+            return await media.store_unnamed_file(await self._copy(file.path), file.content_type)
         data = await asyncio.to_thread(file.path.read_bytes)
-        return await self._workshop.media.store_unnamed(data, file.content_type)
+        return await media.store_unnamed(data, file.content_type)
+
+    async def _copy(self, path: Path) -> Path:
+        """Copy a large file to the folder of the run."""
+        copy = self._context.scratch / secrets.token_hex(12)
+        await asyncio.to_thread(shutil.copyfile, path, copy)
+        return copy
 
     async def find(self, name: str, kind: str) -> NodeFile:
         """Return the file of an input: a file of the request, or a stored file with this name."""
         if name.startswith(SENT_FILE):
             path = self._task.files[name.removeprefix(SENT_FILE)]
-            digest = await asyncio.to_thread(lambda: blake3.blake3(path.read_bytes()).hexdigest())
+            digest = await asyncio.to_thread(blob_keys.file_digest, path)
             return NodeFile(digest, _TYPES.get(kind, "application/octet-stream"), path, name)
         source = await self._workshop.names.source(self._tenant, name, kind)
         return await self._workshop.names.file(source, name)
@@ -223,11 +235,8 @@ class _WorkflowRun:
     async def keep(self, node_id: str, artifact: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         """Sign a file and store it under a new name; the graph is embedded in a PNG or WebP."""
         manifest = self._manifest(self._order.next(node_id, temporary=artifact.temporary), preview=preview)
-        data = await asyncio.to_thread(self._signed_bytes, artifact, manifest)
-        source = await self._workshop.media.store_unnamed(data, artifact.content_type)
+        source = await self._store_signed(artifact, manifest)
         self._manifests[source.blob] = manifest
-        if len(data) <= _CACHED_BYTES:
-            self._data[source.blob] = data
         kind = "temp" if artifact.temporary else "output"
         # Names are numbered by the files in the store, so concurrent calls would get the same number.
         async with self._name_lock:
@@ -244,9 +253,27 @@ class _WorkflowRun:
         quality = "preview" if preview else "full"
         return lineage.manifest(self._parent, index, GraphEngine.version, quality)
 
+    async def _store_signed(self, artifact: NodeArtifact, manifest: Manifest) -> MediaSource:
+        path = artifact.path
+        is_image = artifact.content_type in _WITH_GRAPH
+        if path is not None and not is_image and await asyncio.to_thread(_is_large, path):
+            return await self._store_large(path, artifact.content_type, manifest)
+        data = await asyncio.to_thread(self._signed_bytes, artifact, manifest)
+        source = await self._workshop.media.store_unnamed(data, artifact.content_type)
+        if len(data) <= _CACHED_BYTES:
+            self._data[source.blob] = data
+        return source
+
+    async def _store_large(self, path: Path, content_type: str, manifest: Manifest) -> MediaSource:
+        """Sign and store a file of the run, which is removed."""
+        await asyncio.to_thread(self._workshop.names.sign_file, path, content_type, manifest)
+        source = await self._workshop.media.store_unnamed_file(path, content_type)
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        return source
+
     def _signed_bytes(self, artifact: NodeArtifact, manifest: Manifest) -> bytes:
         data = artifact.data or _take(artifact)
-        if artifact.content_type in ("image/png", "image/webp"):
+        if artifact.content_type in _WITH_GRAPH:
             with contextlib.suppress(Unembeddable):
                 data = self._embedder.embed(data)
         return self._workshop.names.sign(data, artifact.content_type, manifest)
@@ -278,9 +305,12 @@ class _WorkflowRun:
         if self._manifests.get(row["blob"], manifest) == manifest:
             return row
         workshop, content_type = self._workshop, row["content_type"]
-        data = await self._bytes(row)
-        signed = await asyncio.to_thread(workshop.names.sign, data, content_type, manifest)
-        source = await workshop.media.store_unnamed(signed, content_type)
+        content = await self._content(row)
+        if isinstance(content, Path):
+            source = await self._store_large(content, content_type, manifest)
+        else:
+            signed = await asyncio.to_thread(workshop.names.sign, content, content_type, manifest)
+            source = await workshop.media.store_unnamed(signed, content_type)
         name = StoredName(row["filename"], row["subfolder"], row["type"])
         await workshop.names.put(self._run, name, source)
         return {**row, "blob": source.blob}
@@ -289,10 +319,20 @@ class _WorkflowRun:
         info = {**row["info"], "node": node_id, "filename": row["filename"]}
         if named:
             info["name"] = "file" if self._parent.face != "comfyui" else "files"
-        return Artifact(row["content_type"], await self._bytes(row), info)
+        content = await self._content(row)
+        if isinstance(content, Path):
+            return Artifact(row["content_type"], info=info, path=content)
+        return Artifact(row["content_type"], content, info)
 
-    async def _bytes(self, row: Mapping[str, Any]) -> bytes:
-        return self._data.pop(row["blob"], b"") or await self._workshop.media.blobs.get(row["blob"])
+    async def _content(self, row: Mapping[str, Any]) -> bytes | Path:
+        """Return the bytes of a stored file, or a copy of a large one."""
+        blobs = self._workshop.media.blobs
+        if data := self._data.pop(row["blob"], b""):
+            return data
+        path = await blobs.local_path(row["blob"])
+        if await asyncio.to_thread(_is_large, path):
+            return await self._copy(path)
+        return await blobs.get(row["blob"])
 
     # -- on ComfyUI ----------------------------------------------------------------------------------
 
@@ -342,6 +382,10 @@ def _files(ui: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for rows in ui.values():
         if isinstance(rows, list | tuple):
             yield from (row for row in rows if isinstance(row, Mapping) and "blob" in row)
+
+
+def _is_large(path: Path) -> bool:
+    return path.stat().st_size > _LARGE_BYTES
 
 
 def _take(artifact: NodeArtifact) -> bytes:

@@ -17,6 +17,11 @@ def blob_key(data: bytes) -> str:
     return key_of(blake3.blake3(data).hexdigest())
 
 
+def file_digest(path: Path) -> str:
+    """Return the BLAKE3 hash of a file in hex, without reading the whole file into memory."""
+    return blake3.blake3().update_mmap(path).hexdigest()
+
+
 def key_of(digest: str) -> str:
     """Return the blob key of a BLAKE3 hash: `blobs/<2 hex>/<62 hex>`."""
     return f"{_BLOBS}{digest[:2]}/{digest[2:]}"

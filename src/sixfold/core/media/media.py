@@ -346,10 +346,20 @@ class MediaService:
         key = blob_key(data)
         await self._delete_if_unnamed(account_id, key, len(data))
         await self._blobs.put(key, data, content_type=content_type)
+        self._note_recent(key)
+        return MediaSource(key, content_type, len(data))
+
+    async def store_unnamed_file(self, path: Path, content_type: str) -> MediaSource:
+        """Store a file, which may be moved, as a blob without a name."""
+        key, _, size = await asyncio.to_thread(hashes, path)
+        await self._blobs.put_file(key, path, content_type=content_type)
+        self._note_recent(key)
+        return MediaSource(key, content_type, size)
+
+    def _note_recent(self, key: str) -> None:
         self._recent[key] = time.monotonic()
         if len(self._recent) > _MAX_RECENT:
             del self._recent[next(iter(self._recent))]
-        return MediaSource(key, content_type, len(data))
 
     async def store_input(
         self, data: bytes, content_type: str, descriptor: Descriptor, account_id: str

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-import blake3
 import msgspec
 
 from sixfold import errors
@@ -122,6 +121,10 @@ class GraphFiles:
         """Return the file with a signed provenance manifest, if its type supports one."""
         return embed.embed(data, content_type, self._signer.sign(manifest))
 
+    def sign_file(self, path: Path, content_type: str, manifest: Manifest) -> None:
+        """Add a signed provenance manifest to a file, if its type supports one."""
+        embed.embed_file(path, content_type, self._signer.sign(manifest))
+
     async def put_numbered(self, run: Run, kind: Kind, prefix: str, source: MediaSource) -> StoredName:
         """Name a file of a run by `prefix` and the next free number."""
         transaction = _numbered(run, kind, prefix, source)
@@ -160,7 +163,9 @@ class GraphFiles:
     async def file(self, source: MediaSource, name: str) -> NodeFile:
         """Return a stored file in the form that a run reads."""
         path = await self._media.blobs.local_path(source.blob)
-        digest = blob_keys.content_digest(source.blob) or blake3.blake3(path.read_bytes()).hexdigest()
+        digest = blob_keys.content_digest(source.blob)
+        if digest is None:
+            digest = await asyncio.to_thread(blob_keys.file_digest, path)
         return NodeFile(digest, source.content_type, path, name)
 
     async def sweep(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -244,7 +245,7 @@ _KINDS = {"image": "images", "video": "images", "audio": "audio"}
 
 def _artifact(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> NodeArtifact:
     path = context.scratch / secrets.token_hex(12)
-    path.write_bytes(file.path.read_bytes())
+    shutil.copyfile(file.path, path)
     return NodeArtifact(file.content_type, path=path, kind=kind, prefix=prefix, info=file.info)
 
 

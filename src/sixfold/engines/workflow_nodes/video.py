@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import secrets
+import shutil
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -69,7 +70,7 @@ def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: floa
 
 def _copy(context: NodeContext, file: NodeFile) -> Path:
     path = context.scratch / secrets.token_hex(12)
-    path.write_bytes(file.path.read_bytes())
+    shutil.copyfile(file.path, path)
     return path
 
 

@@ -12,6 +12,7 @@ import blake3
 
 from sixfold.core.catalog.engines import Canceled
 from sixfold.core.catalog.prompt_words import NO_WORDS
+from sixfold.core.media import blob_keys
 from sixfold.core.workflows.ports import ChildRequest, NodeChild, NodeChildren, NodeEvent, NodeFile
 
 # Progress is reported in this many steps.
@@ -80,8 +81,7 @@ class RunContextNodes:
 
     def file(self, data: bytes | Path, content_type: str) -> NodeFile:
         if isinstance(data, Path):
-            digest = blake3.blake3(data.read_bytes()).hexdigest()
-            return NodeFile(digest, content_type, data)
+            return NodeFile(blob_keys.file_digest(data), content_type, data)
         path = self.scratch / secrets.token_hex(12)
         path.write_bytes(data)
         return NodeFile(blake3.blake3(data).hexdigest(), content_type, path)
