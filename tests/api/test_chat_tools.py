@@ -147,6 +147,22 @@ async def test_an_absent_server_ends_the_answer_with_the_reason(tmp_path: Path) 
         assert await gateway.calls() == []
 
 
+async def test_a_result_with_too_many_values_is_not_read(tmp_path: Path) -> None:
+    async def answer(request: Request) -> Response:
+        message = await request.json()
+        results = {"tools/list": {"tools": [{"name": "forecast"}]}, "tools/call": {"content": [{}] * 60_000}}
+        return JSONResponse(
+            {"jsonrpc": "2.0", "id": message.get("id"), "result": results.get(message["method"], {})}
+        )
+
+    async with (
+        fault_server.serve([Route("/mcp", answer, methods=["POST"])]) as port,
+        chatting(tmp_path, url=f"http://127.0.0.1:{port}/mcp") as (gateway, person),
+    ):
+        await person.asked("@weather Will it snow?")
+        assert "it returned too many values" in str(gateway.acme.seen[-1].document["messages"])
+
+
 async def test_only_operators_use_a_server_that_is_not_for_all(tmp_path: Path) -> None:
     async with weather() as (url, cities), chatting(tmp_path, url=url, accounts="operators") as (gateway, _):
         app = gateway.app

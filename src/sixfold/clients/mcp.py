@@ -14,6 +14,7 @@ from sixfold import __version__, errors
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.chat import ToolSpec
 from sixfold.core.gateway.tools.servers import ToolOutput, ToolServerFailed
+from sixfold.core.input_limits import json_limits
 from sixfold.net.fetch import Fetcher, FetchResponse
 
 _PROTOCOL = "2025-06-18"
@@ -138,6 +139,8 @@ class McpToolSession:
             raise self._failed(f"it returned status {response.status}")
         try:
             message = await PARSER.run_large(len(response.body), _response_to, response, number)
+        except errors.InputTooLarge as error:
+            raise self._failed("it returned too many values") from error
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise self._failed("it did not return a JSON-RPC message") from error
         if message is None:
@@ -183,7 +186,11 @@ def _text(content: _Content) -> str:
 
 
 def _response_to(response: FetchResponse, number: int) -> _Message | None:
-    """Return the response to a request by its number, from a JSON body or an event stream."""
+    """Return the response to a request by its number, from a JSON body or an event stream.
+
+    Raises `InputTooLarge` for too many values.
+    """
+    json_limits.DEFAULT.check(response.body)
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
     bodies = _events(response.body.decode()) if kind == "text/event-stream" else [response.body]
     messages = (msgspec.json.decode(body, type=_Message) for body in bodies)
