@@ -8,6 +8,7 @@ import pytest
 
 from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.keys import Scope
+from sixfold.ui.account import usage
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.test_pages import signed_in
 
@@ -63,6 +64,17 @@ async def test_usage_is_grouped_and_downloads_as_csv(app: AppFixture) -> None:
     assert file.text.splitlines()[0] == "day,kind,model,key,requests,input_tokens,output_tokens,amount_usd"
     assert key.id in file.text
     assert (await app.client.get("/account/usage?by=tenant")).status_code == 400
+
+
+async def test_usage_page_shows_a_limited_number_of_lines(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "_MAX_LINES", 1)
+    await signed_in(app)
+    for model in ("ra1", "anime"):
+        await run(app, app.key, model)
+    page = (await app.client.get("/account/usage")).text
+    assert (page.count('<code class="note">'), "1 more are in the CSV" in page) == (1, True)
 
 
 async def test_a_rolled_key_keeps_name_limits_and_spending(any_database_app: AppFixture) -> None:

@@ -1,7 +1,7 @@
--- name: login_sessions_of | Return an account's unexpired login sessions, newest first.
+-- name: login_sessions_of | Return the 1,000 newest unexpired login sessions of an account.
 SELECT id, way, agent, created_at, expires_at, CASE WHEN token_hash = :token_hash THEN 1 ELSE 0 END AS this
 FROM signin WHERE account_id = :account_id AND kind = 'session' AND expires_at > :now
-ORDER BY created_at DESC, id DESC;
+ORDER BY created_at DESC, id DESC LIMIT 1000;
 
 -- name: login_session_end_one | Delete one login session of an account.
 DELETE FROM signin WHERE account_id = :account_id AND id = :id AND kind = 'session' RETURNING id;

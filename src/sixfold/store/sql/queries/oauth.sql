@@ -42,10 +42,10 @@ WHERE ended_at IS NULL
   AND (key_id = :key_id OR id = (SELECT grant_id FROM api_key WHERE id = :key_id AND grant_id IS NOT NULL))
 RETURNING id, key_id;
 
--- name: oauth_grants_of | Return an account's active grants with their clients' names, newest first.
+-- name: oauth_grants_of | Return the 1,000 newest active grants of an account with their clients' names.
 SELECT g.id, c.name, g.scopes, g.created_at, g.used_at FROM oauth_grant g JOIN oauth_client c ON c.id = g.client_id
 WHERE g.account_id = :account_id AND g.ended_at IS NULL AND g.expires_at > :now
-ORDER BY g.created_at DESC, g.id DESC;
+ORDER BY g.created_at DESC, g.id DESC LIMIT 1000;
 
 -- name: oauth_grants_end | End one grant of an account, or all but those of members if `id` is empty; return their keys.
 UPDATE oauth_grant SET ended_at = :now
