@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -89,8 +90,10 @@ async def gateway(server: FixedServer, tmp_path_factory: pytest.TempPathFactory)
     async with listening(server) as origin:
         models = [name.partition("/")[2] for name in PRICES]
         row = {"kind": "openai", "base_url": f"{origin}/v1", "api_key": "sk-1", "models": models}
+        native = {**row, "models": ["text"], "responses": True}
+        rows, prices = {"each": row, "native": native}, {**PRICES, "native/text": PRICES["each/text"]}
         async with running_gateway(
-            folder, settings=FILES, upstreams={"each": row}, prices=PRICES, aliases={}
+            folder, settings=FILES, upstreams=rows, prices=prices, aliases={}
         ) as gateway:
             yield gateway
 
@@ -126,6 +129,23 @@ async def test_streams_without_a_result_are_free(gateway: Gateway, server: Fixed
         assert answer.status_code == 502 or "generation_failed" in answer.text, (case, answer.text)
         assert await _is_free(gateway), (case, answer.text)
     assert await gateway.app.faults() == ()
+
+
+async def test_a_failed_response_keeps_its_error_and_is_free(gateway: Gateway, server: FixedServer) -> None:
+    usage = {"input_tokens": 5, "output_tokens": 5, "total_tokens": 10}
+    failed = {"id": "resp_1", "object": "response", "status": "failed", "output": [], "usage": usage}
+    failed["error"] = {"code": "server_error", "message": "The provider failed"}
+    server.kind, server.body = "application/json", json.dumps(failed).encode()
+    body = {"model": "native/text", "input": "hello", "max_output_tokens": 20}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app.asgi)) as client:
+        url = "http://127.0.0.1:8600/v1/responses"
+        answer = await client.post(url, json=body, headers=gateway.headers)
+    assert answer.json() == failed
+    assert (await gateway.last_call())["cost_usd"] == "0.00"
+    server.body = json.dumps({**failed, "status": "incomplete", "error": None}).encode()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app.asgi)) as client:
+        await client.post(url, json=body, headers=gateway.headers)
+    assert (await gateway.last_call())["cost_usd"] == "0.0055"
 
 
 async def test_a_stream_is_charged_for_the_images_it_has(gateway: Gateway, server: FixedServer) -> None:

@@ -90,6 +90,7 @@ class _Response(msgspec.Struct):
     object: str = ""
     usage: _ResponsesUsage | None = None
     output: list[msgspec.Raw] | None = None
+    status: Any = None
     error: Any = None
 
 
@@ -131,6 +132,9 @@ class ResponsesProtocol(WireProtocol):
             raise ValueError("the response is not valid JSON") from error
         if response.output is None:
             raise ValueError("the response has no output")
+        if response.status == "failed" or response.error is not None:
+            # The caller gets the server's error, and is not charged, as in a stream.
+            return TokenUsage(), 0
         return _usage(response), sum(map(len, map(bytes, response.output)))
 
     def parse_error(self, body: bytes) -> UpstreamRejection:
