@@ -21,6 +21,7 @@ from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, Text
 from sixfold.core.gateway.request_log import CallRecord
 from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, leave_stream, listening, running_gateway
+from tests.api.test_pages import signed_in
 from tests.fakes.chat_servers import model_server
 
 STREAM: dict[str, Any] = {"stream": True}
@@ -131,6 +132,9 @@ async def test_an_answer_without_usage_is_estimated(tmp_path: Path) -> None:
         for call in await gateway.settled(2):
             assert call["usage"]["counted_by"] == "estimate"
             assert 15 <= call["usage"]["output_tokens"] <= 40
+        await signed_in(gateway.app, gateway.app.operator)
+        page = (await gateway.app.client.get("/admin/requests")).text
+        assert page.count("USD, tokens estimated</p>") == 2
 
 
 async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> None:

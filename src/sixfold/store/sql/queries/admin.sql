@@ -19,7 +19,7 @@ ORDER BY p.id DESC LIMIT :limit;
 
 -- name: admin_calls | Return gateway calls of all accounts that match a state and a search pattern, newest first.
 SELECT c.id, c.id AS request_id, c.created_at, c.ended_at AS completed_at, c.face, c.model, c.target AS served,
-       c.state, c.cost, c.error, COALESCE(a.email, '') AS email,
+       c.state, c.held, c.cost, c.attempts, c.counted_by, c.error, COALESCE(a.email, '') AS email,
        (SELECT ended.charge FROM relay_call ended WHERE ended.id = c.id) AS charge
 FROM relay_known c JOIN account a ON a.id = c.account_id
 WHERE c.id < :before AND (:state = '' OR c.state = :state)
