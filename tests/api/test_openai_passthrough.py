@@ -12,7 +12,9 @@ import openai
 import pytest
 import pytest_asyncio
 
+from sixfold.api.gateway.openai import passthrough
 from sixfold.core.accounts.keys import Scope
+from sixfold.web.bodies import FormPart
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, listening, running_gateway
 from tests.fakes import fault_server
@@ -187,6 +189,28 @@ async def test_an_edit_goes_on_with_every_file_under_its_name(gateway: Gateway) 
     assert (seen["model"], seen["prompt"], seen["n"]) == ("pic", 'at "dawn"\r\n', "1")
     assert (seen["image[]"], seen["mask"]) == (["two.png", len(PICTURE)], ["mask.png", len(PICTURE)])
     assert (await gateway.last_call())["cost_usd"] == "0.0282"  # 10 of text, 272 of the picture
+
+
+async def test_every_file_of_an_edit_is_held(gateway: Gateway) -> None:
+    images = [(f"{number}.png", PICTURE, "image/png") for number in range(4)]
+    await gateway.openai().images.edit(
+        model="acme/pic", image=images, mask=("mask.png", PICTURE, "image/png"), prompt="dawn", quality="low"
+    )
+    # 6,500 tokens for each file, 600 for the image and 2 for the prompt, at 100 USD per million.
+    assert (await gateway.last_call())["held_usd"] == "3.3102"
+
+
+async def test_a_repeated_field_is_sent_as_it_was_priced(gateway: Gateway) -> None:
+    """The price is that of one image, whichever of the two fields the model server reads."""
+    fields = [("model", "acme/pic-each"), ("prompt", "dawn"), ("n", "10"), ("n", "1")]
+    form = [(name, (None, text)) for name, text in fields] + [("image[]", ("a.png", PICTURE))] * 2
+    answer = await gateway.app.client.post("/v1/images/edits", files=form, headers=gateway.headers)
+    assert answer.status_code == 200
+    raw, _ = passthrough.form(
+        [FormPart(name, text.encode()) for name, text in fields] + [FormPart("image[]", b"x", "a.png")] * 2
+    )
+    assert (raw.count(b'name="n"'), raw.count(b"\r\n\r\n1\r\n"), raw.count(b'name="image[]"')) == (1, 1, 2)
+    assert (await gateway.last_call())["cost_usd"] == "0.05"
 
 
 async def test_pictures_come_as_events_where_they_are_asked_for(gateway: Gateway) -> None:

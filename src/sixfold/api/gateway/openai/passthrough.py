@@ -163,15 +163,27 @@ def is_stream(values: Mapping[str, Any]) -> bool:
 def form(parts: Sequence[FormPart]) -> tuple[bytes, str]:
     """Return the bytes and content type of a form without `model` and the routing fields.
 
-    Equal forms have equal bytes. Raises `InvalidRequest` for a part with the id of a provider's object.
+    Of a field that occurs several times, only the last is sent, by which the request was priced; lists have
+    names that end with `[]`. Equal forms have equal bytes. Raises `InvalidRequest` for a part with the id of
+    a provider's object.
     """
     provider_objects.check_form(part.name for part in parts)
+    last = {part.name: index for index, part in enumerate(parts) if _is_single(part)}
     fields = [
-        (_head(part), part.data) for part in parts if part.name != "model" and not is_routing_field(part.name)
+        (_head(part), part.data)
+        for index, part in enumerate(parts)
+        if part.name != "model"
+        and not is_routing_field(part.name)
+        and (not _is_single(part) or last[part.name] == index)
     ]
     boundary = _boundary(fields)
     lines = [b"--%s\r\n%s\r\n\r\n%s\r\n" % (boundary, head, data) for head, data in fields]
     return b"".join([*lines, b"--%s--\r\n" % boundary]), f"multipart/form-data; boundary={boundary.decode()}"
+
+
+def _is_single(part: FormPart) -> bool:
+    """Return whether a part is a text field that is not an item of a list."""
+    return not part.filename and not part.name.endswith("[]")
 
 
 def _head(part: FormPart) -> bytes:

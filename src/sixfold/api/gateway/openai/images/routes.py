@@ -279,7 +279,8 @@ def _images_of(fields: bodies.BodyFields) -> list[bytes]:
 def _uploads(fields: bodies.BodyFields) -> int:
     """Return the number of images to edit: files of a form, or those that JSON names."""
     images = fields.values.get("images")
-    return len(fields.files) or (len(cast("list[Any]", images)) if isinstance(images, list) else 1)
+    files = sum(bool(part.filename) for part in fields.parts)
+    return files or (len(cast("list[Any]", images)) if isinstance(images, list) else 1)
 
 
 def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> int:
