@@ -1,4 +1,4 @@
-"""Calls that last longer than their time limit."""
+"""Calls whose caller disconnects, or that last longer than their time limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.gateway import request_log
-from tests.api.gateway import running_gateway
+from tests.api.gateway import leave_stream, running_gateway
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -32,4 +32,16 @@ async def test_a_call_beyond_its_time_is_charged_when_it_ends(
         assert (call["status"], float(call["cost_usd"]) > 0) == ("succeeded", True)
         await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
         assert not gateway.app.server.gateway_runtime.gateway._billing.active
+        assert await gateway.app.faults() == ()
+
+
+async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as gateway:
+        gateway.acme.mode = "trickle"
+        await leave_stream(gateway, "say 40 words")
+        [call] = await gateway.settled()
+        assert call["status"] == "left"
+        assert 1 <= call["usage"]["output_tokens"] < 40
+        assert 0 < float(call["cost_usd"]) < 0.04
+        await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
         assert await gateway.app.faults() == ()
