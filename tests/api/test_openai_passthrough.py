@@ -13,8 +13,9 @@ import pytest
 import pytest_asyncio
 
 from sixfold.api.gateway.openai import passthrough
+from sixfold.api.gateway.openai.audio import routes
 from sixfold.core.accounts.keys import Scope
-from sixfold.web.bodies import FormPart
+from sixfold.web.bodies import BodyFields, FormPart
 from tests.api.app_fixture import bearer
 from tests.api.gateway import Gateway, listening, running_gateway
 from tests.fakes import fault_server
@@ -296,6 +297,18 @@ async def test_a_file_that_states_less_is_paid_by_what_was_heard(gateway: Gatewa
     await gateway.openai().audio.transcriptions.create(model="acme/hear", file=file)
     assert (await gateway.last_call())["cost_usd"] == "0.03"
     assert await gateway.app.faults() == ()
+
+
+async def test_only_the_priced_recording_is_sent(gateway: Gateway) -> None:
+    long, short = (fault_server.tone(seconds, 8000) for seconds in (60, 1))
+    fields: list[tuple[str, Any]] = [("model", (None, "acme/hear")), ("url", (None, "https://a.example/b"))]
+    fields += [("file", (f"{len(data)}.wav", data, "audio/wav")) for data in (long, short)]
+    await gateway.app.client.post("/v1/audio/transcriptions", files=fields, headers=gateway.headers)
+    sent = gateway.acme.seen[-1].document
+    assert sent == {"model": "hear", "file": [f"{len(short)}.wav", len(short)]}
+    form = (FormPart("file", long, "a.wav"), FormPart("url", b"x"), FormPart("file", short, "b.wav"))
+    call = routes.recording_call("transcriptions", BodyFields({"model": "m"}, parts=form), 1)
+    assert (call.body.count(b"filename="), b'"b.wav"' in call.body) == (1, True)
 
 
 async def test_recordings_by_tokens_and_as_events(gateway: Gateway) -> None:

@@ -22,6 +22,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.web import bodies, responses
+from sixfold.web.bodies import FormPart
 
 SPEECH, TRANSCRIPTION = "tts", "stt"
 # Audio formats and their content types; `pcm` is raw: 24 kHz, 16 bits, mono.
@@ -197,7 +198,7 @@ def recording_call(wire: str, fields: bodies.BodyFields, seconds: float, size: i
     `size` is the size in bytes of a file whose `seconds` are not certain, because the file states them.
     """
     max_seconds = max(seconds, size / _MIN_BYTES_PER_SECOND)
-    body, content_type = passthrough.form(fields.parts)
+    body, content_type = passthrough.form(_with_one_recording(fields.parts))
     stream = passthrough.is_stream(fields.values)
     response_type = "text/plain" if fields.values.get("response_format") in _TEXTS else "application/json"
     return ForwardedCall(
@@ -211,6 +212,15 @@ def recording_call(wire: str, fields: bodies.BodyFields, seconds: float, size: i
         content_type=content_type,
         max_usage=_recording_usage(max_seconds),
     )
+
+
+def _with_one_recording(parts: Sequence[FormPart]) -> list[FormPart]:
+    """Return the parts without other recordings than the last file, by which the request was priced.
+
+    Groq's servers read a recording from `url`.
+    """
+    recordings = [part for part in parts if part.filename and part.name == "file"][-1:]
+    return [*(part for part in parts if not part.filename and part.name != "url"), *recordings]
 
 
 def _recording_usage(seconds: float) -> TokenUsage:
