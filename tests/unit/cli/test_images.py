@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness import podman as podmans
 from tests.harness.podman import IMAGE, Podman
-from tests.unit.cli.conftest import Starter, program
+from tests.unit.cli.conftest import Starter, inside
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow]  # each test starts programs
 
@@ -25,12 +25,12 @@ def test_an_image_is_added_runs_is_missed_and_goes(podman: Podman, start: Starte
     folder, socket = tmp_path / "data", {"SIXFOLD_CONTAINER_SOCKET": str(podman.socket)}
     server = start(folder, **socket)
     options = ("--name", "probe", "--hardware", "gpu-16gb-a")
-    added = program(folder, "model", "add", IMAGE, *options, "--json").json
+    added = inside(folder, "model", "add", IMAGE, *options, "--json").json
     assert (added["name"], list(added["inputs"]), added["image"]) == ("probe", ["prompt"], IMAGE)
-    listed = program(folder, "model", "list", "--json").json["models"]
+    listed = inside(folder, "model", "list", "--json").json["models"]
     assert [(row["name"], row["image"], row["fault"]) for row in listed] == [("probe", IMAGE, None)]
 
-    ran = program(folder, "run", "probe", "prompt=hello", "-o", str(tmp_path / "hi.txt"), "--json").json
+    ran = inside(folder, "run", "probe", "prompt=hello", "-o", str(tmp_path / "hi.txt"), "--json").json
     assert (ran["status"], ran["hardware"], ran["output"]["net"]) == ("succeeded", "gpu-16gb-a", "no")
     assert (tmp_path / "hi.txt").read_text() == "hi"
     assert server.stop() == 0
@@ -38,12 +38,12 @@ def test_an_image_is_added_runs_is_missed_and_goes(podman: Podman, start: Starte
 
     podman.said("rmi", "--force", IMAGE)
     start(folder, **socket)
-    refused = program(folder, "run", "probe", "prompt=hello")
+    refused = inside(folder, "run", "probe", "prompt=hello")
     assert refused.status == 1
     assert f"`docker pull {IMAGE}`" in refused.err
-    assert program(folder, "model", "remove", "probe").status == 0
-    assert program(folder, "model", "list", "--json").json == {"models": []}
-    assert program(folder, "model", "remove", "probe").status == 1
+    assert inside(folder, "model", "remove", "probe").status == 0
+    assert inside(folder, "model", "list", "--json").json == {"models": []}
+    assert inside(folder, "model", "remove", "probe").status == 1
 
 
 def test_a_folder_is_built_runs_shut_in_and_goes(podman: Podman, start: Starter, tmp_path: Path) -> None:
@@ -54,15 +54,15 @@ def test_a_folder_is_built_runs_shut_in_and_goes(podman: Podman, start: Starter,
     (space / "Dockerfile").write_text('FROM scratch\nCOPY space /space\nENTRYPOINT ["/space"]\n')
     server = start(folder, SIXFOLD_CONTAINER_SOCKET=str(podman.socket))
 
-    added = program(folder, "space", "import", str(space), "--json")
+    added = inside(folder, "space", "import", str(space), "--json")
     assert added.status == 0, added.err
     assert (added.json["name"], list(added.json["inputs"])) == ("local-probe-space", ["words"])
-    ran = program(folder, "run", "local-probe-space", "words=hello", "--json").json
+    ran = inside(folder, "run", "local-probe-space", "words=hello", "--json").json
     assert (ran["status"], ran["output"]) == ("succeeded", "net no, root no"), ran
     (remaining,) = (folder / "spaces").iterdir()
     assert remaining.name in podman.said("images")
     (space / "Dockerfile").write_text("FROM scratch\nCOPY nothing /nothing\n")
-    refused = program(folder, "space", "import", str(space))
+    refused = inside(folder, "space", "import", str(space))
     assert refused.status == 1
     assert "cannot be built" in refused.err
     assert server.stop() == 0
@@ -73,6 +73,6 @@ def test_other_files_are_refused_with_the_command_for_them(tmp_path: Path) -> No
     (tmp_path / "small.gguf").write_bytes(b"GGUF")
     (tmp_path / "notes.txt").write_text("x")
     for name, meant in (("small.gguf", "engines add chat"), (".", "space import"), ("notes.txt", "FILE.py")):
-        refused = program(tmp_path / "data", "model", "add", str(tmp_path / name))
+        refused = inside(tmp_path / "data", "model", "add", str(tmp_path / name))
         assert refused.status == 1
         assert meant in refused.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.provenance import embed
-from tests.unit.cli.conftest import Server, Starter, inside, program
+from tests.unit.cli.conftest import Server, Starter, inside
 
 pytestmark = pytest.mark.slow  # each test starts programs
 PROMPT = "prompt=a red fox in snow at dawn"
@@ -34,7 +34,7 @@ def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
     folder = tmp_path_factory.mktemp("made")
     photo = folder / "photo.png"
     orders = {
-        "ra1": (PROMPT, "seed=7", "-o", str(photo)),
+        "ra2": (PROMPT, *SMALL, "seed=7", "-o", str(photo)),
         "anime": (PROMPT, "num_images=2", "-o", str(folder / "anime.png")),
         "create_image": (PROMPT, *SMALL, "format=jpeg", "-o", str(folder / "create_image.jpg")),
         "create_image_klein": (PROMPT, *SMALL, "-o", str(folder / "klein.webp")),
@@ -64,13 +64,13 @@ def test_a_file_is_made_again_to_the_byte(
 
 def test_checking_writes_nothing(server: Server, outputs: Mapping[str, Path]) -> None:
     before = sorted(outputs["photo"].parent.iterdir())
-    done = program(server.folder, "replay", str(outputs["photo"]), "--check", "--json")
+    done = inside(server.folder, "replay", str(outputs["photo"]), "--check", "--json")
     assert done.json == {
         "file": str(outputs["photo"]),
         "identical": True,
         "output": None,
         "bytes": outputs["photo"].stat().st_size,
-        "model": "ra1",
+        "model": "ra2",
         "engine": "scene-painter",
     }
     assert sorted(outputs["photo"].parent.iterdir()) == before
@@ -97,7 +97,7 @@ def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, outputs: 
     result = inside(server.folder, "inspect", str(outputs["photo"]), "--json").json
     assert result["signature"] == "ours"
     assert result["signed_by"].startswith("ed25519:")
-    assert result["manifest"]["model"] == "ra1"
+    assert result["manifest"]["model"] == "ra2"
     assert result["manifest"]["seed"] == 7
     assert result["manifest"]["inputs"]["prompt"] == PROMPT.removeprefix("prompt=")
     parents = inside(server.folder, "inspect", str(outputs["style"]), "--json").json["manifest"]["parents"]

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold.cli.client import ServerClient, read_key
 from tests.fakes import documents as fakes
-from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
+from tests.unit.cli.conftest import Done, Server, Starter, inside, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
 
@@ -30,7 +30,9 @@ def empty_server(start: Starter, tmp_path_factory: pytest.TempPathFactory) -> Se
 
 
 def memory(server: Server, *words: str, **environ: str) -> Done:
-    return program(server.folder, "memory", *words, **environ)
+    if environ:
+        return program(server.folder, "memory", *words, **environ)
+    return inside(server.folder, "memory", *words)
 
 
 def run_with_input(server: Server, text: str, *words: str) -> Done:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import processes
-from tests.unit.cli.conftest import Starter, minimal, program
+from tests.unit.cli.conftest import Starter, inside, minimal
 
 pytestmark = pytest.mark.slow  # each test starts programs
 
@@ -32,21 +32,21 @@ def test_author_sees_prints_exceptions_and_file_errors(start: Starter, tmp_path:
     folder = tmp_path / "data"
     (tmp_path / "speaker.py").write_text(SPEAKER)
     start(folder, SIXFOLD_SANDBOX="off")
-    assert "Model speaker not found" in program(folder, "model", "logs", "speaker").err
-    assert program(folder, "model", "add", str(tmp_path / "speaker.py")).status == 0
-    while program(folder, "model", "logs", "speaker").status:  # the server sees the file within two seconds
+    assert "Model speaker not found" in inside(folder, "model", "logs", "speaker").err
+    assert inside(folder, "model", "add", str(tmp_path / "speaker.py")).status == 0
+    while inside(folder, "model", "logs", "speaker").status:  # the server sees the file within two seconds
         pass
-    assert program(folder, "run", "speaker", "word=duck").status == 0
-    assert program(folder, "run", "speaker", "word=swan").status == 1
+    assert inside(folder, "run", "speaker", "word=duck").status == 0
+    assert inside(folder, "run", "speaker", "word=swan").status == 1
 
-    response = program(folder, "model", "logs", "speaker", "--json").json
+    response = inside(folder, "model", "logs", "speaker", "--json").json
     assert (response["model"], response["fault"]) == ("speaker", None)
     duck, swan = response["runs"]
     assert (duck["status"], duck["error"], duck["logs"]) == ("succeeded", None, ["asked for duck"])
     assert (swan["status"], swan["error"]) == ("failed", "ValueError: no swans here")
     assert swan["logs"][0] == "asked for swan"
     assert "line 9" in "\n".join(swan["logs"][1:])
-    words = program(folder, "model", "logs", "speaker", "--limit", "1").out
+    words = inside(folder, "model", "logs", "speaker", "--limit", "1").out
     assert "duck" not in words
     assert "  ValueError: no swans here\n" in words
 
@@ -59,10 +59,10 @@ def test_author_sees_prints_exceptions_and_file_errors(start: Starter, tmp_path:
     )
     assert following.stdout is not None
     assert [json.loads(following.stdout.readline())["id"] for _ in range(2)] == [duck["id"], swan["id"]]
-    assert program(folder, "run", "speaker", "word=goose").status == 0
+    assert inside(folder, "run", "speaker", "word=goose").status == 0
     assert json.loads(following.stdout.readline())["logs"] == ["asked for goose"]
     (folder / "models" / "speaker.py").write_text("def (\n")
     text = json.loads(following.stdout.readline())
     assert text == {"model": "speaker", "fault": "line 1: invalid syntax"}
     assert processes.stop(following, signal.SIGINT) == 130
-    assert "speaker: line 1: invalid syntax" in program(folder, "model", "logs", "speaker").out
+    assert "speaker: line 1: invalid syntax" in inside(folder, "model", "logs", "speaker").out

@@ -16,14 +16,16 @@ import pytest
 from PIL import Image
 
 from tests.harness import processes
-from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
+from tests.unit.cli.conftest import Done, Server, Starter, inside, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
 SMALL = ("width=64", "height=64")
 
 
 def run(server: Server, *words: str, **environ: str) -> Done:
-    return program(server.folder, "run", *words, **environ)
+    if environ:
+        return program(server.folder, "run", *words, **environ)
+    return inside(server.folder, "run", *words)
 
 
 def size_of(png: Path) -> tuple[int, int]:
@@ -32,7 +34,8 @@ def size_of(png: Path) -> tuple[int, int]:
 
 
 def test_run_saves_the_image_and_prints_the_receipt(server: Server, tmp_path: Path) -> None:
-    done = run(server, "ra2", "prompt=a hill", "seed=1", *SMALL, "-o", str(tmp_path / "hill.png"))
+    words = ("ra2", "prompt=a hill", "seed=1", *SMALL, "-o", str(tmp_path / "hill.png"))
+    done = program(server.folder, "run", *words)
     assert (done.status, done.err) == (0, "")
     assert size_of(tmp_path / "hill.png") == (64, 64)
     assert "priced      held        queued      run         stored      captured" in done.out

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.cases import nightly_after
-from tests.unit.cli.conftest import Server, Starter, minimal, program
+from tests.unit.cli.conftest import Server, Starter, inside, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
 PUBLIC = ("--public-url", "https://six.example")
@@ -95,7 +95,7 @@ def test_public_server_needs_an_origin_and_an_account(
     tmp_path: Path, host: str, options: tuple[str, ...], account: bool, sentence: str
 ) -> None:
     if account:
-        assert program(tmp_path, "account", "create", "a@b.c").status == 0
+        assert inside(tmp_path, "account", "create", "a@b.c").status == 0
     done = program(tmp_path, "serve", "--host", host, "--port", "0", *options)
     assert done.status == 1
     assert sentence in done.err
@@ -112,7 +112,7 @@ def test_public_server_with_only_the_local_account_is_refused(start: Starter, tm
 
 def test_with_both_it_starts_and_makes_no_local_account(start: Starter, tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    result = json.loads(program(folder, "account", "create", "a@b.c", "--json").out)
+    result = json.loads(inside(folder, "account", "create", "a@b.c", "--json").out)
     port = free_port()
     server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC)
     assert "https://six.example" in server.banner
@@ -124,37 +124,37 @@ def test_with_both_it_starts_and_makes_no_local_account(start: Starter, tmp_path
 
 def test_open_imagekit_charges_the_operator(start: Starter, tmp_path: Path) -> None:
     folder, port = tmp_path / "data", free_port()
-    assert program(folder, "account", "create", "a@b.c").status == 0
+    assert inside(folder, "account", "create", "a@b.c").status == 0
     opened = {"SIXFOLD_OPEN_IMAGE_SERVICE": "1", "SIXFOLD_PREVIEWS": "allow"}
     server = start(folder, "--host", "0.0.0.0", "--port", port, *PUBLIC, **opened)
     picture = f"http://127.0.0.1:{port}/create_image?prompt=boat&width=64&height=64"
     with urllib.request.urlopen(picture, timeout=60) as answer:
         assert answer.headers["Content-Type"] == "image/webp"
     assert server.stop() == 0
-    visible = json.loads(program(folder, "account", "show", "local@localhost", "--json").out)
+    visible = json.loads(inside(folder, "account", "show", "local@localhost", "--json").out)
     assert (visible["balance_usd"], visible["held_usd"]) == ("0.00", "0.00")
     assert not (folder / "local.key").exists()
 
 
 def test_administration_works_while_the_server_runs(server: Server) -> None:
-    result = json.loads(program(server.folder, "account", "create", "b@b.c", "--credit", "1", "--json").out)
+    result = json.loads(inside(server.folder, "account", "create", "b@b.c", "--credit", "1", "--json").out)
     assert ask(f"{server.url}/api/account", result["api_key"]) == 200
-    keys = json.loads(program(server.folder, "key", "list", "b@b.c", "--json").out)["keys"]
-    assert program(server.folder, "key", "revoke", keys[0]["id"]).status == 0
+    keys = json.loads(inside(server.folder, "key", "list", "b@b.c", "--json").out)["keys"]
+    assert inside(server.folder, "key", "revoke", keys[0]["id"]).status == 0
     assert ask(f"{server.url}/api/account", result["api_key"]) == 401
-    assert program(server.folder, "ledger", "verify").status == 0
-    link = json.loads(program(server.folder, "account", "link", "b@b.c", "--json").out)
+    assert inside(server.folder, "ledger", "verify").status == 0
+    link = json.loads(inside(server.folder, "account", "link", "b@b.c", "--json").out)
     assert link["url"].startswith(f"{server.url}/signin?token=")
-    assert program(server.folder, "organization", "create", "acme", "--owner", "b@b.c").status == 0
-    invitation = json.loads(program(server.folder, "member", "invite", "acme", "--json").out)
+    assert inside(server.folder, "organization", "create", "acme", "--owner", "b@b.c").status == 0
+    invitation = json.loads(inside(server.folder, "member", "invite", "acme", "--json").out)
     assert invitation["url"].startswith(f"{server.url}/invitation?token=")
 
 
 def test_a_running_server_keeps_its_schema(server: Server) -> None:
-    back = program(server.folder, "migrate", "--to", "0", "--drop")
+    back = inside(server.folder, "migrate", "--to", "0", "--drop")
     assert back.status == 1
     assert "stop it first" in back.err
-    forward = program(server.folder, "migrate", "--json")
+    forward = inside(server.folder, "migrate", "--json")
     assert json.loads(forward.out)["before"] == json.loads(forward.out)["after"]
 
 
@@ -198,7 +198,7 @@ HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra1=hang"}
 
 def wait_for_run(server: Server) -> None:
     while True:
-        listed = program(server.folder, "predictions", "--json")
+        listed = inside(server.folder, "predictions", "--json")
         if any(row["status"] == "running" for row in json.loads(listed.out)["predictions"]):
             return
 
@@ -213,7 +213,7 @@ def test_a_caller_who_waits_is_answered_202_when_the_server_ends(start: Starter,
     prediction = json.loads(answer.read())
     waiting.close()
     again = start(tmp_path / "data")
-    visible = program(tmp_path / "data", "predictions", prediction["id"], "--json")
+    visible = inside(tmp_path / "data", "predictions", prediction["id"], "--json")
     assert json.loads(visible.out)["status"] in {"queued", "starting", "running", "succeeded"}
     assert again.stop() == 0
 
@@ -250,7 +250,7 @@ def test_a_setting_that_cannot_be_understood_stops_the_start(
 
 def test_a_database_of_a_later_version_is_left_alone(start: Starter, tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    program(folder, "account", "create", "a@b.c")
+    inside(folder, "account", "create", "a@b.c")
     with sqlite3.connect(folder / "sixfold.db") as connection:
         connection.execute("PRAGMA user_version=999")
     connection.close()
