@@ -22,7 +22,11 @@ LACKING = next(
 )
 
 _TEMPLATE = "sixfold_template"
-_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+# Every table, and whether it has ever had a row.
+_TABLES = (
+    "SELECT relname, pg_relation_size(oid) > 0 FROM pg_class "
+    "WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+)
 _CARELESS = ("fsync = off", "full_page_writes = off", "autovacuum = off")
 _numbers = itertools.count()
 _lent: list[str] = []
@@ -107,7 +111,7 @@ class Databases:
     async def _remember(self, name: str) -> None:
         connection = await _connect(self.address(name))
         try:
-            for (table,) in await connection.fetch(_TABLES):
+            for table, _ in await connection.fetch(_TABLES):
                 _first_rows[table] = list(map(tuple, await connection.fetch(f'TABLE "{table}"')))
         finally:
             await connection.close()
@@ -128,15 +132,16 @@ async def _emptied(connection: Any) -> bool:
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
-    tables = {row[0] for row in await connection.fetch(_TABLES)}
-    if tables != _first_rows.keys():
+    tables = dict(await connection.fetch(_TABLES))
+    if tables.keys() != _first_rows.keys():
         return False
     version = list(map(tuple, await connection.fetch("SELECT * FROM schema_version")))
     if version != _first_rows["schema_version"]:
         return False
     # Disables triggers and foreign keys.
     await connection.execute("SET session_replication_role = replica")
-    await connection.execute(";".join(f'DELETE FROM "{table}"' for table in tables))  # noqa: S608 - our names
+    used = [table for table, is_used in tables.items() if is_used]
+    await connection.execute(";".join(f'DELETE FROM "{table}"' for table in used))  # noqa: S608 - our names
     for table, rows in _first_rows.items():
         if rows:
             await connection.copy_records_to_table(table, records=rows)

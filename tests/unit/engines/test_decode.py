@@ -206,9 +206,14 @@ def _png(
 
 
 def _zeros(size: int) -> bytes:
+    """Return zeros, a whole number of MiB, as zlib packs them; each block of a MiB is the same."""
+    blocks = size >> 20
     packer = zlib.compressobj(9)
-    block = bytes(2**20)
-    return b"".join(packer.compress(block) for _ in range(size >> 20)) + packer.flush()
+    first = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    # Another block has no header; the checksum of zeros is their number, and 1.
+    second = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    checksum = struct.pack(">HH", (blocks << 20) % 65521, 1)
+    return first + second * (blocks - 1) + b"\x03\x00" + checksum
 
 
 def _tiff(tags: dict[int, int], tail: bytes = b"") -> bytes:
