@@ -30,8 +30,9 @@ HEADER = """# Assurance
 
 This page lists the guarantees on security and money, with their tests and the results. The tables have a row
 for each class of vulnerability and each way to lose money. `make assurance` writes the page from a run of the
-whole test suite or of these tests alone. A check is one test with one of its cases. A check is skipped if the
-machine does not meet a requirement; a skipped check does not show anything.
+whole test suite or of these tests alone. A check is one test with one of its cases. `make test` runs some of
+these tests with fewer cases; `make assurance` without a report also runs those of `make nightly`. A check is
+skipped if the machine does not meet a requirement; a skipped check does not show anything.
 """
 TITLES = {"security": "Security", "money": "Money and jobs"}
 SOURCES = ("src", "tests")

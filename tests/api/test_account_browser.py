@@ -17,6 +17,7 @@ from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_passkeys import free_port
 from tests.fakes.oidc import CLIENT, SECRET, provider
+from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
@@ -45,7 +46,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
 
 
 @pytest.mark.parametrize(
-    "options", [TabOptions(), TabOptions(width=390, scheme="dark")], ids=["wide", "phone"]
+    "options", nightly_after(1, [TabOptions(), TabOptions(width=390, scheme="dark")]), ids=["wide", "phone"]
 )
 async def test_the_pages_stand_read_well_and_fit(
     browser_app: tuple[AppFixture, str, Any], options: TabOptions

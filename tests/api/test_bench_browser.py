@@ -11,6 +11,7 @@ from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_graph_browser import IMPORT
+from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 PAGE = "/workflows/stylized-text-to-image"
@@ -34,7 +35,7 @@ IN_VIEW = """(selector) => {
 }"""
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [1440, 390]))
 async def test_nodes_show_their_time_cost_and_image(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:

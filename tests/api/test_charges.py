@@ -17,6 +17,7 @@ from sixfold.core.predictions import queries
 from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, leave_stream, running_gateway
 from tests.api.test_gateway_async import finished_prediction
+from tests.harness.cases import nightly_after
 from tests.harness.charge_recomputation import micros, recomputed
 
 DEAR = {"input_per_million_usd": "33.333333", "output_per_million_usd": "200.000001"}
@@ -111,7 +112,7 @@ KINDS: tuple[Callable[[Gateway, int], Awaitable[None]], ...] = (
 )
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", nightly_after(1, [1, 2]))
 async def test_charges_of_a_mixed_workload_equal_units_times_rates(gateway: Gateway, seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = [*KINDS, *draw.choices(KINDS, k=6)]

@@ -13,6 +13,7 @@ from tests.api.browser import TabOptions
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_memory_browser import RULES
 from tests.api.test_page_details_browser import SHIFT
+from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
@@ -127,7 +128,7 @@ async def test_a_button_leads_to_the_latest_message(chatting: tuple[Gateway, str
         assert await page.evaluate("document.activeElement.id") == "text"
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_chat_fits_the_window_without_shifts_or_faults(
     chatting: tuple[Gateway, str, Any], width: int
 ) -> None:

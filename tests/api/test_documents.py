@@ -17,6 +17,7 @@ from sixfold.core.memory.import_export import documents as imports
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_memory import get, zip_of
 from tests.fakes import documents as fakes
+from tests.harness.cases import nightly_after
 
 REPORT = [
     "The airship report.",
@@ -109,7 +110,7 @@ async def test_chapter_is_cited_where_there_are_no_pages(app: AppFixture) -> Non
     assert (await first_result(app, "kraken"))["citation"] == "plan.docx"
 
 
-@pytest.mark.parametrize("packing", ["zip", "tar.gz"])
+@pytest.mark.parametrize("packing", nightly_after(1, ["zip", "tar.gz"]))
 async def test_archive_of_documents_and_pages(app: AppFixture, packing: str) -> None:
     files = {
         "notes/ann.md": b"# Ann\nlikes okapis",

@@ -11,6 +11,7 @@ from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_memory_pages import put
+from tests.harness.cases import nightly_after
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -51,7 +52,7 @@ async def test_the_catalog_searches_without_javascript(browser_app: tuple[AppFix
         assert await tab.page.locator(VISIBLE).all_inner_texts() == ["Transcription", "Speech to text"]
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_the_catalog_fits_is_light_and_accessible(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
@@ -97,7 +98,7 @@ async def test_ctrl_k_opens_a_search_that_keys_operate(browser_app: tuple[AppFix
         await page.wait_for_url("**/account/keys")
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_the_search_has_a_button_and_is_accessible(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:

@@ -11,6 +11,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_workflow_pages import GRAPH
+from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 NAME = "2_pass_txt2img__hiresfix_esrgan_workflow.ui"
@@ -41,7 +42,7 @@ TAP = """() => new Promise((done) => {
 })"""
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_a_long_name_becomes_words_and_fits(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
@@ -56,7 +57,7 @@ async def test_a_long_name_becomes_words_and_fits(
         assert await tab.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_the_text_of_a_graph_has_eleven_pixels(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
@@ -79,7 +80,7 @@ async def test_the_text_of_a_graph_has_eleven_pixels(
         assert max(box["width"] for box in boxes) <= 216 * 1.35
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440]))
 async def test_a_graph_taller_than_its_pane_is_zoomed(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:

@@ -19,6 +19,7 @@ from tests.api import media_samples
 from tests.api.app_fixture import AppFixture, running_app
 from tests.corpora import composites
 from tests.harness import image_files
+from tests.harness.cases import nightly_after
 from tests.unit.engines import onnx_model
 from tests.unit.net import corpus
 
@@ -61,7 +62,7 @@ async def finished_job(app: AppFixture, answer: Any) -> dict[str, Any]:
     return await media_samples.finished_job(app, answer.json()["status_url"])
 
 
-@pytest.mark.parametrize("ratio", sorted(RATIOS))
+@pytest.mark.parametrize("ratio", nightly_after(3, sorted(RATIOS)))
 @pytest.mark.parametrize(
     ("resolution", "side", "cost", "credit"),
     [("1K", 1024, "0.07", 7), ("2K", 2048, "0.07", 7), ("4K", 4096, "0.15", 15)],

@@ -80,7 +80,7 @@ async def _opacities(app: AppFixture, tab: Tab) -> list[int]:
     return [int(pixels[y, x, 3]) for x, y in (LEFT, RIGHT, GROUND)]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", nightly_after(1, WIDTHS))
 async def test_a_drawn_box_cuts_out_what_is_in_it(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:

@@ -14,6 +14,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES, axe
 from tests.api.test_memory_pages import put, read
+from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -47,7 +48,7 @@ async def notes(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, Any]]:
         yield app, url, chromium
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_notes_fit_and_are_accessible(notes: tuple[AppFixture, str, Any], width: int) -> None:
     app, url, chromium = notes
     async with browser.tab(chromium, app, url, TabOptions(width)) as tab:

@@ -16,6 +16,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_memory_pages import put
+from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 # The sum of layout shifts since the page was opened, two frames after its fonts were loaded.
@@ -125,7 +126,7 @@ async def test_switches_have_their_width_on_every_page(
         assert switch["x"] + switch["width"] < text["x"] + text["width"]
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440]))
 async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
     app, url, chromium = browser_app
     await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)

@@ -13,6 +13,7 @@ from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 from tests.api.test_memory_browser import RULES
+from tests.harness.cases import nightly_after
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -111,7 +112,7 @@ async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFix
         assert response.status_code == 401
 
 
-@pytest.mark.parametrize("model", ["world-model", "motion-model"])
+@pytest.mark.parametrize("model", nightly_after(1, ["world-model", "motion-model"]))
 async def test_a_live_session_draws_and_hears_keys(
     browser_app: tuple[AppFixture, str, Any], model: str
 ) -> None:

@@ -16,6 +16,7 @@ from tests.api.browser import Tab, TabOptions
 from tests.api.test_memory_browser import RULES
 from tests.api.test_pages import link
 from tests.api.test_pages_browser import FRAMES
+from tests.harness.cases import nightly_after
 from tests.mcp.loopback import serve
 
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
@@ -52,7 +53,7 @@ async def dots_app(tmp_path: Path) -> Any:
         yield app, chromium
 
 
-@pytest.mark.parametrize("width", [1440, 834, 390])
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_lost_connection_is_named_and_the_run_sent_again(
     dots_app: tuple[AppFixture, Any], width: int
 ) -> None:

@@ -12,6 +12,7 @@ import sixfold
 from sixfold.ui.catalog.pages import MAX_FIELDS
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
+from tests.harness.cases import nightly_after
 
 SLUGS = sorted(path.stem for path in (Path(sixfold.__file__).parent / "data/workflows").glob("*.json"))
 GRAPH = {
@@ -30,7 +31,7 @@ async def brought(
     return answer.status_code, answer.json()
 
 
-@pytest.mark.parametrize("slug", SLUGS)
+@pytest.mark.parametrize("slug", nightly_after(8, SLUGS))
 async def test_workflow_page_draws_every_node_without_inline_style(app: AppFixture, slug: str) -> None:
     space = app.server.workflows.spaces[slug]
     page = await app.client.get(f"/workflows/{slug}")

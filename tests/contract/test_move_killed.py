@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("moment", nightly_after(2, MOMENTS))
+@pytest.mark.parametrize("moment", nightly_after(1, MOMENTS))
 def test_a_killed_move_is_completed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moment: str
 ) -> None:

@@ -17,6 +17,7 @@ from sixfold.core.database import many
 from sixfold.core.failpoints import ARCHIVE_POINTS, ERASE_POINTS
 from tests.e2e import retention_child
 from tests.harness import processes
+from tests.harness.cases import nightly_after
 from tests.harness.pipeline import PRICE, PipelineFixture, running_pipeline
 
 RUNS, CREDIT = 4, 1_000_000
@@ -75,7 +76,12 @@ async def remaining(built: PipelineFixture) -> set[str]:
 
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
-@pytest.mark.parametrize("point", [f"{name}=crash@{hit}" for name in ARCHIVE_POINTS[1:] for hit in (1, 3)])
+@pytest.mark.parametrize(
+    "point",
+    nightly_after(
+        len(ARCHIVE_POINTS) - 1, [f"{name}=crash@{hit}" for hit in (1, 3) for name in ARCHIVE_POINTS[1:]]
+    ),
+)
 async def test_an_archive_that_was_killed_is_completed(either: Path, point: str) -> None:
     runs = await runs_made(either)
     await crash(either, point)

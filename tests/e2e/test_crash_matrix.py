@@ -18,6 +18,7 @@ from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from tests.e2e import pipeline_child
 from tests.harness import processes
+from tests.harness.cases import nightly_after
 from tests.harness.pipeline import PRICE, PipelineFixture, running_pipeline
 
 CREDIT = 1_000_000
@@ -74,7 +75,7 @@ async def _check(folder: Path, accepted: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("either", "moment"),
-    [("sqlite", 1), ("sqlite", 3), pytest.param("postgres", 1, marks=pytest.mark.postgres)],
+    nightly_after(2, [("sqlite", 1), pytest.param("postgres", 1, marks=pytest.mark.postgres), ("sqlite", 3)]),
     indirect=["either"],
 )
 @pytest.mark.parametrize("point", SERVER_POINTS)
@@ -102,7 +103,7 @@ async def test_a_server_killed_at_a_refund_returns_all_or_nothing(either: Path, 
         assert await again.faults() == ()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", nightly_after(1, range(4)))
 async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: Path, seed: int) -> None:
     child = await _child(either)
     assert child.stdout is not None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import stripe
@@ -13,6 +15,8 @@ import stripe
 from sixfold.core.failpoints import PAYMENT_POINTS, SAVE_POINTS
 from tests.e2e import servers
 from tests.e2e.servers import Reply, Server
+from tests.harness import backends
+from tests.harness.cases import nightly_after
 
 SECRET = "whsec_of_the_test"
 LOST = (http.client.HTTPException, ConnectionError)
@@ -25,6 +29,14 @@ def failing(point: str) -> dict[str, str]:
         "SIXFOLD_STRIPE_SECRET_KEY": "sk_test",
         "SIXFOLD_STRIPE_WEBHOOK_SECRET": SECRET,
     }
+
+
+def cases(points: Sequence[str]) -> list[Any]:
+    """Return each point on SQLite and the last one on PostgreSQL; the others are nightly."""
+    sqlite, postgres = backends.EACH_DATABASE
+    each = [pytest.param(*sqlite.values, point) for point in points]
+    each += [pytest.param(*postgres.values, point, marks=postgres.marks) for point in reversed(points)]
+    return nightly_after(len(points) + 1, each)
 
 
 async def restart(server: Server) -> None:
@@ -53,7 +65,7 @@ async def tell(server: Server, account_id: str) -> Reply:
     return await server.call("POST", "/api/webhooks/stripe", event, **{"Stripe-Signature": signature})
 
 
-@pytest.mark.parametrize("point", PAYMENT_POINTS)
+@pytest.mark.parametrize(("either", "point"), cases(PAYMENT_POINTS), indirect=["either"])
 async def test_payment_counts_once_after_a_kill_at(either: Path, point: str) -> None:
     async with servers.serving(either, **failing(point)) as server:
         bearer = {"Authorization": f"Bearer {server.key}"}
@@ -69,7 +81,7 @@ async def test_payment_counts_once_after_a_kill_at(either: Path, point: str) -> 
         assert status == 0, text
 
 
-@pytest.mark.parametrize("point", SAVE_POINTS)
+@pytest.mark.parametrize(("either", "point"), cases(SAVE_POINTS), indirect=["either"])
 async def test_saved_file_is_charged_once_after_a_kill_at(either: Path, point: str) -> None:
     async with servers.serving(either, **failing(point)) as server:
         bearer = {"Authorization": f"Bearer {server.key}"}

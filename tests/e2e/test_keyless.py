@@ -17,6 +17,7 @@ from sixfold import settings
 from sixfold.cli import client
 from tests.e2e.servers import Server, serving
 from tests.harness import processes
+from tests.harness.cases import nightly_after
 
 PICTURE = "/create_image?prompt=x&width=64&height=64"
 ACCOUNT_ROUTES = ("/metrics", "/api/account", "/api/containers/predictions", "/api/engines", "/predictions")
@@ -164,7 +165,7 @@ async def assert_curl_works(banner: str) -> None:
     assert json.loads(output)["cost"] == "0.04"
 
 
-@pytest.mark.parametrize(("testing", "secrets"), [("0", 0), ("1", 2)])
+@pytest.mark.parametrize(("testing", "secrets"), nightly_after(1, [("0", 0), ("1", 2)]))
 async def test_a_first_start_into_a_file_prints_no_secret(tmp_path: Path, testing: str, secrets: int) -> None:
     folder, log = tmp_path / "data", tmp_path / "log"
     command = (sys.executable, "-m", "sixfold.cli.main", "serve", "--port", "0", "--data-dir", str(folder))

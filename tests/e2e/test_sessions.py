@@ -18,6 +18,7 @@ from tests.api.app_fixture import bearer
 from tests.e2e import servers
 from tests.e2e.session_server import SessionServer, running_session_server
 from tests.harness import backends
+from tests.harness.cases import nightly_after
 
 
 @pytest.fixture
@@ -290,7 +291,7 @@ async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
         assert await app.faults() == ()
 
 
-@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("paused", nightly_after(1, [False, True]))
 async def test_a_killed_server_leaves_no_session_open(tmp_path: Path, paused: bool) -> None:
     settings = {"SIXFOLD_SESSION_PAUSE_SECONDS": "0.5"} if paused else {}
     async with servers.serving(tmp_path / "home", SIXFOLD_TESTING="1", **settings) as server:

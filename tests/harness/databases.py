@@ -16,6 +16,7 @@ from sixfold.store.admin import DatabaseAdmin
 from sixfold.store.archive import TableReader, encode_row
 from sixfold.store.sqlite import database as sqlite
 from tests.harness import backends
+from tests.harness.cases import nightly_after
 
 FILE = "sixfold.db"
 Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
@@ -42,6 +43,8 @@ def open_database(folder: Path, clock: Clock | None = None, backend: str | None 
 OPENERS: dict[str, Opener] = {name: partial(running_database, name) for name in backends.DATABASES}
 
 BACKENDS = backends.EACH_DATABASE
+# For slow tests whose statements run on PostgreSQL in faster tests as well.
+POSTGRES_NIGHTLY = nightly_after(1, BACKENDS)
 
 
 @functools.cache

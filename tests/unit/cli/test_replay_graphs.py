@@ -13,6 +13,7 @@ import pytest
 from sixfold.core.provenance import embed, signing
 from sixfold.core.provenance import manifest as provenance_manifest
 from sixfold.core.workflows import image_metadata
+from tests.harness.cases import nightly_after
 from tests.unit.cli.conftest import Server, inside
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -128,7 +129,7 @@ def imported_folder(server: Server, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-@pytest.mark.parametrize("name", IMPORTED)
+@pytest.mark.parametrize("name", nightly_after(1, IMPORTED))
 def test_imported_workflow_output_is_replayed_where_it_ran(
     server: Server, imported_folder: Path, name: str, tmp_path: Path
 ) -> None:

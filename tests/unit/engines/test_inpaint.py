@@ -103,6 +103,7 @@ def clouds(side: int) -> Any:
     return np.clip(lit + rng.normal(0, 4, (side, side, 1)), 0, 255).astype(np.uint8)
 
 
+@pytest.mark.nightly
 def test_a_hole_in_a_sky_leaves_no_rim() -> None:
     picture = clouds(500)
     hole = masks.make_hole(cv2.circle(np.zeros((500, 500), np.uint8), (250, 225), 95, 1, -1) > 0, 4, 3)

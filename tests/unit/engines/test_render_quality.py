@@ -15,6 +15,7 @@ from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.image.scene.finishing import RenderQuality
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import Settings
+from tests.harness.cases import nightly_after
 from tests.unit.engines import engine_runs
 from tests.unit.engines.engine_runs import RunContext
 from tests.unit.engines.video import videos
@@ -44,7 +45,7 @@ def colour(picture: Any) -> float:
     return float(np.ptp(picture, axis=2).mean())
 
 
-@pytest.mark.parametrize("template", ["fast-image-space", "fast-image-native"])
+@pytest.mark.parametrize("template", nightly_after(1, ["fast-image-space", "fast-image-native"]))
 def test_more_steps_finish_a_painted_picture_further(tmp_path: Path, template: str) -> None:
     few, more = (fineness(paint(tmp_path, template, num_inference_steps=steps)) for steps in (1, 12))
     assert more > 1.1 * few
@@ -58,6 +59,7 @@ def test_each_single_step_is_seen() -> None:
     assert len(seen) == 50
 
 
+@pytest.mark.nightly
 def test_more_guidance_says_colours_louder(tmp_path: Path) -> None:
     quiet, usual, loud = (
         colour(paint(tmp_path, "anime-image", guidance_scale=guidance)) for guidance in (1, 4, 8)
@@ -76,6 +78,7 @@ def film(folder: Path, **inputs: Any) -> tuple[Any, dict[str, Any]]:
     return np.stack(videos.decode(result.artifacts[0].path).frames), dict(result.data)
 
 
+@pytest.mark.nightly
 def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> None:
     spared, response = film(tmp_path / "spared")
     whole, plain = film(tmp_path / "whole", cache_accel=False)
@@ -88,6 +91,7 @@ def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.nightly
 def test_steps_and_guidance_change_a_film_from_words(tmp_path: Path) -> None:
     usual, _ = film(tmp_path / "usual")
     fine, _ = film(tmp_path / "fine", steps=50)

@@ -20,6 +20,7 @@ from sixfold import settings
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image.scene import layout, noise, prompt_parser, shapes
 from sixfold.engines.image.scene.engine import SceneEngine
+from tests.harness.cases import nightly_after
 from tests.unit.engines import scene_pixels as pixels
 
 HERE = Path(__file__).parent
@@ -118,6 +119,7 @@ def _alarms(kind: str, label: str) -> float:
         ("terrain", "sand"),
     ],
 )
+@pytest.mark.nightly
 def test_a_detector_seldom_sees_what_was_not_asked_for(kind: str, label: str) -> None:
     assert _alarms(kind, label) < 0.3
 
@@ -175,10 +177,11 @@ def _odd_prompts() -> list[str]:
     return fixed + results
 
 
-def test_no_prompt_gives_an_empty_picture() -> None:
+@pytest.mark.parametrize("step", nightly_after(1, [5, 1]))
+def test_no_prompt_gives_an_empty_picture(step: int) -> None:
     prompts = _odd_prompts()
     assert len(prompts) == 100
-    for prompt in prompts:
+    for prompt in prompts[::step]:
         picture = paint(prompt, width=128, height=128)
         results = (
             pixels.entropy(picture),
@@ -204,6 +207,7 @@ for model in ("ra1", "anime", "photoreal", "create_image_klein"):
 """
 
 
+@pytest.mark.nightly
 def test_bytes_are_independent_of_process_threads_and_hash_seed() -> None:
     answers = set()
     for threads, seed in ((1, "1"), (2, "99")):
@@ -325,10 +329,13 @@ DRAWN = sorted(name for name, shape in shapes.library().items() if shape.words)
 # `make nightly` draws every one.
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.nightly if number % 5 else ())
-        for number, name in enumerate(DRAWN)
-    ],
+    nightly_after(
+        10,
+        [
+            pytest.param(name, marks=pytest.mark.nightly if number % 5 else ())
+            for number, name in enumerate(DRAWN)
+        ],
+    ),
 )
 def test_every_drawn_thing_stands_out_where_it_belongs(name: str) -> None:
     shape = shapes.library()[name]

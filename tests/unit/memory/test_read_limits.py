@@ -55,6 +55,7 @@ async def test_ten_thousand_links_to_a_page_are_read(place: MemoryFixture) -> No
     assert [node[0] for node in walk.nodes] == ["hub", "source"]
 
 
+@pytest.mark.parametrize("place", databases.POSTGRES_NIGHTLY, indirect=True)
 async def test_a_phrase_is_searched_in_four_million_characters(place: MemoryFixture) -> None:
     await put(place, "a/oldest", "to be or not to be")
     await place.memory.write(place.ann, PageWrite("b/titled", "z", title="To be or not to be"), FREELY)
@@ -106,6 +107,7 @@ async def test_a_list_in_slices_is_that_of_one_query(
     assert count > 100
 
 
+@pytest.mark.parametrize("place", databases.POSTGRES_NIGHTLY, indirect=True)
 async def test_a_list_with_a_rare_tag_does_not_block_the_loop(place: MemoryFixture) -> None:
     await fill(place, 60_000)
     for page_filter in (PageFilter("none"), PageFilter("rare"), PageFilter(type="idea")):

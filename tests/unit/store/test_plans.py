@@ -279,6 +279,7 @@ def test_sqlite_lists_and_counts_rows_of_an_index(empty: sqlite3.Connection, nam
     assert any(index in step[-1] for step in plan), plan
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_sqlite_with_statistics_scans_no_large_table() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)

@@ -46,7 +46,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "key", "measured", "bpm"), nightly_after(2, CASES))
+@pytest.mark.parametrize(("prompt", "key", "measured", "bpm"), nightly_after(1, CASES))
 def test_length_key_and_tempo_are_those_that_were_asked(
     tmp_path: Path, prompt: str, key: str, measured: str, bpm: int
 ) -> None:
@@ -144,6 +144,7 @@ def test_more_steps_find_a_better_melody() -> None:
     assert worths[0] < worths[1] < worths[2]
 
 
+@pytest.mark.nightly
 def test_lyrics_shape_the_sections_and_no_voice_is_promised(tmp_path: Path) -> None:
     context = Recorder(tmp_path)
     words = "[Verse]\nThe river runs\nAnd on it goes\n[Chorus]\nOh come home\n[Bridge]\nLa la la"

@@ -43,7 +43,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("model", "key", "tempo", "bars"), nightly_after(2, reversed(CASES)))
+@pytest.mark.parametrize(("model", "key", "tempo", "bars"), nightly_after(1, reversed(CASES)))
 def test_key_tempo_and_length_are_those_that_were_asked(
     tmp_path: Path, model: str, key: str, tempo: int, bars: int
 ) -> None:
@@ -53,7 +53,7 @@ def test_key_tempo_and_length_are_those_that_were_asked(
     assert measuring.tempo(sound, tempo) == pytest.approx(tempo, rel=0.01)
 
 
-@pytest.mark.parametrize("model", MANNERS)
+@pytest.mark.parametrize("model", nightly_after(1, MANNERS))
 def test_piece_has_music_loudness_without_clipping_or_clicks(tmp_path: Path, model: str) -> None:
     sound = play(tmp_path, model=model, seed=5, bars=4)
     assert loudness.integrated(sound) == pytest.approx(-16, abs=0.7)
@@ -79,7 +79,7 @@ def test_the_three_manners_and_two_seeds_give_different_music() -> None:
     assert len(shapes) == 6
 
 
-@pytest.mark.parametrize("model", MANNERS)
+@pytest.mark.parametrize("model", nightly_after(1, MANNERS))
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, model: str) -> None:
     first, again = (file(tmp_path, model=model, bars=1).read_bytes() for _ in range(2))
     assert first == again

@@ -43,6 +43,7 @@ def test_a_season_that_grows_goes_on_growing(tmp_path: Path) -> None:
     assert np.array(response["intervals"]["95"]["lower"]).min() > 0
 
 
+@pytest.mark.nightly
 def test_interval_contains_the_truth_as_often_as_stated(tmp_path: Path) -> None:
     hits: dict[str, list[float]] = {"80": [], "95": []}
     for seed in range(14):

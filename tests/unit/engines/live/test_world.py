@@ -33,6 +33,7 @@ def look(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.nd
     return response, pixels[..., ::-1].astype(np.float32)
 
 
+@pytest.mark.nightly
 def test_hours_lands_and_weathers_look_their_part() -> None:
     seen = {
         prompt: look(prompt)[1]

@@ -51,6 +51,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result
 
 
+@pytest.mark.nightly
 def test_each_character_has_the_ids_of_the_library(path: Path) -> None:
     text = " ".join(f"a{each}b" for each in ENCODABLE)
     expected = tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
@@ -61,7 +62,7 @@ def test_texts_have_the_ids_of_the_library(path: Path) -> None:
     library, own = tokenizers.Tokenizer.from_file(str(path)), WordPiece(path, 30)
     library.enable_truncation(30)
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(st.lists(TEXTS | st.sampled_from([*SPECIAL, "foxes", "x" * 100, "x" * 101]), max_size=4))
     def check(parts: list[str]) -> None:
         text = " ".join(parts)

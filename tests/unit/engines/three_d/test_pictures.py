@@ -14,6 +14,7 @@ from sixfold.core.provenance import embed
 from sixfold.engines.three_d import mesh as three_d_mesh
 from sixfold.engines.three_d import voxels
 from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
+from tests.harness.cases import nightly_after
 from tests.unit.engines import engine_runs
 from tests.unit.engines.three_d import meshes
 
@@ -53,7 +54,9 @@ def expected(ratio: float, side: int = 128) -> Any:
     return cv2.warpAffine(alpha.astype(np.float32), matrix, (side, side), flags=cv2.INTER_AREA) > 0.5
 
 
-@pytest.mark.parametrize(("style", "least"), [("voxel32", 0.8), ("voxel64", 0.88), ("mesh", 0.93)])
+@pytest.mark.parametrize(
+    ("style", "least"), nightly_after(2, [("voxel32", 0.8), ("voxel64", 0.88), ("mesh", 0.93)])
+)
 def test_from_the_front_it_has_the_pictures_outline(tmp_path: Path, style: str, least: float) -> None:
     for ratio in (0.6, 0.85):
         glb = build_model(tmp_path, VoxelEngine(), style=style, foreground_ratio=ratio, mc_resolution=128)
@@ -158,6 +161,7 @@ def test_seed_changes_only_the_back_and_angle_the_taper(tmp_path: Path) -> None:
     assert np.array_equal(first, places())
 
 
+@pytest.mark.nightly
 def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:
     fine = np.dstack([engine_runs.scenery((900, 900)), np.full((900, 900), 255, np.uint8)])
     fine[:40, :, 3] = 0

@@ -18,6 +18,7 @@ from sixfold.engines.video import camera_moves, encode, interpolate, parallax, y
 from sixfold.engines.video import layers as video_layers
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import worker_environment
+from tests.harness.cases import nightly_after
 from tests.unit.engines.video import videos
 
 
@@ -28,13 +29,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("expected", "frames", "rate"),
-    [
-        ({"interpolator_model": "film", "num_interpolated_frames": 1}, 17, 32),
-        ({"interpolator_model": "rife", "num_interpolated_frames": 3}, 33, 64),
-        ({"interpolator_model": "none", "num_interpolated_frames": 4}, 9, 16),
-        ({"interpolator_model": "film", "num_interpolated_frames": 0}, 9, 16),
-        ({"num_frames": None, "duration": 0.5, "frames_per_second": 24}, 12, 24),
-    ],
+    nightly_after(
+        2,
+        [
+            ({"interpolator_model": "film", "num_interpolated_frames": 1}, 17, 32),
+            ({"interpolator_model": "rife", "num_interpolated_frames": 3}, 33, 64),
+            ({"interpolator_model": "none", "num_interpolated_frames": 4}, 9, 16),
+            ({"interpolator_model": "film", "num_interpolated_frames": 0}, 9, 16),
+            ({"num_frames": None, "duration": 0.5, "frames_per_second": 24}, 12, 24),
+        ],
+    ),
 )
 def test_frames_rate_and_length_are_exact(
     tmp_path: Path, source: Path, expected: dict[str, Any], frames: int, rate: int
@@ -90,7 +94,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "right", "down"), WAYS)
+@pytest.mark.parametrize(("prompt", "right", "down"), nightly_after(3, WAYS))
 def test_the_picture_goes_the_other_way_than_the_camera(
     tmp_path: Path, source: Path, prompt: str, right: int, down: int
 ) -> None:
@@ -193,6 +197,7 @@ print(hashlib.sha256(path.read_bytes()).hexdigest())
 """
 
 
+@pytest.mark.nightly
 def test_memory_contents_do_not_change_a_video(tmp_path: Path) -> None:
     def film(fill: int) -> str:
         environment = {**worker_environment(), "MALLOC_PERTURB_": str(fill)}
@@ -204,15 +209,18 @@ def test_memory_contents_do_not_change_a_video(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "moving"),
-    [
-        ("snow falls on a village", "snow"),
-        ("a harbour in the rain", "rain"),
-        ("sakura petals drift over a garden", "petals"),
-        ("embers above a campfire", "sparks"),
-        ("a lake at noon", "water"),
-        ("a foggy forest", "mist"),
-        ("a stormy sea", "lightning"),
-    ],
+    nightly_after(
+        2,
+        [
+            ("snow falls on a village", "snow"),
+            ("a harbour in the rain", "rain"),
+            ("sakura petals drift over a garden", "petals"),
+            ("embers above a campfire", "sparks"),
+            ("a lake at noon", "water"),
+            ("a foggy forest", "mist"),
+            ("a stormy sea", "lightning"),
+        ],
+    ),
 )
 def test_named_elements_move_with_a_static_camera(tmp_path: Path, prompt: str, moving: str) -> None:
     artifact, data = videos.render(
@@ -270,6 +278,7 @@ def test_any_picture_can_be_filmed(tmp_path: Path, size: tuple[int, int]) -> Non
     assert len(videos.decode(artifact.path).frames) == 3
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
     def peak(frames: int) -> int:
         tracemalloc.start()

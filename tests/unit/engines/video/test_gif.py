@@ -114,7 +114,7 @@ def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Factory)
     assert moved.mean() < 0.002
 
 
-@pytest.mark.parametrize("make", [render, encode])
+@pytest.mark.parametrize("make", nightly_after(1, [render, encode]))
 def test_the_same_video_gives_the_same_gif(tmp_path: Path, make: Factory) -> None:
     video = moving_square(tmp_path / "video.mp4", texture(), (255, 20, 20))
     first = make(tmp_path, video).read_bytes()
@@ -171,6 +171,7 @@ def test_noise_of_a_still_background_is_not_shown(tmp_path: Path) -> None:
     assert all((frame == visible[0]).all() for frame in visible)
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_number_of_frames(tmp_path: Path) -> None:
     ground = landscape()
 

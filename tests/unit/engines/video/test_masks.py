@@ -7,6 +7,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from sixfold.engines.video.matting import motion
@@ -41,6 +42,7 @@ def test_a_mask_follows_its_subject() -> None:
     assert masks.confidence > 0.5
 
 
+@pytest.mark.nightly
 def test_video_mask_flickers_less_than_per_frame_masks() -> None:
     pictures = [scene(80)[0]] * 8
     rng = np.random.default_rng(3)
@@ -91,6 +93,7 @@ def test_moving_subject_is_separated_from_a_busy_background() -> None:
     assert np.mean(results) > 0.9, results
 
 
+@pytest.mark.nightly
 def test_the_camera_may_follow() -> None:
     assert np.mean(cut_out(100, "cluttered", "following")[0]) > 0.8
 
@@ -131,6 +134,7 @@ def field(at: int) -> tuple[Array, Array]:
     return np.clip(picture + grain, 0, 255).astype(np.uint8), np.maximum(truth, head) / 255
 
 
+@pytest.mark.nightly
 def test_ground_that_a_subject_has_left_does_not_stay_with_it() -> None:
     frames = [field(30 + 8 * step) for step in range(20)]
     masks = MaskTracker()

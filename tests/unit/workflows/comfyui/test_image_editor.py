@@ -106,6 +106,7 @@ async def test_no_more_pictures_are_read_than_are_decoded(tmp_path: Path) -> Non
     assert len(await asyncio.gather(*tasks)) == 10
 
 
+@pytest.mark.nightly
 def test_large_preview_takes_the_estimated_memory(tmp_path: Path) -> None:
     path = tmp_path / "large.png"
     path.write_bytes(_png(6300, 6300))
