@@ -48,9 +48,7 @@ LATE_ERROR = (
     b' "error": {"code": 502, "message": "no"}}], "usage": {"prompt_tokens": 9, "completion_tokens": 9},'
     b' "data": [{"error": "no"}], "results": [{"error": "no"}]}'
 )
-EMPTY = (
-    b'{"choices": [], "data": [null, {}, {"b64_json": "", "url": null, "embedding": []}], "results": [{}]}'
-)
+EMPTY = b'{"choices": [], "data": [null, {}], "results": [{}]}'
 PARTIAL = b'data: {"type": "image_generation.partial_image", "b64_json": "iVBOR"}\n\n'
 DOCUMENTS: Mapping[str, tuple[bytes, str]] = {
     "error": (ERROR, "application/json"),

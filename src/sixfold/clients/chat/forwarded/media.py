@@ -68,13 +68,11 @@ class _MediaReply(msgspec.Struct):
 
 
 class _ResultRow(msgspec.Struct):
-    """An image, a vector, or the moderation of an input; each has at least one of the fields."""
+    """A result: an image, a vector, or the moderation of an input."""
 
     b64_json: msgspec.Raw = _NULL
     url: msgspec.Raw = _NULL
-    embedding: msgspec.Raw = _NULL
-    categories: msgspec.Raw = _NULL
-    flagged: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
 
 
 _read = msgspec.json.Decoder(_MediaReply).decode
@@ -143,14 +141,15 @@ class MediaGeneration(WireProtocol):
             raise ValueError("the response is an error")
         if self._output == "text" and not bytes(reply.text).startswith(b'"'):
             raise ValueError("the response has no text")
-        if self._results and not any(map(_is_result, getattr(reply, self._results) or ())):
+        rows = getattr(reply, self._results) or () if self._results else ()
+        if self._results and not any(map(_is_image if self.is_image else _is_result, rows)):
             raise ValueError(f"the response has no {self._results}")
 
     def reported_usage(self, reply: _MediaReply) -> TokenUsage | None:
         """Return the usage that a response or an event reports, or None."""
         usage = _small(reply.usage, _read_usage)
         milliseconds = _milliseconds(_small(reply.duration, _any) if usage is None else usage.seconds)
-        images = sum(map(_is_result, reply.data or ())) if self.is_image else 0
+        images = sum(map(_is_image, reply.data or ())) if self.is_image else 0
         units = Units(images, milliseconds) if images or milliseconds else None
         usage = usage or _MediaUsage()
         input_tokens, output_tokens = (
@@ -199,13 +198,23 @@ def _small(value: msgspec.Raw, decode: Callable[[msgspec.Raw], T]) -> T | None:
 
 
 def _is_result(row: msgspec.Raw) -> bool:
-    """Return whether a row contains a result: a field that is neither null nor empty."""
+    """Return whether a row is an object that is not empty and not an error."""
     try:
-        fields = msgspec.structs.astuple(_read_row(row))
+        return memoryview(row).nbytes > 2 and bytes(_read_row(row).error) == b"null"
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
-    # `""`, `[]` and `{}` have two bytes.
-    return any(memoryview(field).nbytes > 2 and bytes(memoryview(field)[:5]) != b"null" for field in fields)
+
+
+def _is_image(row: msgspec.Raw) -> bool:
+    try:
+        image = _read_row(row)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    # `""` has two bytes.
+    return any(
+        memoryview(field).nbytes > 2 and bytes(memoryview(field)[:1]) == b'"'
+        for field in (image.b64_json, image.url)
+    )
 
 
 def is_document(body: bytes) -> bool:
