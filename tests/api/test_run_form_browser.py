@@ -98,6 +98,29 @@ async def test_a_tap_on_a_phone_shows_progress_in_the_next_frame(
         assert await page.evaluate(BOXES, ["#in-prompt", ".actions"]) == [True] * 2
 
 
+async def test_a_refused_file_is_named_in_view_on_a_phone(
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+        page = tab.page
+        await tab.open("/catalog/vectorizer")
+        await page.set_input_files("#file-image", _photo(tmp_path / "photo.png", subject=True))
+        await page.wait_for_selector(".file-preview img")
+        await page.click(RUN)
+        await page.wait_for_selector(f"{DONE} img")
+        assert await page.locator("text='Use in'").count() == 0
+        drawing = url + await page.get_attribute(".outputs figcaption a", "href")
+        await tab.open("/catalog/remove-background")
+        # A drawing is not offered as an image, and refused if its address is pasted.
+        assert await page.locator("[data-drop]:has(#in-image_url) .tray button").count() == 1
+        await page.fill("#in-image_url", drawing)
+        await page.click(RUN)
+        await page.wait_for_selector("[data-problem=image_url]:not([hidden])")
+        assert await page.evaluate(BOXES, ["[data-problem=image_url]"]) == [True]
+        tab.ignore("status of 400", "status of 422")
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_a_model_leads_to_its_live_session(
     browser_app: tuple[AppFixture, str, Any], width: int
@@ -111,6 +134,9 @@ async def test_a_model_leads_to_its_live_session(
         assert (await page.locator(".actions").bounding_box())["height"] < 110
         await page.click("text='Start a live session'")
         await page.wait_for_url("**/live/world-model")
+        await tab.open("/catalog/chat")
+        await page.click("text='Open the chat page'")
+        await page.wait_for_url("**/chat")
 
 
 async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[AppFixture, str, Any]) -> None:

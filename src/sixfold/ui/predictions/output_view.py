@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -14,6 +15,7 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions.history import recent_files
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
@@ -23,6 +25,7 @@ from sixfold.web.services import WebServices
 
 # Limit on text and JSON shown on the page; the API returns all of it.
 _MAX_CHARS = 20_000
+_MAX_EXTENSION = 5
 _MAX_WARNING = 300
 _NOT_WORDS, _MAX_STEM = re.compile(r"[\W_]+"), 60
 # Names of inputs that contain the image before an edit.
@@ -41,10 +44,12 @@ class OutputFileView(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Return a description: name, content type, dimensions or duration, and size."""
+        """Return a description: name, format, dimensions or duration, and size."""
         name = str(self.file.info.get(OUTPUT_NAME) or self.file.info.get("name", "")).replace("_", " ")
-        content_type = self.file.content_type.partition(";")[0]
-        parts = [name, content_type, *_dimensions(self.file.info), humanize.size(self.file.size)]
+        extension = self.url.rpartition("/")[2].rpartition(".")[2]
+        is_short = self.url.endswith(f".{extension}") and len(extension) <= _MAX_EXTENSION
+        file_format = extension.upper() if is_short else self.file.content_type.partition(";")[0]
+        parts = [name, file_format, *_dimensions(self.file.info), humanize.size(self.file.size)]
         return ", ".join(part for part in parts if part)
 
 
@@ -65,7 +70,6 @@ class OutputView:
         others = {} if output is None else output.named
         views = [OutputFileView(f"{MEDIA_PATH}{file.name}", file, file_kind(file)) for file in files]
         succeeded = prediction.state is PredictionState.SUCCEEDED
-        kind = views[0].kind if views else "text" if isinstance(data.get("value"), str) else ""
         return {
             "prediction": prediction,
             "files": views,
@@ -74,7 +78,7 @@ class OutputView:
                 name: data_text({"value": value}) for name, value in others.items() if not are_files(value)
             },
             "succeeded": succeeded,
-            "next_models": self._next_models.for_kind(kind) if succeeded else (),
+            "next_models": self._next_models.for_kind(_input_kind(views, data)) if succeeded else (),
             # Internal models do not have a form, as only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
             "has_seed": "seed" in prediction.task.inputs,
@@ -131,6 +135,14 @@ def _warning(prediction: Prediction, data: dict[str, Any]) -> str:
     confidence = data.get("confidence")
     is_unsure = isinstance(confidence, int | float) and confidence < _SURE
     return prediction.logs.strip()[:_MAX_WARNING] if is_unsure else ""
+
+
+def _input_kind(views: Sequence[OutputFileView], data: Mapping[str, Any]) -> str:
+    """Return the kind of inputs that accept a result, or "" if no input does."""
+    if not views:
+        return "text" if isinstance(data.get("value"), str) else ""
+    is_drawing = views[0].file.content_type.startswith(recent_files.DRAWING)
+    return "" if is_drawing else views[0].kind
 
 
 def are_files(value: object) -> bool:

@@ -44,6 +44,8 @@ function showProblems(data) {
     else control.removeAttribute("aria-invalid");
   }
   form.querySelector("[aria-invalid]")?.focus();
+  // A field with a file has no control that can have the focus.
+  form.querySelector("[data-problem]:not([hidden])")?.scrollIntoView({ block: "center" });
 }
 
 // -- the price before the run -----------------------------------------------------------------------

@@ -12,6 +12,8 @@ from sixfold.core.predictions.history.entries import text_of
 
 # The number of latest predictions and uploads that are searched for files.
 _PREDICTIONS, _UPLOADS, _MAX_FILES = 250, 100, 500
+# Drawings are not read as images.
+DRAWING = "image/svg"
 # The prefixes of the content types of each kind of input; a `file` may have any type.
 _CONTENT_TYPES = {"image": "image/", "video": "video/", "audio": "audio/", "model3d": "model/", "file": ""}
 
@@ -37,7 +39,7 @@ async def find(database: Database, tenant: Tenant, kind: str, limit: int) -> tup
     outputs = await database.read(
         many("history_files", ids=json.dumps(ids), limit=_MAX_FILES), snapshot=False
     )
-    fitting = [row for row in outputs if row["content_type"].startswith(start)][:limit]
+    fitting = [row for row in outputs if _fits(row["content_type"], start)][:limit]
     titles = await _titles(database, [row["prediction_id"] for row in fitting])
     files = [
         RecentFile(row["name"], row["content_type"], titles[row["prediction_id"]], row["created_at"])
@@ -48,10 +50,14 @@ async def find(database: Database, tenant: Tenant, kind: str, limit: int) -> tup
     files += [
         RecentFile(row["name"], row["content_type"], "", row["created_at"])
         for row in await database.read(uploads, snapshot=False)
-        if row["content_type"].startswith(start)
+        if _fits(row["content_type"], start)
     ]
     files.sort(key=lambda file: file.created_at, reverse=True)
     return tuple(files[:limit])
+
+
+def _fits(content_type: str, start: str) -> bool:
+    return content_type.startswith(start) and not (start and content_type.startswith(DRAWING))
 
 
 async def _titles(database: Database, ids: list[str]) -> dict[str, str]:
