@@ -26,7 +26,8 @@ class SpeechEngine:
         request = synthesis.parse(task)
         artifact = synthesis.record(request, lambda text: speak(text, request), _RATE, context)
         seconds = artifact.info["duration"]
-        context.log(f"{len(request.sentences)} sentences, {seconds:g} s, voice {request.voice.id}")
+        count = len(request.sentences)
+        context.log(f"{count} sentence{'' if count == 1 else 's'}, {seconds:g} s, voice {request.voice.id}")
         return Result((artifact,), {"voice": request.voice.id, "duration": seconds}, "preview")
 
 
