@@ -80,6 +80,10 @@ async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -
 
 async def test_a_folder_is_shared_and_ended_on_the_page(app: AppFixture) -> None:
     token, page = await signed_in(app), "/account/shares"
+    folder = (await app.client.get("/memory", params={"prefix": "work/apollo/"})).text
+    link = re.search(r'href="([^"]+)#folders">Share folder<', folder)
+    assert link is not None
+    assert 'name="folder" value="work/apollo"' in (await app.client.get(link[1])).text
     form = {**BEN, "csrf": token}
     wrong = await app.client.post(f"{page}/folders", data={**form, "with": "nobody@example.com"})
     assert wrong.status_code == 404

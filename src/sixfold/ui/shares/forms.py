@@ -89,7 +89,10 @@ class ShareForms:
         return RedirectResponse(sessions.own_path(form.get("next", "")) or LIST, 303)
 
     async def show_list(self, request: Request, user: PageUser) -> Response:
-        return await self._render_list(user, requests.query_text(request, "cursor", _MAX_ID) or None)
+        cursor = requests.query_text(request, "cursor", _MAX_ID) or None
+        return await self._render_list(
+            user, cursor, {"folder": requests.query_text(request, "folder", _MAX_ID)}
+        )
 
     async def share_folder(self, request: Request, user: PageUser) -> Response:
         """Share a folder of the memory with an account."""
