@@ -79,6 +79,13 @@ async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(gateway: G
     assert call["cost_usd"] == "0.0014"
 
 
+async def test_a_vector_is_held_for_a_token_for_each_byte(gateway: Gateway) -> None:
+    """Emoji and digits have more tokens than words, and a charge never exceeds the hold."""
+    body = {"model": "acme/vec", "input": "9 9 9 9 🦊🦊🦊🦊"}
+    answer = await gateway.app.client.post("/v1/embeddings", json=body, headers=gateway.headers)
+    assert float((await gateway.last_call())["held_usd"]) * 10_000 == len(answer.request.content)
+
+
 async def test_token_arrays_become_text_only_for_local_servers(gateway: Gateway) -> None:
     for model, sent in (("near/vec-near", ["hello world"]), ("acme/vec", [[15339, 1917]])):
         await gateway.openai().embeddings.create(model=model, input=[[15339, 1917]], encoding_format="float")

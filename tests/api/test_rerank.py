@@ -80,7 +80,7 @@ async def test_billed_search_units_are_charged(gateway: Gateway) -> None:
     many = [f"{text} {'x' * 2000}" for text in DOCUMENTS] * 70
     await rank(gateway, model="acme/billed", documents=many)
     call = await gateway.last_call()
-    assert (call["held_usd"], call["cost_usd"]) == ("0.01", "0.006")
+    assert (call["held_usd"], call["cost_usd"]) == ("0.022", "0.006")
     assert {line["unit"]: line["quantity"] for line in call["charge"]["lines"]}["searches"] == 3
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NotRequired, TypedDict, cast
 
 import msgspec
@@ -106,6 +106,7 @@ class RerankRequest(msgspec.Struct, frozen=True):
     with_documents: bool
     body: bytes
     expected_usage: TokenUsage
+    max_usage: TokenUsage
 
 
 def error_format(error: errors.SixfoldError, request_id: str) -> Response:
@@ -143,7 +144,12 @@ class RerankRoutes:
                 usage = rerank_request.expected_usage
             elif name and self._forwarding.serves(RERANK, name):
                 call = ForwardedCall(
-                    RERANK, OWN_MODEL, name, rerank_request.body, rerank_request.expected_usage
+                    RERANK,
+                    OWN_MODEL,
+                    name,
+                    rerank_request.body,
+                    rerank_request.expected_usage,
+                    max_usage=rerank_request.max_usage,
                 )
                 reply = await self._forwarding.complete(request, principal, call, idempotency_id)
                 ranking = await bodies.parse(parse_ranking, reply.raw or b"")
@@ -201,8 +207,10 @@ def parse(raw: bytes) -> RerankRequest:
     fields: dict[str, Any] = {"query": body.query, "documents": texts}
     if body.max_tokens_per_doc is not None:
         fields["max_tokens_per_doc"] = body.max_tokens_per_doc
-    tokens = [tokens_of(len(text) + len(body.query)) + _PAIR_TOKENS for text in texts]
-    searches = math.ceil(sum(math.ceil(token / _SEARCH_TOKENS) for token in tokens) / _SEARCH_DOCUMENTS)
+    chars = [len(text) + len(body.query) for text in texts]
+    # A token has at least one byte.
+    query_bytes = _size(body.query)
+    sizes = [_size(text) + query_bytes for text in texts]
     with_documents = body.return_documents
     if with_documents is None:
         with_documents = (body.model or "").rpartition("/")[2].startswith(_JINA)
@@ -213,8 +221,20 @@ def parse(raw: bytes) -> RerankRequest:
         max_results=body.top_n or len(texts),
         with_documents=with_documents,
         body=_encode(fields),
-        expected_usage=TokenUsage(sum(tokens), units=Units(searches=searches)),
+        expected_usage=_usage(map(tokens_of, chars)),
+        max_usage=_usage(sizes),
     )
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _usage(texts: Iterable[int]) -> TokenUsage:
+    """Return the usage of documents, given the tokens of each with its query."""
+    tokens = [text + _PAIR_TOKENS for text in texts]
+    searches = math.ceil(sum(math.ceil(token / _SEARCH_TOKENS) for token in tokens) / _SEARCH_DOCUMENTS)
+    return TokenUsage(sum(tokens), units=Units(searches=searches))
 
 
 def _text(item: str | dict[str, Any], index: int, fields: Sequence[str] | None) -> str:

@@ -71,7 +71,8 @@ class ModerationRoutes:
                     )
                 raise errors.EngineUnavailable(_UNLOCK)
             usage = TokenUsage(chats.estimate_body(raw))
-            call = ForwardedCall(WIRE, WIRE, name, raw, usage)
+            # A token has at least one byte.
+            call = ForwardedCall(WIRE, WIRE, name, raw, usage, max_usage=TokenUsage(len(raw)))
             reply = await self._forwarding.complete(request, principal, call, idempotency_id)
             document = await bodies.parse(_with_flags, reply.raw or b"")
             return responses.json(document, headers=text_headers(reply))

@@ -86,7 +86,14 @@ class EmbeddingRoutes:
             raw = await self._decoded_body(body, raw)
             expected = TokenUsage(tokens_of(len(raw)))
             forwarded_call = ForwardedCall(
-                MODEL, MODEL, body["model"], raw, expected, dimensions=_dimensions(body)
+                MODEL,
+                MODEL,
+                body["model"],
+                raw,
+                expected,
+                dimensions=_dimensions(body),
+                # A token has at least one byte.
+                max_usage=TokenUsage(len(raw)),
             )
             return await self._forwarding.respond(request, principal, forwarded_call, idempotency_id)
         return await self._embed_locally(request, principal, body, idempotency_id)
