@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from sixfold.core.accounts import accounts
-from tests.api import browser
+from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
 
@@ -119,6 +119,28 @@ async def test_a_refused_file_is_named_in_view_on_a_phone(
         await page.wait_for_selector("[data-problem=image_url]:not([hidden])")
         assert await page.evaluate(BOXES, ["[data-problem=image_url]"]) == [True]
         tab.ignore("status of 400", "status of 422")
+
+
+async def test_a_forecast_is_drawn_with_its_intervals(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    values = [12, 15, 21, 18, 13, 17, 24, 20, 15, 19, 26, 23, 17, 21, 29, 25]
+    series = [*values[:4], None, *values]
+    request = {"model": "forecast", "input": {"series": series, "season_length": 4, "horizon": 4}}
+    result = (await app.client.post("/api/containers/run", json=request, headers=app.bearer)).json()
+    async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
+        page = tab.page
+        await tab.open(f"/predictions/{result['id']}")
+        # A gap interrupts the series; the forecast begins at its last value.
+        paths = {name: await page.get_attribute(f".forecast .{name}", "d") for name in ("series", "mean")}
+        assert [paths["series"].count(letter) for letter in "ML"] == [2, 18]
+        assert [paths["mean"].count(letter) for letter in "ML"] == [1, 4]
+        assert paths["mean"][1:].split("L")[0] == re.split("[ML]", paths["series"])[-1]
+        assert await page.locator(".forecast .band").count() == 2
+        text = await page.inner_text(".forecast figcaption")
+        assert "21 values of the series and 4 forecast values, between " in text
+        assert "with intervals of 80 % and 95 %. Backtest: mean absolute error" in text
+        assert "mean" in await page.locator(".outputs pre").text_content()
+        await page_checks.is_accessible(tab)
 
 
 @pytest.mark.parametrize("width", [1440, 390])
