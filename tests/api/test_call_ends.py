@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from pathlib import Path
 
+import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from sixfold.core.gateway import request_log
-from tests.api.gateway import leave_stream, running_gateway
+from tests.api.gateway import PRICE, leave_stream, listening, running_gateway
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -45,3 +49,35 @@ async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> Non
         assert 0 < float(call["cost_usd"]) < 0.04
         await gateway.app.until(posted=f"{5 - float(call['cost_usd']):.6f}".rstrip("0"), held="0.00")
         assert await gateway.app.faults() == ()
+
+
+async def test_audio_that_was_delivered_is_charged(tmp_path: Path) -> None:
+    audio = {"data": base64.b64encode(bytes(24_000)).decode()}  # half a second: 10 tokens, rounded up
+    chunk = {"choices": [{"index": 0, "delta": {"audio": audio}}]}
+
+    async def speak(_scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        data = b"data: " + json.dumps(chunk).encode() + b"\n\n"
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with listening(speak) as origin:
+        row = {"kind": "openai", "base_url": f"{origin}/v1", "api_key": "k", "models": ["small"]}
+        rows, prices = {"say": row}, {"say/small": PRICE}
+        async with (
+            running_gateway(tmp_path, upstreams=rows, prices=prices, aliases={}) as gateway,
+            listening(gateway.app.asgi) as own,
+            httpx.AsyncClient() as client,
+        ):
+            body = {"model": "say/small", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+            async with client.stream(
+                "POST", f"{own}/v1/chat/completions", json=body, headers=gateway.headers
+            ) as answer:
+                async for line in answer.aiter_lines():
+                    if "audio" in line:
+                        break
+            [call] = await gateway.settled()
+            assert (call["status"], call["usage"]["output_tokens"]) == ("left", 11)
+            assert await gateway.app.faults() == ()

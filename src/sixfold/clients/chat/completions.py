@@ -118,6 +118,7 @@ class _MessageText(msgspec.Struct):
     reasoning: Any = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
+    audio: Any = None
 
     @property
     def text(self) -> str:
@@ -137,11 +138,11 @@ class _MessageText(msgspec.Struct):
 
     @property
     def chars(self) -> int:
-        """Length of the text, the reasoning and the tool arguments in characters."""
+        """Length of the text, the reasoning, the tool arguments and the audio in characters."""
         argument_chars = sum(
             len(call.function.arguments_text) for call in self.tool_calls or () if call.function is not None
         )
-        return len(self.text) + len(self.reasoning_text) + argument_chars
+        return len(self.text) + len(self.reasoning_text) + argument_chars + sse.audio_chars(self.audio)
 
 
 class _CompletionChoice(msgspec.Struct):

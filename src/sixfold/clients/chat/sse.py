@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 from sixfold import errors
 from sixfold.core.gateway.ports import UpstreamFailure
@@ -15,6 +16,9 @@ _MAX_LINES = 100_000
 _SMALL_BYTES = 64 * 1024
 # The largest event is the one that repeats a whole response.
 _LIMITS = JsonLimits(containers=100_000, members=200_000, values=500_000)
+# Base64 characters of streamed audio (16 bits, 24 kHz) with as many tokens as a character of text: a token is
+# a twentieth of a second of audio, or 3.5 characters of text.
+_AUDIO_CHARS = 914
 _UNIX, _DOS = b"\n\n", b"\r\n\r\n"
 
 
@@ -80,3 +84,10 @@ def _check(value: bytes) -> None:
         _LIMITS.check(value)
     except errors.InputTooLarge as error:
         raise UpstreamFailure("sent an event with too many values") from error
+
+
+def audio_chars(audio: Any) -> int:
+    """Return the length of a piece of audio in a chat, as that of a text with as many tokens."""
+    fields = cast("dict[str, Any]", audio) if isinstance(audio, dict) else {}
+    data, transcript = (str(fields.get(name) or "") for name in ("data", "transcript"))
+    return -(-len(data) // _AUDIO_CHARS) + len(transcript)
