@@ -38,6 +38,7 @@ def main() -> int:
     ready = configured.replace(port=options.port, process=options.number)
     serve.configure_logs(ready)
     open_files.raise_limit()
+    serve.return_large_blocks()
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
         listener = serve.bind(configured.host, options.port, "--port", is_shared=True, backlog=0)

@@ -14,6 +14,7 @@ import uvloop
 from sixfold import open_files, settings
 from sixfold.app import bootstrap
 from sixfold.cli import database_access, server_lock
+from sixfold.cli.server import serve
 from sixfold.cli.terminal import CommandError, TerminalStyle
 from sixfold.settings import Settings
 from sixfold.web import logs
@@ -26,6 +27,7 @@ def work(arguments: argparse.Namespace) -> int:
     logs.configure(configured.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     open_files.raise_limit()
+    serve.return_large_blocks()
     _require_shared_stores(configured)
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
