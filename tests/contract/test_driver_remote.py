@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sixfold.core.catalog.engines import Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.workers.ports import (
     Outcome,
     RunCompleted,
@@ -25,6 +27,11 @@ from sixfold.net.addresses import AllowList
 from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from tests.contract.test_driver import RecordedReports
+
+
+class Content:
+    """Something large that a run has read."""
+
 
 FAR = "sixfold.engines.testing:FarEngine"
 
@@ -104,6 +111,23 @@ async def test_public_error_is_shown_and_private_one_is_hidden(worker: Worker) -
     assert public == RunFailed("The provider account has no credit left.", public=True)
     assert isinstance(private, RunFailed)
     assert not private.public
+
+
+async def test_a_failed_run_leaves_nothing_behind(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, without_gc: None
+) -> None:
+    contents: list[weakref.ref[Content]] = []
+
+    async def fail(_task: Task, _context: Context) -> Result:
+        content = Content()
+        contents.append(weakref.ref(content))
+        raise EngineError("no")
+
+    monkeypatch.setattr(worker._engine, "run", fail)
+    assert isinstance((await run(worker))[0], RunFailed)
+    # The last reference is in a callback of the event loop.
+    await asyncio.sleep(0)
+    assert [content() for content in contents] == [None]
 
 
 async def test_failpoints_reach_remote_engines(worker: Worker) -> None:

@@ -178,7 +178,12 @@ class RemoteWorker:
         assignment = runner.Assignment(run.number, run.task, context, staging)
         began = time.perf_counter_ns()
         run.work = asyncio.create_task(self._work(run, context, failpoint))
-        outcome = await _ended(run)
+        try:
+            outcome = await _ended(run)
+        finally:
+            # The task has the traceback of its exception, whose frames refer to the run: a cycle that the
+            # garbage collector of Python 3.11 does not find.
+            run.work = None
         # Waiting for a GPU is not part of the run, which may be priced by its time.
         run_us = (time.perf_counter_ns() - began) // 1000 - int(run_clock.waited_seconds() * 1_000_000)
         if isinstance(outcome, Canceled) and not self._alive:
@@ -187,6 +192,8 @@ class RemoteWorker:
             await self.end(str(outcome))
             return WorkerLost(f"the worker {outcome}")
         reply = await asyncio.to_thread(_left, assignment, outcome, str(self._engine.version), run_us)
+        if isinstance(outcome, BaseException):
+            _clear_tracebacks(outcome)
         return results.outcome(reply, self._spec.scratch, prefix)
 
     async def _work(
@@ -235,6 +242,13 @@ def _left(
     reply = runner.settle(assignment, outcome, version, run_us)
     assignment.context.clear()
     return reply
+
+
+def _clear_tracebacks(error: BaseException | None) -> None:
+    """Break the cycles of an exception and the frames of the run, so that what the run has read is freed."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 async def _ended(run: _RemoteRun) -> Result | BaseException:
