@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sixfold.app import catalog as app_catalog
+from sixfold.core.concurrency.memory_limit import MemoryLimit
+from sixfold.engines.providers import chat
 from tests.api.app_fixture import running_app
 from tests.api.gateway import running_gateway
 from tests.api.test_gateway import PIXEL
@@ -53,6 +57,34 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
         words, picture = user["content"]
         assert words == {"type": "text", "text": "what is it?"}
         assert picture["image_url"]["url"] == PIXEL
+
+
+async def test_images_of_concurrent_runs_have_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[MemoryLimit] = []
+
+    def limit(*arguments: Any) -> MemoryLimit:
+        limits.append(MemoryLimit(*arguments))
+        return limits[-1]
+
+    monkeypatch.setattr(chat, "MemoryLimit", limit)
+    async with running_gateway(tmp_path, models=app_catalog.models_document()) as there:
+        body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", "image": PIXEL}}
+
+        async def run() -> dict[str, Any]:
+            return (await there.app.client.post(RUN, json=body, headers=there.headers)).json()
+
+        assert (await run())["status"] == "succeeded"
+        (memory,) = limits
+        assert memory.total == 0
+        monkeypatch.setattr(memory, "_wait_seconds", 0.01)
+        await memory.lease("another account").resize(chat._MEMORY_BYTES)
+        document = await run()
+        assert document["status"] == "failed"
+        assert "try again later" in document["error"]
+        monkeypatch.setattr(chat, "_MAX_IMAGE_BYTES", 1)
+        assert "must be at most" in (await run())["error"]
 
 
 async def test_without_a_model_server_it_says_what_unlocks_it(tmp_path: Path) -> None:

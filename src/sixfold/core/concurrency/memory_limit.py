@@ -45,10 +45,17 @@ class MemoryLimit:
     the owner, so that a growing lease can be completed.
     """
 
-    def __init__(self, max_bytes: int, message: str, wait_seconds: float = _WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        message: str,
+        wait_seconds: float = _WAIT_SECONDS,
+        max_waiting: int = _MAX_WAITING,
+    ) -> None:
         self._max_bytes = max_bytes
         self._message = message
         self._wait_seconds = wait_seconds
+        self._max_waiting = max_waiting
         # The leases that have grown, oldest first.
         self._leases: dict[MemoryLease, None] = {}
         self._owners = Counter[str]()
@@ -68,7 +75,7 @@ class MemoryLimit:
         self._set(lease, size)
 
     async def _wait(self, lease: MemoryLease, size: int) -> None:
-        if self._waiting[lease.owner] >= _MAX_WAITING:
+        if self._waiting[lease.owner] >= self._max_waiting:
             raise TooManyRequests(self._message)
         self._waiting[lease.owner] += 1
         try:

@@ -218,6 +218,13 @@ def approximate_bytes(chat: ChatRequest) -> int:
     return len(chat.system) + _PART_BYTES * sum(1 + len(message.parts) for message in chat.messages)
 
 
+def content_bytes(chat: ChatRequest) -> int:
+    """Return the approximate bytes of a request with its message texts and media."""
+    parts = [part for message in chat.messages for part in message.parts]
+    media = sum(len(part.data) + len(part.url) for part in parts if isinstance(part, ImagePart))
+    return approximate_bytes(chat) + media + sum(_size(part)[0] for part in parts)
+
+
 def response_chars(response: ChatResponse) -> int:
     """Return the number of characters of a response."""
     return sum(_size(part)[0] for part in response.parts)

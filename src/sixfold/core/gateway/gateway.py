@@ -250,7 +250,7 @@ class Gateway:
             credential_id=principal.credential_id,
             guardrail=principal.guardrail,
             content_days=0 if principal.keyless else principal.content_days,
-            chat_bytes=chats.approximate_bytes(chat),
+            chat_bytes=chats.content_bytes(chat),
         )
 
     def check(self, request: GatewayRequest) -> None:
