@@ -152,6 +152,8 @@ class ResponseStream:
             await asyncio.wait({scanning})
             raise
         finally:
+            # An exception refers to this frame, and the task to the exception.
+            del scanning
             if scanner.buffered <= FREE_BYTES:
                 lease.release()
 
