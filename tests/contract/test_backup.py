@@ -29,6 +29,7 @@ from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
 from sixfold.store.archive import ArchiveDamaged
 from sixfold.store.file_store import FileStore
+from tests.harness import databases
 
 HISTORY = 3000
 
@@ -57,6 +58,8 @@ def with_name(account_id: str, name: str, key: str, size: int, expires_at: int |
 
 async def fill(configured: Settings, files: int = 3) -> str:
     """Create an account with money, keys, files and a stored response; return its id."""
+    if not configured.database_url:
+        databases.prepare(configured.data_dir)
     database, store = storage.open_database(configured), storage.open_blobs(configured)
     uploads = storage.open_uploads(configured)
     try:
@@ -130,10 +133,10 @@ def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> Non
     assert written.tables["transfer"] > HISTORY
 
 
-async def history(configured: Settings, account_id: str) -> None:
-    """Insert enough rows that reading all of them takes longer than writing one."""
+async def history(configured: Settings, account_id: str, count: int = HISTORY) -> None:
+    """Insert rows; reading the usual number of them takes longer than writing one."""
     database = storage.open_database(configured)
-    await asyncio.gather(*(database.write(spend(account_id)) for _ in range(HISTORY)))
+    await asyncio.gather(*(database.write(spend(account_id)) for _ in range(count)))
     await database.close()
 
 
