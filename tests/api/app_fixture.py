@@ -24,6 +24,7 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.database import Database
 from sixfold.core.predictions.service import PredictionService
+from sixfold.engines import availability as engine_availability
 from sixfold.settings import Settings
 from sixfold.ui.templating import PageTemplates
 from sixfold.web.app import WebApp
@@ -45,6 +46,8 @@ class CompiledTemplates(jinja2.BytecodeCache):
 
 
 PageTemplates.bytecode_cache = CompiledTemplates()
+# No test installs a package, and each server looks for thirty of them twice.
+engine_availability._importable = functools.cache(engine_availability._importable)  # pyright: ignore[reportPrivateUsage]  # no public function
 ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.api.fake_engines:DotEngine"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.provenance import embed
+from tests.harness.cases import nightly_after
 from tests.unit.cli.conftest import Server, Starter, inside
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -52,7 +53,9 @@ def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
     return {path.stem: path for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["photo", "anime-1", "anime-2", "create_image", "klein", "style", "film"])
+@pytest.mark.parametrize(
+    "name", nightly_after(6, ["photo", "anime-1", "create_image", "klein", "style", "film", "anime-2"])
+)
 def test_a_file_is_made_again_to_the_byte(
     server: Server, outputs: Mapping[str, Path], name: str, tmp_path: Path
 ) -> None:

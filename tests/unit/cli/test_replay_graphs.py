@@ -37,7 +37,7 @@ def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
     return result
 
 
-@pytest.mark.parametrize("slug", ORDERS)
+@pytest.mark.parametrize("slug", nightly_after(2, sorted(ORDERS)))
 def test_output_of_a_space_is_replayed_to_the_byte(
     server: Server, outputs: Mapping[str, Path], slug: str, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_piece_has_music_loudness_without_clipping_or_clicks(tmp_path: Path, mod
     assert 0.05 < np.corrcoef(sound)[0, 1] < 0.95  # stereo, and one instrument
 
 
+@pytest.mark.nightly
 def test_the_three_sounds_are_dull_clear_and_brilliant(tmp_path: Path) -> None:
     felt, studio, bright = (
         measuring.centroid(play(tmp_path, sound=sound, bars=2)) for sound in ("felt", "studio", "bright")

@@ -166,6 +166,7 @@ def test_the_same_series_has_the_same_forecast(tmp_path: Path) -> None:
     assert foretold(tmp_path, values) == foretold(tmp_path, values)
 
 
+@pytest.mark.nightly
 def test_two_seasons_are_found_and_continued(tmp_path: Path) -> None:
     at = np.arange(24 * 7 * 6)
     rng = np.random.default_rng(4)

@@ -69,6 +69,7 @@ def test_walking_and_turning_change_the_view() -> None:
     assert turned.state["yaw"] != still.state["yaw"] == response.state["yaw"]
 
 
+@pytest.mark.nightly
 def test_same_state_gives_same_frame_on_another_engine() -> None:
     response, first = look("islands at sunset")
     again, second = look("islands at sunset")

@@ -43,6 +43,7 @@ def test_there_are_26_voices_and_the_catalog_names_them_all() -> None:
     assert [languages.count(code) for code in ("en", "es", "fr", "de", "it", "pt")] == [10, 4, 4, 3, 2, 3]
 
 
+@pytest.mark.nightly
 def test_every_voice_has_a_pitch_or_a_colour_of_its_own(tmp_path: Path) -> None:
     measured: dict[str, tuple[float, float]] = {}
     for name in voices.table():

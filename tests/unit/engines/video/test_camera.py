@@ -65,7 +65,7 @@ def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, s
 
 @pytest.mark.parametrize(
     ("aspect", "size"),
-    [("auto", (720, 480)), ("16:9", (854, 480)), ("9:16", (480, 854)), ("1:1", (480, 480))],
+    nightly_after(2, [("auto", (720, 480)), ("16:9", (854, 480)), ("9:16", (480, 854)), ("1:1", (480, 480))]),
 )
 def test_a_picture_of_another_shape_keeps_its_middle(
     tmp_path: Path, source: Path, aspect: str, size: tuple[int, int]
@@ -109,7 +109,8 @@ def test_the_picture_goes_the_other_way_than_the_camera(
 
 
 @pytest.mark.parametrize(
-    ("prompt", "sign"), [("zoom in", 1), ("zoom out", -1), ("dolly in", 1), ("pull back", -1)]
+    ("prompt", "sign"),
+    nightly_after(2, [("zoom in", 1), ("zoom out", -1), ("dolly in", 1), ("pull back", -1)]),
 )
 def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: str, sign: int) -> None:
     artifact, _ = videos.render(tmp_path, source, prompt=prompt, frames_per_second=4)
@@ -137,15 +138,18 @@ def test_near_things_go_farther_than_far_ones() -> None:
 
 @pytest.mark.parametrize(
     "prompt",
-    [
-        "pan left fast",
-        "tilt down",
-        "orbit right fast",
-        "dolly out",
-        "drone shot",
-        "crane shot down",
-        "shaky camera",
-    ],
+    nightly_after(
+        2,
+        [
+            "pan left fast",
+            "tilt down",
+            "orbit right fast",
+            "dolly out",
+            "drone shot",
+            "crane shot down",
+            "shaky camera",
+        ],
+    ),
 )
 def test_no_border_and_no_black_is_ever_seen(tmp_path: Path, source: Path, prompt: str) -> None:
     artifact, _ = videos.render(tmp_path, source, prompt=prompt, frames_per_second=4)
@@ -240,6 +244,7 @@ def test_a_still_that_was_asked_to_stand_stands(tmp_path: Path, source: Path) ->
     assert np.abs(frames[1].astype(int) - frames[-1]).max() < 20
 
 
+@pytest.mark.nightly
 def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -> None:
     artifact, data = videos.render(
         tmp_path, prompt="waves on a beach", num_frames=None, duration=1.5, frames_per_second=24, sound=True

@@ -106,7 +106,7 @@ def test_gif_keeps_the_colours_of_moving_and_still_parts(tmp_path: Path, make: F
         assert error(frame[90:], original[90:]) < limit
 
 
-@pytest.mark.parametrize("make", [render, encode])
+@pytest.mark.parametrize("make", nightly_after(1, [render, encode]))
 def test_the_background_of_a_gif_does_not_flicker(tmp_path: Path, make: Factory) -> None:
     video = moving_square(tmp_path / "video.mp4", landscape(), (255, 20, 230))
     visible = np.stack(decode(make(tmp_path, video)))[:, 100:]
@@ -144,6 +144,7 @@ def test_a_still_region_of_exact_colours_is_exact_in_every_frame(tmp_path: Path)
     assert all((frame == true).all() for frame, true in zip(visible, frames, strict=True))
 
 
+@pytest.mark.nightly
 def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
     ground = landscape()
     turns = [ground, 255 - ground, ground[..., ::-1] // 2, ground[..., [1, 2, 0]] // 2 + 120]
