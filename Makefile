@@ -27,8 +27,8 @@ test: $(STAMP)-test ## run all tests except those of `make nightly`, on every co
 quick: $(STAMP)-test ## run the fast unit tests (under a minute), stopping at the first failure
 	@$(PYTEST) -q -x -m "not nightly and not clock and not slow and not browser and not postgres and not s3" $(QUICK) $(ARGS)
 
-nightly: $(STAMP)-test ## run the slowest tests: whole programs, clusters, long scenarios
-	@$(PYTEST) -m "nightly and not clock" --junitxml=.pytest_cache/nightly.xml $(ARGS)
+nightly: $(STAMP)-test ## run the slowest tests, the further cases of slow tests, and more examples of property tests
+	@$(PYTEST) -m "(nightly or hypothesis) and not clock" --hypothesis-profile=nightly --junitxml=.pytest_cache/nightly.xml $(ARGS)
 
 check: lint types docs laws ## check style, imports, types, documentation and the rules of CONTRIBUTING
 

@@ -28,9 +28,11 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 8 << 30
 COLLECT_EVERY = (20_000, 20, 20)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
-settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# `make nightly` runs all property tests again, with the profile `nightly`.
+settings.register_profile("default", deadline=None, max_examples=25)
+settings.register_profile("ci", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+settings.register_profile("nightly", max_examples=100)
 
 
 def is_local(host: str) -> bool:

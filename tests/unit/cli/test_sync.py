@@ -246,7 +246,9 @@ MIDST = st.dictionaries(
 ROUNDS = st.lists(st.tuples(st.lists(ACTIONS, max_size=4), MIDST), min_size=1, max_size=6)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(ROUNDS)
 def test_nothing_is_lost_and_both_sides_come_to_agree(rounds: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as result:

@@ -110,7 +110,7 @@ def test_boxes_inside_boxes_are_counted_against_one_budget() -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(FILES)), st.integers(0, 400))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=4 * settings().max_examples)
 def test_a_damaged_file_has_a_header_or_is_malformed(data: bytes, name: str, head: int) -> None:
     data = encoded_file(name)[1][:head] + data
     for kind in FORMATS:

@@ -418,7 +418,7 @@ def test_hostile_files_have_no_text(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(FILES)), st.integers(0, 60))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=4 * settings().max_examples)
 def test_random_bytes_behind_any_beginning_never_raise(data: bytes, name: str, head: int) -> None:
     data = encoded_file(name)[1][:head] + data
     assert embed.extract(data) is None
@@ -429,7 +429,7 @@ def test_random_bytes_behind_any_beginning_never_raise(data: bytes, name: str, h
 
 
 @given(st.sampled_from(sorted(FILES)), st.data())
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=5 * settings().max_examples)
 def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> None:
     content_type, _ = encoded_file(name)
     data = bytearray(embed_all(name))

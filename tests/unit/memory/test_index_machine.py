@@ -120,5 +120,7 @@ def _answer(index: PageIndex, query: str, indexes: tuple[str, ...]) -> list[tupl
     ]
 
 
-Histories.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+Histories.TestCase.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=20, deadline=None
+)
 TestHistories = pytest.mark.timeout(300)(Histories.TestCase)

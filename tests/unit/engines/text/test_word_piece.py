@@ -62,7 +62,7 @@ def test_texts_have_the_ids_of_the_library(path: Path) -> None:
     library, own = tokenizers.Tokenizer.from_file(str(path)), WordPiece(path, 30)
     library.enable_truncation(30)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=3 * settings().max_examples, deadline=None)
     @given(st.lists(TEXTS | st.sampled_from([*SPECIAL, "foxes", "x" * 100, "x" * 101]), max_size=4))
     def check(parts: list[str]) -> None:
         text = " ".join(parts)
