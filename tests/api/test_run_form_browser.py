@@ -121,6 +121,24 @@ async def test_a_refused_file_is_named_in_view_on_a_phone(
         tab.ignore("status of 400", "status of 422")
 
 
+async def test_an_opened_file_shows_its_form_and_result(
+    browser_app: tuple[AppFixture, str, Any], tmp_path: Path
+) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, app, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/fast-image-native")
+        await _paint(page)
+        source = await page.get_attribute(".outputs img", "src")
+        (file := tmp_path / "fox.png").write_bytes(await (await page.request.get(url + source)).body())
+        await tab.open("/account")
+        await page.set_input_files("#open-file", file)
+        await page.wait_for_selector("#restored:has-text('signed by this server')")
+        assert await page.input_value("#in-prompt") == "a red fox in snow"
+        await page.wait_for_selector(f"{DONE} .outputs img[src='{source}']")
+        assert not await page.is_visible("#waiting")
+
+
 async def test_a_forecast_is_drawn_with_its_intervals(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     values = [12, 15, 21, 18, 13, 17, 24, 20, 15, 19, 26, 23, 17, 21, 29, 25]

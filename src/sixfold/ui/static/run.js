@@ -407,6 +407,7 @@ function restoreDroppedFile() {
     link.href = `/predictions/${file.prediction}`;
     link.textContent = "Provenance and lineage";
     notice.append(link);
+    follow(file.prediction); // its result takes the place of the example
   }
   notice.hidden = false;
 }
