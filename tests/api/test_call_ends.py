@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -51,9 +52,17 @@ async def test_disconnect_is_charged_for_delivered_tokens(tmp_path: Path) -> Non
         assert await gateway.app.faults() == ()
 
 
-async def test_audio_that_was_delivered_is_charged(tmp_path: Path) -> None:
-    audio = {"data": base64.b64encode(bytes(24_000)).decode()}  # half a second: 10 tokens, rounded up
-    chunk = {"choices": [{"index": 0, "delta": {"audio": audio}}]}
+# Half a second of audio, an image, and the arguments of a function; each with its tokens, rounded up.
+AUDIO = {"audio": {"data": base64.b64encode(bytes(24_000)).decode()}}, 11
+IMAGE = {"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBOR"}}]}, 1290
+FUNCTION = {"function_call": {"arguments": "x" * 35}}, 10
+
+
+@pytest.mark.parametrize(("delta", "tokens"), [AUDIO, IMAGE, FUNCTION], ids=["audio", "image", "function"])
+async def test_delivered_content_without_a_text_is_charged(
+    tmp_path: Path, delta: dict[str, Any], tokens: int
+) -> None:
+    chunk = {"choices": [{"index": 0, "delta": delta}]}
 
     async def speak(_scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream")]
@@ -76,8 +85,8 @@ async def test_audio_that_was_delivered_is_charged(tmp_path: Path) -> None:
                 "POST", f"{own}/v1/chat/completions", json=body, headers=gateway.headers
             ) as answer:
                 async for line in answer.aiter_lines():
-                    if "audio" in line:
+                    if line.startswith("data:"):
                         break
             [call] = await gateway.settled()
-            assert (call["status"], call["usage"]["output_tokens"]) == ("left", 11)
+            assert (call["status"], call["usage"]["output_tokens"]) == ("left", tokens)
             assert await gateway.app.faults() == ()

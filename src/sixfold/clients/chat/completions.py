@@ -48,7 +48,7 @@ _FIRST_NULL_USAGE = re.compile(rb'\{"usage":\s*null\s*,\s*')
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
 _STOPS |= {"content_filter": "filter", "model_length": "length"}
 _MAX_CALLS = 10_000
-_WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
+_TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}')
 
 
 class _CompletionsDetails(msgspec.Struct):
@@ -118,7 +118,10 @@ class _MessageText(msgspec.Struct):
     reasoning: Any = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
+    # The call of a function in OpenAI's older API, and the media of servers that generate them.
+    function_call: Any = None
     audio: Any = None
+    images: Any = None
 
     @property
     def text(self) -> str:
@@ -138,11 +141,11 @@ class _MessageText(msgspec.Struct):
 
     @property
     def chars(self) -> int:
-        """Length of the text, the reasoning, the tool arguments and the audio in characters."""
-        argument_chars = sum(
-            len(call.function.arguments_text) for call in self.tool_calls or () if call.function is not None
-        )
-        return len(self.text) + len(self.reasoning_text) + argument_chars + sse.audio_chars(self.audio)
+        """Length of the text, the reasoning, the tool arguments and the media in characters."""
+        calls = [call.function for call in self.tool_calls or ()]
+        argument_chars = sum(len(call.arguments_text) for call in calls if call is not None)
+        other_chars = sse.other_chars(self.function_call, self.audio, self.images)
+        return len(self.text) + len(self.reasoning_text) + argument_chars + other_chars
 
 
 class _CompletionChoice(msgspec.Struct):
@@ -275,9 +278,6 @@ class Completions(WireProtocol):
 
     def stream_parser(self, chat: ChatRequest) -> CompletionsParser:
         return CompletionsParser()
-
-
-_TRUE = msgspec.Raw(b"true")
 
 
 class CompletionsParser:
