@@ -50,12 +50,12 @@ class MemoryLimit:
         max_bytes: int,
         message: str,
         wait_seconds: float = _WAIT_SECONDS,
-        max_waiting: int = _MAX_WAITING,
+        max_waiting: int | None = None,
     ) -> None:
         self._max_bytes = max_bytes
         self._message = message
         self._wait_seconds = wait_seconds
-        self._max_waiting = max_waiting
+        self._max_waiting = _MAX_WAITING if max_waiting is None else max_waiting
         # The leases that have grown, oldest first.
         self._leases: dict[MemoryLease, None] = {}
         self._owners = Counter[str]()
