@@ -60,6 +60,7 @@ async def test_nodes_show_their_time_cost_and_image(
     assert await app.faults() == ()
 
 
+@pytest.mark.nightly
 async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:

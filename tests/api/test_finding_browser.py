@@ -42,6 +42,7 @@ async def test_the_catalog_filters_while_typing_like_the_server(
         assert await page.locator(VISIBLE).count() > 40
 
 
+@pytest.mark.nightly
 async def test_the_catalog_searches_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
@@ -120,6 +121,7 @@ async def test_the_search_has_a_button_and_is_accessible(
         assert [rule["id"] for rule in result.response["violations"]] == []
 
 
+@pytest.mark.nightly
 async def test_the_search_is_a_page_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:

@@ -132,6 +132,7 @@ async def test_a_result_leads_to_the_next_model(browser_app: tuple[AppFixture, s
         await page.wait_for_selector(f"{DONE} .outputs img")
 
 
+@pytest.mark.nightly
 async def test_history_works_without_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     await painted(app, "a red fox", "a white hen")

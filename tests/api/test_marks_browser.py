@@ -170,6 +170,7 @@ async def test_keys_alone_draw_a_box_and_place_points(
         assert await page.input_value("#in-points") == ""
 
 
+@pytest.mark.nightly
 async def test_points_end_at_the_limit_of_their_input(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:

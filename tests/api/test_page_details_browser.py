@@ -105,6 +105,7 @@ async def test_a_live_session_shows_time_and_cost_and_stops(browser_app: tuple[A
         assert await page.inner_text("#meter") == ended
 
 
+@pytest.mark.nightly
 async def test_switches_have_their_width_on_every_page(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
@@ -161,6 +162,7 @@ async def test_a_refused_value_leaves_the_result(browser_app: tuple[AppFixture, 
         tab.ignore("status of 400")
 
 
+@pytest.mark.nightly
 async def test_gallery_and_lineage_load_small_copies(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}

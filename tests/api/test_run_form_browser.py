@@ -195,6 +195,7 @@ async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[A
         assert "different output" not in first
 
 
+@pytest.mark.nightly
 async def test_a_lost_connection_is_named_and_recovers(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:

@@ -12,6 +12,7 @@ from sixfold.core.database import now
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
+from tests.harness.cases import nightly_after
 
 pytestmark = [pytest.mark.browser, browser.needed]
 CURRENT = ".top nav [aria-current]"
@@ -85,7 +86,7 @@ async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture
         await tab.page.wait_for_selector(".closing", state="detached")
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize("scripts", nightly_after(1, [True, False]), ids=["scripts", "no scripts"])
 async def test_header_marks_its_page_and_stays_on_errors(
     browser_app: tuple[AppFixture, str, Any], scripts: bool
 ) -> None:

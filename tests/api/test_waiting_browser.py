@@ -205,6 +205,7 @@ async def test_the_end_of_a_long_run_is_notified(dots_app: tuple[AppFixture, Any
         assert (await page.evaluate("window.notified"))[0].endswith("canceled")
 
 
+@pytest.mark.nightly
 async def test_a_silent_server_is_noticed(tmp_path: Path) -> None:
     silent, hidden = asyncio.Event(), asyncio.Event()
 

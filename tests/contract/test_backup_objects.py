@@ -14,6 +14,7 @@ from sixfold.cli.database import restore
 from sixfold.settings import Settings
 from tests.contract.test_backup import fill, write_backup
 from tests.harness import s3
+from tests.harness.cases import nightly_after
 
 pytestmark = s3.NEEDED
 Factory = Callable[[Path], Settings]
@@ -42,7 +43,7 @@ async def content(configured: Settings) -> dict[str, bytes]:
     return result
 
 
-@pytest.mark.parametrize("target", [in_files, in_a_bucket])
+@pytest.mark.parametrize("target", nightly_after(1, [in_a_bucket, in_files]))
 @pytest.mark.parametrize("source", [in_files, in_a_bucket])
 def test_it_goes_from_either_to_either(tmp_path: Path, source: Factory, target: Factory) -> None:
     old, new = source(tmp_path / "old"), target(tmp_path / "new")

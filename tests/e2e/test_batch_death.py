@@ -114,6 +114,7 @@ async def test_a_batch_survives_two_deaths_with_exact_charges(either: Path, coun
             assert status == 0, text
 
 
+@pytest.mark.nightly
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
 async def test_two_servers_share_the_lines_of_a_batch(tmp_path: Path) -> None:

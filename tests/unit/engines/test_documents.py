@@ -191,11 +191,14 @@ def test_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch: p
     assert read(tmp_path, "a.html", HTML.encode()).kind == "html"
 
 
-async def test_account_has_a_limit_on_waiting_documents(tmp_path: Path) -> None:
+async def test_account_has_a_limit_on_waiting_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sixfold.engines.documents.reader._MAX_WAITING", 3)
     path = tmp_path / "a"
     path.write_bytes(HTML.encode())
     reader = ProcessReader(DocumentLimits())
-    reads = [reader.read(path, "a.html", "acct_a") for _ in range(17)]
+    reads = [reader.read(path, "a.html", "acct_a") for _ in range(4)]
     results = await asyncio.gather(*reads, return_exceptions=True)
     assert sum(isinstance(result, errors.TooManyRequests) for result in results) == 1
     assert (await reader.read(path, "a.html", "acct_a")).title == "The plan & more"
