@@ -131,10 +131,8 @@ async def test_a_large_event_is_scanned_in_a_thread(monkeypatch: pytest.MonkeyPa
 
 async def test_incomplete_events_share_a_limit() -> None:
     memory = MemoryLimit(4 * 2**20, "The memory is in use", 0.01)
-    first, second = (stream_of(event(3 * 2**20)[:-9], memory=memory) for _ in range(2))
-    part = Blocks(b"a" * 2**20)
-    first._response.stream = second._response.stream = cast("Any", part)
-    waiting = [asyncio.create_task(collect(stream)) for stream in (first, second)]
+    streams = [stream_of(event(3 * 2**20)[:-9], b"a" * 2**20, memory) for _ in range(2)]
+    waiting = [asyncio.create_task(collect(stream)) for stream in streams]
     done, _ = await asyncio.wait(waiting, timeout=30, return_when=asyncio.FIRST_COMPLETED)
     error = next(iter(done)).exception()
     assert isinstance(error, errors.EngineFailed)
