@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -70,6 +71,20 @@ async def test_a_form_that_requires_a_new_sign_in_keeps_its_text(
         await page.wait_for_selector(".secret")
         await tab.open("/account/keys")
         assert await page.input_value(name) == ""
+
+
+async def test_an_invited_person_has_an_address(browser_app: tuple[AppFixture, str, Any]) -> None:
+    app, url, chromium = browser_app
+    async with browser.tab(chromium, dataclasses.replace(app, account=app.operator), url) as tab:
+        page = tab.page
+        await tab.open("/admin/people")
+        await page.fill("[name=email]", "mia@example.com")
+        await page.click("main button:text-is('Invite')")
+        await page.wait_for_selector("#new-link")
+        await page.wait_for_function("!location.pathname.endsWith('/invite')")
+        await page.reload()
+        assert await page.inner_text("h1") == "mia@example.com"
+        assert not await page.is_visible("#new-link")
 
 
 async def test_every_page_names_the_day_of_erasure(browser_app: tuple[AppFixture, str, Any]) -> None:

@@ -14,3 +14,7 @@ async function reload() {
 }
 
 if (document.querySelector("[data-live]")) setInterval(() => reload().catch(() => {}), EVERY);
+
+// A page that answers a form gets the address of what it shows, so that a reload does not send the form again.
+const address = document.querySelector("[data-address]")?.dataset.address;
+if (address) history.replaceState(null, "", address);
