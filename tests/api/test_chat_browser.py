@@ -120,11 +120,11 @@ async def test_a_button_leads_to_the_latest_message(chatting: tuple[Gateway, str
         await _ask(page, "say 900 words")
         await page.wait_for_selector("#messages .cost, #last .cost")
         await page.reload()
-        await page.wait_for_function(f"{AT_END} && document.scrollingElement.scrollTop > 0")
+        await page.wait_for_function(f"() => {AT_END} && document.scrollingElement.scrollTop > 0")
         assert not await page.is_visible("#latest")
         await page.evaluate("scrollTo(0, 0)")
         await page.click("#latest")
-        await page.wait_for_function(f"{AT_END} && document.getElementById('latest').hidden")
+        await page.wait_for_function(f"() => {AT_END} && document.getElementById('latest').hidden")
         assert await page.evaluate("document.activeElement.id") == "text"
 
 

@@ -81,7 +81,7 @@ async def test_an_invited_person_has_an_address(browser_app: tuple[AppFixture, s
         await page.fill("[name=email]", "mia@example.com")
         await page.click("main button:text-is('Invite')")
         await page.wait_for_selector("#new-link")
-        await page.wait_for_function("!location.pathname.endsWith('/invite')")
+        await page.wait_for_function("() => !location.pathname.endsWith('/invite')")
         await page.reload()
         assert await page.inner_text("h1") == "mia@example.com"
         assert not await page.is_visible("#new-link")

@@ -171,7 +171,7 @@ def test_model_that_does_not_upscale_is_named_in_the_error(tmp_path: Path) -> No
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     path = engine_runs.saved(tmp_path / "in.png", engine_runs.scenery((40, 40)))
     other = onnx_tiny.filler(tmp_path / "filler.onnx", side=64)
-    with pytest.raises(EngineError, match="filler takes 2 inputs"):
+    with pytest.raises(EngineError, match="filler has 2 inputs"):
         engine_runs.run(onnx.OnnxUpscaleEngine(source=str(other)), tmp_path, {"scale": 2}, image=path)
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     with pytest.raises(EngineError, match=r"bad\.onnx is not a valid ONNX model"):

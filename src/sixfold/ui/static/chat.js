@@ -231,5 +231,8 @@
 
   if (byId("active")) listen();
   else setBusy(false);
-  if (thread.dataset.chat && !location.search) requestAnimationFrame(() => { page.scrollTop = page.scrollHeight; });
+  if (thread.dataset.chat && !location.search) {
+    history.scrollRestoration = "manual"; // a reload would otherwise return to an earlier position
+    requestAnimationFrame(() => { toEnd(); requestAnimationFrame(toEnd); });
+  }
 })();

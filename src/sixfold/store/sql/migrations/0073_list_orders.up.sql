@@ -1,5 +1,5 @@
--- Indexes the files of vector stores and the keys of accounts in the order of their lists, so that one page is
--- read, and files are counted without their attributes.
+-- Indexes the files of vector stores and the keys of accounts in the order of their lists.
+-- One page is read at a time, and files are counted without their attributes.
 CREATE INDEX vector_store_file_order ON vector_store_file (store_id, created_at, file_id, status, batch_id, bytes);
 DROP INDEX vector_store_file_account;
 CREATE INDEX vector_store_file_account ON vector_store_file (account_id, bytes);
