@@ -64,6 +64,25 @@ async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFix
         assert (kind, response.get("prediction")) == (kind, result["id"])
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        containers.video("mp4", "libx264"),
+        b"PK\x03\x04" + bytes(60),
+        b"%PDF-1.7\n",
+        b"GIF89a" + bytes(60),
+        b"{",
+        b"",
+    ],
+    ids=["mp4", "zip", "pdf", "gif", "json", "empty"],
+)
+async def test_a_file_without_a_manifest_is_refused(app: AppFixture, data: bytes) -> None:
+    headers = {"X-CSRF-Token": await signed_in(app), "Content-Type": "application/octet-stream"}
+    response = await app.client.post("/pages/origin", content=data, headers=headers)
+    assert response.status_code == 400, response.text
+    assert "manifest" in response.text or not data
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JSON"])
 def test_metadata_of_a_large_file_takes_little_memory(tmp_path: Path, kind: str) -> None:
     size, path = 32 * 2**20, tmp_path / "file"

@@ -31,7 +31,8 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
     """
     texts = _embedded(data, limits)
     if texts is None:
-        return _json(data, limits)
+        # A mapped file is read up to the limit.
+        return _json(data[: limits.json_bytes + 1], limits)
     for name in reversed(_NAMES):
         if text := texts.get(name, bytes)():
             return _json(text, limits)

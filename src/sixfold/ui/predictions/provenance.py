@@ -18,11 +18,10 @@ from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.provenance import c2pa_removal, embed, redaction
-from sixfold.core.provenance.formats import edits, media_types
+from sixfold.core.provenance.formats import edits
 from sixfold.core.provenance.manifest import NotAManifest
 from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
-from sixfold.core.workflows.limits import DEFAULT_LIMITS
 from sixfold.ui import forms
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.web import requests, responses, uploads
@@ -162,9 +161,7 @@ def _metadata(path: Path, *, with_graph: bool) -> tuple[str | None, bool]:
 def _has_graph(data: bytes) -> bool:
     """Return whether an image or JSON file contains a workflow."""
     try:
-        # Only the metadata of an image is read.
-        content = data[: DEFAULT_LIMITS.json_bytes + 1] if media_types.find(data) is None else data
-        return bool(image_metadata.read(content))
+        return bool(image_metadata.read(data))
     except errors.SixfoldError:
         return False
 
