@@ -98,6 +98,10 @@ class NodeContext(Protocol):
         """Return a file from bytes, or from a path in `scratch`."""
         ...
 
+    def copy(self, file: NodeFile) -> Path:
+        """Return a copy of a file in `scratch`, for an artifact."""
+        ...
+
     async def child(self, request: ChildRequest) -> NodeChild:
         """Run another model as part of this run."""
         ...

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
-import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -244,9 +242,7 @@ _KINDS = {"image": "images", "video": "images", "audio": "audio"}
 
 
 def _artifact(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> NodeArtifact:
-    path = context.scratch / secrets.token_hex(12)
-    shutil.copyfile(file.path, path)
-    return NodeArtifact(file.content_type, path=path, kind=kind, prefix=prefix, info=file.info)
+    return NodeArtifact(file.content_type, path=context.copy(file), kind=kind, prefix=prefix, info=file.info)
 
 
 def save_text(_context: NodeContext, text: str, filename_prefix: str) -> NodeResult:

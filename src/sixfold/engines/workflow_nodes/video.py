@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import secrets
-import shutil
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -56,7 +55,7 @@ def combine(_context: NodeContext, images: Any, fps: float, audio: Any = None) -
 def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI", **_: Any) -> NodeResult:
     """Save a video as MP4."""
     if isinstance(video, VideoValue) and video.file.content_type == "video/mp4":
-        path = _copy(context, video.file)
+        path = context.copy(video.file)
         return _output(
             NodeArtifact("video/mp4", path=path, kind="images", prefix=filename_prefix, info=video.file.info)
         )
@@ -66,12 +65,6 @@ def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI
 
 def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> NodeResult:
     return _output(_encode(context, frames(images), fps, None, (encode.KINDS["webm"], filename_prefix)))
-
-
-def _copy(context: NodeContext, file: NodeFile) -> Path:
-    path = context.scratch / secrets.token_hex(12)
-    shutil.copyfile(file.path, path)
-    return path
 
 
 def _output(artifact: NodeArtifact) -> NodeResult:

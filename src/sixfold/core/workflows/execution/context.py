@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import threading
 from pathlib import Path
 from typing import Protocol
@@ -85,6 +86,11 @@ class RunContextNodes:
         path = self.scratch / secrets.token_hex(12)
         path.write_bytes(data)
         return NodeFile(blake3.blake3(data).hexdigest(), content_type, path)
+
+    def copy(self, file: NodeFile) -> Path:
+        path = self.scratch / secrets.token_hex(12)
+        shutil.copyfile(file.path, path)
+        return path
 
     async def child(self, request: ChildRequest) -> NodeChild:
         key = f"{self._key}.{self._children}"
