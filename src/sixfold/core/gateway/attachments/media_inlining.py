@@ -126,11 +126,9 @@ def _refuse_mcp_servers(document: Any) -> None:
     request = cast("dict[str, Any]", document if isinstance(document, dict) else {})
     tools = request.get("tools")
     rows = cast("list[Any]", tools) if isinstance(tools, list) else []
-    found = {
-        "tools": any(isinstance(row, dict) and "server_url" in row for row in rows),
-        "mcp_servers": bool(request.get("mcp_servers")),
-    }
-    for name in (name for name, is_there in found.items() if is_there):
+    has_address = any(isinstance(row, dict) and "server_url" in row for row in rows)
+    name = "tools" if has_address else "mcp_servers" if request.get("mcp_servers") else ""
+    if name:
         raise errors.InvalidInput.of(
             name,
             f"{name}: a model server in the local network may not connect to an MCP server that a request "
