@@ -1,4 +1,4 @@
-"""Limit on the files and connections that a process may have open (RLIMIT_NOFILE).
+"""Resources of a process: the limit on its open files (RLIMIT_NOFILE), and its allocator of memory.
 
 A server raises its own soft limit as far as allowed: each connection takes a file descriptor, and each call
 that is streamed from a model server another one. Child processes get a lower soft limit, because some of them
@@ -18,11 +18,13 @@ _MAX_FILES = 1 << 20
 SELECTABLE = 1_024
 # Below this limit, a server logs a warning at startup.
 ENOUGH = 8_192
+# An option of mallopt, and the size from which blocks are mapped.
+_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES = -3, 2**20
 _LOG = logging.getLogger("sixfold.server")
 _started_with: list[int] = []
 
 
-def raise_limit() -> int:
+def raise_file_limit() -> int:
     """Raise this process's limit to its hard limit and return it; logs a warning if that is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
@@ -41,7 +43,7 @@ def raise_limit() -> int:
     return target
 
 
-def restore(pid: int) -> None:
+def restore_file_limit(pid: int) -> None:
     """Set a child process's soft limit to the one with which this process was started."""
     if _started_with:
         # The process may have ended or belong to another user.
@@ -50,8 +52,21 @@ def restore(pid: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(_started_with[0], hard), hard))
 
 
-def lower_limit() -> None:
+def lower_file_limit() -> None:
     """Lower this process's soft limit to what select() supports."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft > SELECTABLE:
         resource.setrlimit(resource.RLIMIT_NOFILE, (SELECTABLE, hard))
+
+
+def return_large_blocks() -> None:
+    """Return blocks of 1 MiB and more to the system when they are freed.
+
+    By default, glibc stops doing so for blocks of up to 32 MiB after the first one was freed, and each thread
+    may then retain twice as much. Other C libraries do not have this setting.
+    """
+    import ctypes  # noqa: PLC0415 - sandboxed programs, which import this module, do not need it
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)

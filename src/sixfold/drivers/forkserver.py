@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sixfold import open_files
+from sixfold import process_resources
 from sixfold.worker import protocol
 
 _FIXED = {
@@ -218,5 +218,5 @@ def _spawn(control: int, environ: Mapping[str, str], preload: Sequence[str]) -> 
         cwd="/",
         start_new_session=True,
     )
-    open_files.restore(process.pid)
+    process_resources.restore_file_limit(process.pid)
     return process

@@ -15,7 +15,7 @@ import socket
 import sys
 from typing import Any
 
-from sixfold import open_files
+from sixfold import process_resources
 
 _PIECE_BYTES = 1 << 16
 
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
     if limit:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    open_files.lower_limit()
+    process_resources.lower_file_limit()
     os.umask(0o077)
     listening = socket.socket(fileno=int(words[0]))
     return asyncio.run(run(listening, int(words[1]), words[3:]))

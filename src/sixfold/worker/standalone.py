@@ -11,7 +11,7 @@ import resource
 import sys
 from typing import NoReturn
 
-from sixfold import open_files
+from sixfold import process_resources
 from sixfold.worker import main, protocol
 
 # The kernel counts processes per sandbox, except for root.
@@ -30,7 +30,7 @@ def run(words: list[str]) -> NoReturn:
         raise TypeError("the argument must be a SpawnWorker message")
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
-    open_files.lower_limit()
+    process_resources.lower_file_limit()
     main.work(int(words[0]), order)
 
 

@@ -10,12 +10,12 @@ import pytest
 
 PROGRAM = """
 from pathlib import Path
-from sixfold.cli.server import serve
+from sixfold import process_resources
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-serve.return_large_blocks()
+process_resources.return_large_blocks()
 before, kept = resident(), []
 for _ in range(3):
     blocks = [b"x" * (8 * 2**20) for _ in range(6)]

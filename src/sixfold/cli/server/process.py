@@ -12,7 +12,7 @@ import sys
 import msgspec
 import uvloop
 
-from sixfold import open_files, settings
+from sixfold import process_resources, settings
 from sixfold.app import bootstrap
 from sixfold.app.config_reload import WatchedFile
 from sixfold.cli import database_access
@@ -37,8 +37,8 @@ def main() -> int:
     configured = load()
     ready = configured.replace(port=options.port, process=options.number)
     serve.configure_logs(ready)
-    open_files.raise_limit()
-    serve.return_large_blocks()
+    process_resources.raise_file_limit()
+    process_resources.return_large_blocks()
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
         listener = serve.bind(configured.host, options.port, "--port", is_shared=True, backlog=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import errno
 import functools
 import gc
@@ -22,7 +21,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from sixfold import errors, open_files, settings
+from sixfold import errors, process_resources, settings
 from sixfold.app import bootstrap, storage
 from sixfold.app.asgi import create_app
 from sixfold.app.bootstrap import Application
@@ -60,8 +59,6 @@ _MAX_SOCKET_MESSAGE = 256 * 1024
 _TICKS = 10
 # Allocations between garbage collections, which are rare: requests do not create reference cycles.
 _GARBAGE_EVERY = 20_000
-# An option of mallopt, and the size from which blocks are mapped.
-_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES = -3, 2**20
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -71,8 +68,8 @@ def serve(arguments: argparse.Namespace) -> int:
     load = functools.partial(settings.load, **overrides)
     configured = load()
     configure_logs(configured)
-    open_files.raise_limit()
-    return_large_blocks()
+    process_resources.raise_file_limit()
+    process_resources.return_large_blocks()
     _require_workers(configured)
     _require_public_account(configured)
     os.umask(database_access.PRIVATE)
@@ -89,17 +86,6 @@ def serve(arguments: argparse.Namespace) -> int:
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         runner.run(_serve(ready, WatchedFile(load, configured), listeners, local, lock, others))
     return 0
-
-
-def return_large_blocks() -> None:
-    """Return blocks of 1 MiB and more to the system when they are freed.
-
-    By default, glibc stops doing so for blocks of up to 32 MiB after the first one was freed, and each thread
-    may then retain twice as much. Other C libraries do not have this setting.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def configure_logs(configured: Settings) -> None:

@@ -11,10 +11,9 @@ import signal
 
 import uvloop
 
-from sixfold import open_files, settings
+from sixfold import process_resources, settings
 from sixfold.app import bootstrap
 from sixfold.cli import database_access, server_lock
-from sixfold.cli.server import serve
 from sixfold.cli.terminal import CommandError, TerminalStyle
 from sixfold.settings import Settings
 from sixfold.web import logs
@@ -26,8 +25,8 @@ def work(arguments: argparse.Namespace) -> int:
     configured = settings.load(data_dir=arguments.data_dir, workers=arguments.workers, processes=1)
     logs.configure(configured.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-    open_files.raise_limit()
-    serve.return_large_blocks()
+    process_resources.raise_file_limit()
+    process_resources.return_large_blocks()
     _require_shared_stores(configured)
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:

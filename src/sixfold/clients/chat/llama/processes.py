@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold import open_files, settings
+from sixfold import process_resources, settings
 from sixfold.clients.chat.llama.files import GgufModel
 from sixfold.clients.chat.llama.options import GgufOptions
 from sixfold.core.gateway.ports import UpstreamFailure
@@ -54,7 +54,7 @@ async def start(name: str, model: GgufModel, options: GgufOptions) -> RunningPro
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", _PROGRAM, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=_environment()
     )
-    open_files.restore(process.pid)
+    process_resources.restore_file_limit(process.pid)
     log_lines: deque[str] = deque(maxlen=_LINES)
     running = RunningProcess(process, "", key, asyncio.create_task(_collect_log(process, log_lines)))
     try:
