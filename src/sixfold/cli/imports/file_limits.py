@@ -30,7 +30,8 @@ def limited_memory(file: str) -> Generator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    finite = [each for each in (soft, hard, MAX_BYTES) if each != resource.RLIM_INFINITY]
+    most = _data_bytes() + MAX_BYTES
+    finite = [each for each in (soft, hard, most) if each != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(finite), hard))
     try:
         yield
@@ -41,6 +42,15 @@ def limited_memory(file: str) -> Generator[None]:
         ) from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _data_bytes() -> int:
+    # The limit counts what the process had before it read the file, too.
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmData:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 class _LimitedLoader(yaml.SafeLoader):
