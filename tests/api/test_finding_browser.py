@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -92,10 +93,18 @@ async def test_ctrl_k_opens_a_search_that_keys_operate(browser_app: tuple[AppFix
         await page.keyboard.press("Escape")
         assert not await page.is_visible(".palette")
         assert await page.evaluate("document.activeElement.matches('main a')")
+        released = asyncio.Event()
+
+        async def hold(route: Any) -> None:
+            await released.wait()
+            await route.continue_()
+
+        await page.route("**/pages/find?q=speech", hold)
         await page.keyboard.press("Control+k")
         await page.fill("[role=combobox]", "api keys")
-        # Enter waits for the results of what was typed before it.
+        # Enter waits for the results of what was typed before it, not for those of the earlier text.
         await page.keyboard.press("Enter")
+        released.set()
         await page.wait_for_url("**/account/keys")
 
 

@@ -27,7 +27,14 @@
     close.addEventListener("click", () => dialog.close());
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
     dialog.addEventListener("close", () => request?.abort());
-    input.addEventListener("input", () => { isOutdated = true; opening = null; clearTimeout(timer); timer = setTimeout(search, DELAY_MS); });
+    input.addEventListener("input", () => {
+      // The response to the earlier text must not be taken for the response to this one.
+      request?.abort();
+      isOutdated = true;
+      opening = null;
+      clearTimeout(timer);
+      timer = setTimeout(search, DELAY_MS);
+    });
     input.addEventListener("keydown", pressed);
     list.addEventListener("click", (event) => { const option = event.target.closest("[role=option]"); if (option) go(option, event); });
     list.addEventListener("pointermove", (event) => {
