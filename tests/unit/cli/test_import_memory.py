@@ -11,7 +11,7 @@ import yaml
 
 from sixfold.cli.imports import file_limits
 
-# With 600 MiB instead of 4 GiB (512 MiB are reserved for the file), in a process that has more than that already.
+# With 600 MiB instead of 4 GiB, in a process that has more already. 512 MiB are reserved for the file.
 PROGRAM = """
 import sys
 from sixfold.cli import main

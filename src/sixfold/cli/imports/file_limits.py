@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, cast
 
 import yaml
@@ -46,7 +47,7 @@ def limited_memory(file: str) -> Generator[None]:
 
 def _data_bytes() -> int:
     # The limit counts what the process had before it read the file, too.
-    with contextlib.suppress(OSError), open("/proc/self/status") as status:
+    with contextlib.suppress(OSError), Path("/proc/self/status").open() as status:
         for line in status:
             if line.startswith("VmData:"):
                 return int(line.split()[1]) * 1024
