@@ -16,7 +16,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
-from tests.api.app_fixture import AppFixture, running_app
+from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.api.test_comfyui_face import PAINT, node
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.harness import image_files
@@ -173,6 +173,38 @@ async def test_a_node_that_fails_there_is_named_and_free(two: ComfySetup) -> Non
     assert (body["status"], body["cost"]) == ("failed", "0.00")
     assert body["error"] == "CustomTint (node 10): The tint is off."
     assert await two.app.balance() == ("5.00", "0.00")
+
+
+async def test_result_of_an_unpaid_remote_run_is_not_free_later(either: Path) -> None:
+    async with (
+        comfyui() as comfy,
+        running_app(either, app_catalog.models_document(), comfyui_url=comfy.url) as app,
+    ):
+        two = ComfySetup(app, comfy)
+        await two.imported(PAINT_AND_TINT, "paint")
+        comfy.raises["CustomTint"] = ("ValueError", "off")
+        assert (await two.run("paint", text="a lake")).json()["status"] == "failed"
+        assert await app.balance() == ("5.00", "0.00")
+        comfy.raises.clear()
+        costs: list[tuple[str, str]] = []
+        for _ in range(2):
+            body = (await two.run("paint", text="a lake")).json()
+            costs.append((body["status"], body["cost"]))
+        assert comfy.ran.count("KSampler") == 1, "ComfyUI reuses the image of the failed run"
+        assert costs == [("succeeded", "0.04"), ("succeeded", "0.00")]
+        # Another account has not paid for it, and the refund of the run that paid ends its effect.
+        await app.client.post(
+            SPACES, json={"workflow": PAINT_AND_TINT, "name": "paint"}, headers=bearer(app.other)
+        )
+        run = {"input": {"text": "a lake"}, "wait": 60}
+        other = await app.client.post(f"{SPACES}/paint/run", json=run, headers=bearer(app.other))
+        assert (other.json()["status"], other.json()["cost"]) == ("succeeded", "0.04")
+        page = await app.client.get("/api/containers/predictions", headers=app.bearer)
+        [paid] = [each for each in page.json()["predictions"] if each["cost"] == "0.04"]
+        await app.predictions.refund(await app.predictions.get_any(paid["id"]), "test")
+        assert (await two.run("paint", text="a lake")).json()["cost"] == "0.04"
+        assert await app.balance() == ("4.96", "0.00")
+        assert await app.faults() == ()
 
 
 async def test_graph_that_no_single_executor_supports_is_refused(two: ComfySetup) -> None:

@@ -34,6 +34,7 @@ from sixfold.core.workflows.execution.admission import GraphMemory
 from sixfold.core.workflows.execution.execute import GraphEnded, GraphRunLimits, RunLocation
 from sixfold.core.workflows.execution.file_order import FileOrder
 from sixfold.core.workflows.execution.node_sessions import LocalSession, NodeSession
+from sixfold.core.workflows.execution.paid_nodes import PaidNodes
 from sixfold.core.workflows.execution.remote import NodeLost, RemoteGraphRunner
 from sixfold.core.workflows.image_metadata import GraphEmbedder
 from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
@@ -353,7 +354,10 @@ class _WorkflowRun:
         for node_id, ui in outputs.items():
             publish(NodeEvent("executed", {"node": node_id, "display_node": node_id, "output": ui}))
         result = await self._result(GraphEnded(outputs, tuple(verdict.nodes), fetched.cached))
-        cost = self._workshop.estimate(verdict, without=fetched.cached)
+        cache = self._workshop.outcomes(self._tenant).of_run(self._run)
+        nodes = await PaidNodes.of_graph(verdict.nodes, files, cache)
+        cost = self._workshop.estimate(verdict, without=await nodes.among(fetched.cached))
+        await nodes.record({node_id for node_id, _, _ in cost.orders})
         return msgspec.structs.replace(result, billed=cost.list_micros, lines=cost.list_lines)
 
     async def _store_output(self, node_id: str, ui: Mapping[str, Any]) -> dict[str, Any]:
