@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +17,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.concurrency import fair_threads
 from sixfold.core.concurrency.account_limit import AccountLimit
 from sixfold.core.provenance.formats import media_types
+from sixfold.core.temporary_files import temporary_path
 from sixfold.web import multipart
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.multipart import Head, PartHandler
@@ -96,16 +96,10 @@ async def receive_once(
 
     The file is removed afterwards. Raises `BadRequest`, `TooLarge`, `TooManyRequests` and `StoreFailed`.
     """
-    path = services.settings.data_dir / "tmp" / f"upload-{secrets.token_hex(16)}"
-    try:
-        await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
+    async with temporary_path(services.settings.data_dir / "tmp") as path:
         received = await receive(request, path, part)
         repeatable = IdempotentRequest(principal.replays, received.digest, error_format)
         return await services.idempotency.run(request, repeatable, lambda _: work(received))
-    except OSError as error:
-        raise errors.StoreFailed from error
-    finally:
-        await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 async def _receive(request: Request, path: Path, part: bytes, max_fields: int | None) -> ReceivedUpload:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 from collections.abc import Awaitable, Callable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sixfold import errors
 from sixfold.api.memory import schemas
 from sixfold.api.memory.schemas import caller_of
 from sixfold.core import documents
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.import_export import document_fields
 from sixfold.core.memory.models import Caller
+from sixfold.core.temporary_files import temporary_path
 from sixfold.web import responses, uploads
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
@@ -68,15 +66,10 @@ class MemoryFileRoutes:
         work: Callable[[ReceivedUpload], Awaitable[Response]],
     ) -> Response:
         """Return the response of `work` to the request's file, once per Idempotency-Key."""
-        path = await asyncio.to_thread(self._new_path)
-        try:
+        async with temporary_path(self._folder) as path:
             received = await uploads.receive(request, path)
             idempotent = IdempotentRequest(caller.replays, received.digest + query, responses.error_response)
             return await self._services.idempotency.run(request, idempotent, lambda _: work(received))
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def take_out(self, request: Request) -> Response:
         """Export all pages as a zip of markdown files."""
@@ -84,7 +77,3 @@ class MemoryFileRoutes:
         logseq = schemas.from_query(schemas.EXPORT, request)["format"] == "logseq"
         archive = self._services.memory.take_out(caller, logseq=logseq)
         return StreamingResponse(archive, 200, _ZIP, "application/zip")
-
-    def _new_path(self) -> Path:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._folder / f"import-{secrets.token_hex(16)}"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
 
 from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, temporary_files
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.media import blob_keys, media
@@ -195,8 +196,11 @@ class AccountFiles:
 
     def new_path(self) -> Path:
         """Return the path of a new temporary file; call this outside the event loop."""
-        self._staging.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._staging / ids.new("stage")
+        return temporary_files.new_path(self._staging)
+
+    def temporary_path(self) -> AbstractAsyncContextManager[Path]:
+        """Return a context manager whose value is the path of a temporary file."""
+        return temporary_files.temporary_path(self._staging)
 
     async def create(self, tenant: Tenant, details: FileDetails, path: Path) -> AccountFile:
         """Store the file at `path`, which is moved away; raises `BadRequest` and `TooLarge`."""

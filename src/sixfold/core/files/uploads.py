@@ -141,14 +141,11 @@ class PartedUploads:
             raise errors.BadRequest(
                 f"The parts must be {upload.size:,} bytes in total, as declared (got {total:,})"
             )
-        path = await asyncio.to_thread(self._files.new_path)
-        try:
+        async with self._files.temporary_path() as path:
             digest = await self._join(parts, path)
             if md5 and md5.lower() != digest:
                 raise errors.BadRequest(f"md5 does not match the file: its MD5 hash is {digest}")
             source = await self._files.store(path, tenant.account_id)
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
         def complete() -> Transaction[tuple[PartedUpload, AccountFile]]:
             yield from _find_pending(tenant, upload_id)

@@ -86,14 +86,11 @@ class VectorStoreIngestion:
             raise errors.TooLarge(
                 f"The file must be at most {self._reader.limits.file_bytes:,} bytes (got {stored.size:,})"
             )
-        path = await asyncio.to_thread(self._files.new_path)
-        try:
+        async with self._files.temporary_path() as path:
             await _copy(self._files, stored, path)
             suffix = Path(stored.filename).suffix.lower()
             name = f"{stored.filename}.txt" if suffix in _PLAIN else stored.filename
             document = await self._reader.read(path, name, f"vector stores of {account_id}")
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
         return await asyncio.to_thread(_split, document.text(), file)
 
     async def _store(self, file: VectorStoreFile, account_id: str, chunks: Sequence[str]) -> None:

@@ -63,12 +63,9 @@ class ChatFiles:
                 f"{name} cannot be attached: attach images (PNG, JPEG, WebP, GIF), "
                 "PDF, DOCX, EPUB or text files"
             )
-        path = await asyncio.to_thread(self._files.new_path)
-        try:
+        async with self._files.temporary_path() as path:
             await asyncio.to_thread(_save, upload.file, path)
             return await self._files.create(tenant, FileDetails(name, _PURPOSE, kind), path)
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def discard(self, tenant: Tenant, stored: Sequence[AccountFile]) -> None:
         """Delete the files of a message that was refused."""

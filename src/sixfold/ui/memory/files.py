@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import shutil
 from pathlib import Path
 from typing import BinaryIO
@@ -22,6 +21,7 @@ from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.import_export.documents import ARCHIVES, DocumentOptions
 from sixfold.core.memory.import_export.paths import ENDINGS
 from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.temporary_files import temporary_path
 from sixfold.ui.auth import PageAuth, PageUser
 from sixfold.ui.memory.markdown import page_path
 from sixfold.ui.templating import PageTemplates
@@ -90,17 +90,12 @@ class MemoryFilePages:
 
     async def _import_file(self, user: PageUser, file: UploadFile) -> ImportReport:
         """Import an archive of pages, or one document."""
-        path = self._folder / f"import-{secrets.token_hex(16)}"
-        try:
+        async with temporary_path(self._folder) as path:
             await asyncio.to_thread(_save, file.file, path)
             name = file.filename or ""
             if documents.kind_of(name) or archives.is_attachment(name) or name.lower().endswith(ARCHIVES):
                 return await self._memory.import_document(user.caller, path, name, DocumentOptions())
             return await self._memory.import_archive(user.caller, path)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def show_file(self, request: Request, user: PageUser) -> Response:
         file = await self._memory.attachment(user.caller, requests.path_value(request, "slug"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 import shutil
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.media.media import MEDIA_PATH, Upload
 from sixfold.core.provenance.formats import media_types
+from sixfold.core.temporary_files import temporary_path
 from sixfold.ui.auth import PageUser
 from sixfold.web import responses, uploads
 from sixfold.web.services import WebServices
@@ -31,30 +31,20 @@ class FormUploads:
     async def upload(self, request: Request, user: PageUser) -> Response:
         """Store a file of a form and return its URL; `kind` is the type of the input that it is for."""
         kind = request.query_params.get("kind", "")
-        path = await asyncio.to_thread(self._new_path)
-        try:
+        async with temporary_path(self._folder) as path:
             received = await uploads.receive(request, path)
             upload = await self._store(user, received, kind)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
         document = {"url": self._url(upload), "media_type": upload.content_type, "bytes": upload.size}
         return responses.json(document, 201)
 
     async def store(self, user: PageUser, file: UploadFile, kind: str) -> str:
         """Store a file of a form without JavaScript for an input of type `kind`; return its URL."""
-        path = await asyncio.to_thread(self._new_path)
-        try:
+        async with temporary_path(self._folder) as path:
             await asyncio.to_thread(_write, path, file)
             head = await file.read(media_types.HEAD_BYTES)
             claimed_type = (file.content_type or "").partition(";")[0].strip()
             received = ReceivedUpload(path, file.size or 0, head, claimed_type)
             return self._url(await self._store(user, received, kind))
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store(self, user: PageUser, received: ReceivedUpload, kind: str) -> Upload:
         heads = media_types.heads_of(kind)
@@ -64,10 +54,6 @@ class FormUploads:
 
     def _url(self, upload: Upload) -> str:
         return f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}"
-
-    def _new_path(self) -> Path:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._folder / f"upload-{secrets.token_hex(16)}"
 
 
 def _write(path: Path, file: UploadFile) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sixfold.core.provenance import c2pa_removal, embed, redaction
 from sixfold.core.provenance.formats import edits
 from sixfold.core.provenance.manifest import NotAManifest
 from sixfold.core.provenance.signing import Signed
+from sixfold.core.temporary_files import temporary_path
 from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
 from sixfold.ui.auth import PageAuth, PageUser
@@ -46,15 +46,10 @@ class ProvenancePages:
 
     async def read(self, request: Request, user: PageUser) -> Response:
         """Return the model and inputs in a file's manifest, or state that the file contains a workflow."""
-        path = await asyncio.to_thread(self._new_path)
         with_graph = "workflows" in self._services.settings.enabled_apis
-        try:
+        async with temporary_path(self._folder) as path:
             await uploads.receive(request, path)
             text, has_graph = await asyncio.to_thread(_metadata, path, with_graph=with_graph)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
         if text is not None:
             try:
                 return responses.json(await self._describe(self._services.signer.read(text), user))
@@ -145,10 +140,6 @@ class ProvenancePages:
         )
         repeated = await self._services.predictions.submit(again)
         return RedirectResponse(f"/predictions/{repeated.id}", 303)
-
-    def _new_path(self) -> Path:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._folder / f"dropped-{secrets.token_hex(16)}"
 
 
 def _metadata(path: Path, *, with_graph: bool) -> tuple[str | None, bool]:

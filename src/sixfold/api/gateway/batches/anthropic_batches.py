@@ -5,7 +5,6 @@ Source: https://docs.anthropic.com/en/api/creating-message-batches.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -116,8 +115,7 @@ class AnthropicBatchRoutes:
         return await self._services.idempotency.run(request, idempotent, work)
 
     async def _create(self, request: Request, principal: Principal, raw: bytes) -> Response:
-        path = await asyncio.to_thread(self._services.files.new_path)
-        try:
+        async with self._services.files.temporary_path() as path:
             total = await PARSER.run(_write_lines, raw, self._services.batches.limits.lines, path)
             new = NewBatch(
                 "anthropic",
@@ -127,10 +125,6 @@ class AnthropicBatchRoutes:
                 total=total,
             )
             batch = await self._services.batches.create_from_path(principal, new, path)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
         return responses.json(self._document(batch))
 
     async def page(self, request: Request) -> Response:

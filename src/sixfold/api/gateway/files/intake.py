@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold import errors
 from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.files.files import AccountFile
@@ -35,8 +33,7 @@ class FileIntake:
     async def receive(self, request: Request, part: bytes, error_format: ErrorFormat, work: Work) -> Response:
         """Return the response of `work` for the form's file; raises `BadRequest` and `TooLarge`."""
         principal = await self._auth.enter(request)
-        path = await asyncio.to_thread(self._services.files.new_path)
-        try:
+        async with self._services.files.temporary_path() as path:
             received = await uploads.receive(request, path, part, max_fields=_MAX_FIELDS)
 
             async def answer(_idempotency_id: str | None) -> Response:
@@ -44,10 +41,6 @@ class FileIntake:
 
             idempotent = IdempotentRequest(principal.replays, received.digest, error_format)
             return await self._services.idempotency.run(request, idempotent, answer)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 async def content(request: Request, services: WebServices, file: AccountFile) -> Response:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import json
-import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -21,6 +18,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.media.blob_keys import digest_of
 from sixfold.core.media.media import MediaSource
+from sixfold.core.temporary_files import temporary_path
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.storage import KINDS, FoundFile, Kind, Run, StoredName
 from sixfold.web import bodies, files, multipart, responses, uploads
@@ -53,17 +51,18 @@ class ComfyFileRoutes:
         self._services = services
         self._names = services.workflows.names
         self._enter = enter
+        self._folder = services.settings.data_dir / "tmp"
 
     async def upload(self, request: Request) -> Response:
         """Store an image, audio or video file under its name, or a similar one if that is taken."""
         principal = await self._enter(request)
-        async with self._staged() as path:
+        async with temporary_path(self._folder) as path:
             return await self._store(principal.tenant, await _form(request, path))
 
     async def upload_mask(self, request: Request) -> Response:
         """Store the image that `original_ref` names with the alpha of the uploaded one."""
         principal = await self._enter(request)
-        async with self._staged() as path, self._staged() as result:
+        async with temporary_path(self._folder) as path, temporary_path(self._folder) as result:
             form = await _form(request, path)
             original = await self._names.find(
                 principal.tenant, _original(form.fields.get("original_ref", ""))
@@ -76,19 +75,6 @@ class ComfyFileRoutes:
             except UnusableInput as error:
                 raise errors.BadRequest(str(error)) from error
             return await self._store(principal.tenant, replace(form, path=result, content_type="image/png"))
-
-    @contextlib.asynccontextmanager
-    async def _staged(self) -> AsyncGenerator[Path]:
-        """Yield the path of a temporary file, which is removed at the end."""
-        folder = self._services.settings.data_dir / "tmp"
-        path = folder / f"upload-{secrets.token_hex(16)}"
-        try:
-            await asyncio.to_thread(folder.mkdir, 0o700, parents=True, exist_ok=True)
-            yield path
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _store(self, tenant: Tenant, form: _ComfyUploadForm) -> Response:
         """Store a file under its name as an upload, counted against the account's quota."""

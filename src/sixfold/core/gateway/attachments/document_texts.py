@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
 from collections import OrderedDict
 from pathlib import Path
 
 from sixfold.core import documents
 from sixfold.core.documents import DocumentReader
+from sixfold.core.temporary_files import temporary_path
 
 _CACHE_CHARS = 32 * 2**20
 
@@ -50,12 +50,9 @@ class DocumentTexts:
         return text
 
     async def _read(self, account_id: str, name: str, data: bytes) -> str:
-        path = self._scratch / f"document-{secrets.token_hex(16)}"
-        try:
-            await asyncio.to_thread(_write, path, data)
+        async with temporary_path(self._scratch) as path:
+            await asyncio.to_thread(path.write_bytes, data)
             return (await self._reader.read(path, name, account_id)).text()
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     def _keep(self, key: tuple[str, str], text: str) -> None:
         self._chars += len(text) - len(self._texts.pop(key, ""))
@@ -66,8 +63,3 @@ class DocumentTexts:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.write_bytes(data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,6 +34,7 @@ from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.pages import PageFilter
 from sixfold.core.provenance.formats import media_types
+from sixfold.core.temporary_files import new_path, temporary_path
 
 PAGE_TYPE = "document"
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
@@ -128,13 +128,9 @@ class DocumentImports:
         if url and not url.startswith(("http://", "https://")):
             raise errors.BadRequest("url must begin with http:// or https://")
         data = await self._fetch(url) if url else await asyncio.to_thread(_decoded, content)
-        await asyncio.to_thread(self._scratch.mkdir, mode=0o700, parents=True, exist_ok=True)
-        path = self._scratch / f"import-{secrets.token_hex(16)}"
-        try:
+        async with temporary_path(self._scratch) as path:
             await asyncio.to_thread(path.write_bytes, data)
             return await self.import_file(caller, path, name, options)
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _take_archive(
         self, writer: PageWriter, path: Path, prefix: str, options: DocumentOptions
@@ -254,8 +250,7 @@ def _slug(member: ArchiveMember) -> str:
 
 def _copied(source: Path, folder: Path) -> Path:
     """Return a copy of a file, because storing a file moves it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = folder / f"attachment-{secrets.token_hex(16)}"
+    target = new_path(folder)
     shutil.copyfile(source, target)
     return target
 

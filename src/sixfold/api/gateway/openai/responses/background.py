@@ -85,8 +85,7 @@ class BackgroundResponses:
         self, request: RawRequest, principal: Principal, head: ResponsesRequest, raw: bytes
     ) -> Response:
         own_id = ids.new("resp")
-        path = await asyncio.to_thread(self._services.files.new_path)
-        try:
+        async with self._services.files.temporary_path() as path:
             echo = await PARSER.run_large(len(raw), _write_line, raw, head, path)
             options = {
                 name.decode("latin-1"): value.decode("latin-1")
@@ -102,10 +101,6 @@ class BackgroundResponses:
                 response_id=own_id,
             )
             batch = await self._batches.create_from_path(principal, new, path)
-        except OSError as error:
-            raise errors.StoreFailed from error
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
         return responses.json(_document(own_id, batch))
 
     async def find(self, tenant: Tenant, own_id: str) -> bytes | None:
