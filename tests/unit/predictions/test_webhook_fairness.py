@@ -1,4 +1,4 @@
-"""Webhooks: receivers that never answer delay the messages of their own account only."""
+"""Webhooks: receivers that never answer and large messages delay the messages of their own account only."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+
+import msgspec
 
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.database import now
+from sixfold.core.media.outputs import Output
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.models import Webhook
 from sixfold.core.predictions.webhooks import WebhookOutbox
+from tests import loop_time
 from tests.harness.pipeline import Options, PipelineFixture, running_pipeline
 
 HUNG, GOOD = "http://hung.example/", "http://good.example/"
@@ -119,3 +124,63 @@ async def test_all_messages_of_an_account_are_sent_in_groups(either: Path) -> No
 async def _is_sent(pipeline: PipelineFixture, run: str) -> bool:
     rows = await pipeline.database.read(webhooks.of_prediction(run))
     return all(row["ended_at"] is not None and row["error"] is None for row in rows)
+
+
+class SlowReceiver(Receivers):
+    """A sender that counts the bytes of the requests in progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self.most_bytes = 0
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        timeout_seconds: float,
+        max_bytes: int,
+    ) -> SimpleNamespace:
+        self.bytes += len(content)
+        self.most_bytes = max(self.most_bytes, self.bytes)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        self.bytes -= len(content)
+        return SimpleNamespace(status=204)
+
+
+async def finish_with(pipeline: PipelineFixture, value: Any) -> str:
+    """Enqueue a message about a prediction with this output, and return the prediction's id."""
+    run = await finish(pipeline, GOOD)
+    prediction = await pipeline.service.get(run, pipeline.payer.owner.tenant)
+    output = Output(data={"value": value})
+    large = msgspec.structs.replace(prediction, output=output, webhook=Webhook(GOOD, ("completed",)))
+    await pipeline.database.write(webhooks.enqueue_replacement(large))
+    return run
+
+
+async def send_all(pipeline: PipelineFixture, outbox: WebhookOutbox, runs: list[str]) -> None:
+    outbox.renderers["test"] = lambda prediction, _event, _time: prediction.output
+    async with asyncio.timeout(30):
+        for run in runs:
+            while not await _is_sent(pipeline, run):  # noqa: ASYNC110 - no event tells of a row
+                await asyncio.sleep(0.01)
+
+
+async def test_large_messages_of_an_account_use_32_mib(either: Path) -> None:
+    receiver = SlowReceiver()
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        runs = [await finish_with(pipeline, "x" * 10_000_000) for _ in range(6)]
+        async with sending(pipeline, receiver) as outbox:
+            await send_all(pipeline, outbox, runs)
+    assert 10_000_000 < receiver.most_bytes < 32 * 2**20
+
+
+async def test_a_message_with_many_numbers_leaves_the_loop_free(either: Path) -> None:
+    async with running_pipeline(either, Options(start=False)) as pipeline:
+        runs = [await finish_with(pipeline, [n / 7 for n in range(1_500_000)])]
+        async with loop_time.watched() as seen, sending(pipeline, SlowReceiver()) as outbox:
+            await send_all(pipeline, outbox, runs)
+    assert seen.longest < 0.1

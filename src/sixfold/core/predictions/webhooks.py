@@ -13,7 +13,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,6 +21,8 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets, signature
 from sixfold.core.clock import DAY_US, SECOND_US
+from sixfold.core.concurrency.memory_limit import MemoryLimit
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
 from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction, Webhook
@@ -40,6 +42,9 @@ _LOOK_SECONDS = 1.0
 _GONE = 410
 _LAST_DELAY_SECONDS = 4 * 3600
 _MAX_ERROR = 200
+# The text of a message is at most a fifth longer than that of its prediction.
+_MAX_BYTES = 64 * 2**20
+_BUSY = "Other large webhooks are being sent"
 
 Renderer = Callable[[Prediction, str, int], Any]
 """Renders the webhook body of a prediction, an event's name and its time (epoch µs)."""
@@ -76,6 +81,11 @@ class WebhookSender(Protocol):
     ) -> Any:
         """Send one request; the response has a `status`. Raises `FetchRefused` or `FetchFailed`."""
         ...
+
+
+class _WebhookRequest(NamedTuple):
+    url: str
+    body: bytes
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -129,6 +139,7 @@ class WebhookOutbox:
         self._wake = asyncio.Event()
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._messages = 0
+        self._memory = MemoryLimit(_MAX_BYTES, _BUSY)
         self.renderers: dict[str, Renderer] = {}
 
     def validate(self, webhook: Webhook | None) -> None:
@@ -225,23 +236,33 @@ class WebhookOutbox:
 
     async def _send(self, message: Row) -> tuple[str | None, bool]:
         """Send one message; return the error, if any, and whether this result is final."""
-        row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]), snapshot=False)
+        try:
+            async with self._memory.lease(str(message["account_id"])) as lease:
+                await lease.resize(int(message["size"]))
+                return await self._send_stored(message)
+        except errors.TooManyRequests as busy:
+            return busy.message, False
+
+    async def _send_stored(self, message: Row) -> tuple[str | None, bool]:
+        row = await self._database.read(one("outbox_prediction", id=message["id"]), snapshot=False)
+        if row is not None and row["webhook"] is not None and row["prediction"] is None:
+            # An older version wrote the message.
+            row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))
         if row is None or row["webhook"] is None:
             return "The prediction was deleted", True
-        prediction = _stored_prediction(message) or Prediction.from_row(row)
-        # The API name may be followed by the public name with which the model was requested.
-        face = prediction.face.partition(":")[0]
-        renderer = self.renderers.get(face) or next(iter(self.renderers.values()), None)
-        if renderer is None or prediction.webhook is None:
+        # Decoding and encoding the numbers of an output of 4 MB takes a tenth of a second.
+        size = Prediction.stored_size(row) if "state" in row else len(row["prediction"])
+        request = await PARSER.run_large(size, self._request, row, message)
+        if request is None:
             return "This server cannot render the message", False
-        body = msgspec.json.encode(renderer(prediction, message["event"], message["created_at"]))
+        secret = await self._secrets.of(str(message["account_id"]))
+        headers = await PARSER.run_large(size, _headers, secret, message, request.body)
         try:
-            headers = _headers(await self._secrets.of(prediction.account_id), message, body)
             response = await self.sender.send(
                 "POST",
-                prediction.webhook.url,
+                request.url,
                 headers=headers,
-                content=body,
+                content=request.body,
                 timeout_seconds=_SEND_SECONDS,
                 max_bytes=0,
             )
@@ -253,11 +274,19 @@ class WebhookOutbox:
             return None, True
         return f"The receiver returned status {response.status}", response.status == _GONE
 
-
-def _stored_prediction(message: Row) -> Prediction | None:
-    """Return the prediction stored with the message, or None if an older version wrote the message."""
-    text = message["prediction"]
-    return None if text is None else msgspec.json.decode(text, type=Prediction)
+    def _request(self, row: Row, message: Row) -> _WebhookRequest | None:
+        """Return the request of a message, or None if no API of this server renders it."""
+        stored = "state" not in row
+        prediction = (
+            msgspec.json.decode(row["prediction"], type=Prediction) if stored else Prediction.from_row(row)
+        )
+        # The API name may be followed by the public name with which the model was requested.
+        face = prediction.face.partition(":")[0]
+        renderer = self.renderers.get(face) or next(iter(self.renderers.values()), None)
+        if renderer is None or prediction.webhook is None:
+            return None
+        document = renderer(prediction, message["event"], message["created_at"])
+        return _WebhookRequest(prediction.webhook.url, msgspec.json.encode(document))
 
 
 def _headers(secret: str, message: Row, body: bytes) -> dict[str, str]:

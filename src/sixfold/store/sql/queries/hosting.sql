@@ -20,8 +20,13 @@ WHERE id IN (
                 AND p.account_id NOT IN (SELECT value FROM json_each(:busy))
               ORDER BY w.due_at, w.id LIMIT :window) AS due) AS placed
     WHERE place <= :share ORDER BY place, due_at LIMIT :limit)
-RETURNING *, CAST(:now AS BIGINT) AS now,
+RETURNING id, prediction_id, event, attempts, created_at, CAST(:now AS BIGINT) AS now,
+          COALESCE(LENGTH(webhook_outbox.prediction), 0) AS size,
           (SELECT account_id FROM prediction WHERE prediction.id = prediction_id) AS account_id;
+
+-- name: outbox_prediction | Return the prediction stored with a webhook delivery, unless it was deleted.
+SELECT w.prediction, p.webhook FROM webhook_outbox w JOIN prediction p ON p.id = w.prediction_id
+WHERE w.id = :id;
 
 -- name: outbox_again | Reschedule a failed webhook delivery.
 UPDATE webhook_outbox SET due_at = :now + :delay, error = :error WHERE id = :id AND ended_at IS NULL;
@@ -33,4 +38,5 @@ UPDATE webhook_outbox SET ended_at = :now, error = :error WHERE id = :id;
 DELETE FROM webhook_outbox WHERE ended_at < :before RETURNING id;
 
 -- name: outbox_of_prediction | Return the webhook deliveries of a prediction with their results, oldest first.
-SELECT * FROM webhook_outbox WHERE prediction_id = :prediction_id ORDER BY created_at, id;
+SELECT id, event, attempts, due_at, ended_at, error, created_at
+FROM webhook_outbox WHERE prediction_id = :prediction_id ORDER BY created_at, id;

@@ -9,5 +9,6 @@ WHERE id IN (
                 AND p.account_id NOT IN (SELECT value FROM json_array_elements_text(CAST(:busy AS JSON)))
               ORDER BY w.due_at, w.id LIMIT :window FOR UPDATE OF w SKIP LOCKED) AS due) AS placed
     WHERE place <= :share ORDER BY place, due_at LIMIT :limit)
-RETURNING *, CAST(:now AS BIGINT) AS now,
+RETURNING id, prediction_id, event, attempts, created_at, CAST(:now AS BIGINT) AS now,
+          COALESCE(LENGTH(webhook_outbox.prediction), 0) AS size,
           (SELECT account_id FROM prediction WHERE prediction.id = prediction_id) AS account_id;
