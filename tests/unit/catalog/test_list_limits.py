@@ -1,4 +1,4 @@
-"""Lists in text form are counted before they are split."""
+"""Lists in text form are counted before they are split, and clips before they are checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+from sixfold.core.catalog import timeline
 from sixfold.core.catalog.inputs import Descriptor, Type, check
 from sixfold.errors import InvalidInput
 from tests import loop_time
@@ -56,3 +57,13 @@ def test_a_long_text_is_checked_for_surrogates_in_little_time(text: str) -> None
 def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(InvalidInput, match="x must be valid Unicode"):
         check((Descriptor("x", "string"),), {"x": "a\ud800b"})
+
+
+def test_clips_of_a_project_are_counted_before_they_are_checked() -> None:
+    project = {"tracks": [{"type": "text", "clips": [{"text": 1, "style": {"color": "#1"}}] * 256}] * 32}
+
+    def expect_refusal() -> None:
+        with pytest.raises(InvalidInput, match="1 to 256 clips in total"):
+            timeline.check(project)
+
+    assert loop_time.cpu_seconds(expect_refusal, 0.005) < 0.02
