@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import websockets
 from sixfold.api.gateway.openai.realtime import connection as realtime_connection
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.gateway.realtime.items import MessageItem, TextContent
 from tests.api.realtime import (
     PATIENCE_SECONDS,
     TEXT,
@@ -455,3 +457,24 @@ async def test_websockets_of_an_account_are_limited(tmp_path: Path) -> None:
         assert await status_of(server.address, bearer) == 429
         other = {"Authorization": f"Bearer {server.gateway.app.other}"}
         assert await status_of(server.address, other) == 101
+
+
+async def test_items_are_freed_with_the_connection(server: RealtimeServer) -> None:
+    marker = f"only here {'x' * 1000}"
+
+    def remaining() -> bool:
+        # `isinstance` would call the classes of weak proxies.
+        found = [each for each in gc.get_objects() if type(each) is MessageItem]
+        return any(TextContent(marker) in each.parts for each in found)
+
+    gc.disable()
+    try:
+        async with server.connect(TEXT) as connection:
+            await connection.conversation.item.create(item=user_message(marker))
+            await until(connection, "conversation.item.done")
+            assert remaining()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while remaining():  # noqa: ASYNC110 - no event tells of the end of a connection
+                await asyncio.sleep(0.05)
+    finally:
+        gc.enable()

@@ -74,6 +74,10 @@ class RealtimeConversation:
         """Delete an item; raises `InvalidInput`."""
         del self._items[self._position(item_id, "item_id")]
 
+    def clear(self) -> None:
+        """Delete all items."""
+        self._items.clear()
+
     def truncate(self, item_id: str, content_index: int, end_ms: int) -> None:
         """Truncate the audio of a model's message at `end_ms`.
 

@@ -17,6 +17,8 @@ from sixfold.api.gateway.openai.realtime.configuration import SessionConfigurati
 from sixfold.api.gateway.openai.realtime.services import RealtimeServices
 from sixfold.api.gateway.openai.realtime.session import RealtimeSession, event_id
 from sixfold.core import ids
+from sixfold.core.concurrency.loop_turns import TURNS
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits.json_limits import JsonLimits
 from sixfold.web import bodies
 
@@ -100,6 +102,7 @@ class RealtimeSocket:
             for task in rest:
                 task.cancel()
             await asyncio.gather(*rest, return_exceptions=True)
+            self._session.discard_items()
 
     async def send(self, kind: str, /, **fields: Any) -> None:
         """Send an event; wait while the client does not read. Nothing is sent after the end."""
@@ -119,8 +122,9 @@ class RealtimeSocket:
             text = message.get("text")
             raw = message.get("bytes") or b"" if text is None else text.encode("utf-8", "surrogatepass")
             event: dict[str, Any] = {}
+            await TURNS.next(len(raw))
             try:
-                event = bodies.parse_object(raw, _LIMITS)
+                event = await PARSER.run_large(len(raw), bodies.parse_object, raw, _LIMITS)
                 await self._session.handle(event)
             except errors.SixfoldError as error:
                 await self._send_error(error, event_id(event))

@@ -11,6 +11,7 @@ from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.api.gateway.openai.realtime import items
 from sixfold.api.gateway.openai.realtime.configuration import AudioInput
 from sixfold.api.gateway.openai.realtime.output import EventSender
+from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.gateway.realtime.audio import KINDS
 from sixfold.core.gateway.realtime.input_audio import AudioMemory, InputAudioBuffer
 from sixfold.core.gateway.realtime.voice_activity import SpeechChange, VoiceDetector
@@ -74,14 +75,17 @@ class InputAudio:
 
     async def append(self, event: Mapping[str, Any]) -> None:
         """Add audio, and report the changes between speech and silence."""
-        data = _decoded(event.get("audio"))
+        value = event.get("audio")
+        size = len(value) if isinstance(value, str) else 0
+        data = await PARSER.run_large(size, _decoded, value)
         if len(data) % KINDS[self._buffer.encoding].sample_bytes:
             raise InvalidRequest("audio must consist of whole 16-bit samples", param="audio")
         pcm = self._buffer.append(data)
         detector = self._detector
         if detector is None:
             return
-        for change in detector.feed(pcm):
+        # 98 s of G.711 fit into an event.
+        for change in await PARSER.run_large(size, detector.feed, pcm):
             await self._on_change(change)
         if not detector.is_speaking:
             self._buffer.drop_before(self._buffer.end - self._samples(self._prefix_ms + _DETECTION_MS))

@@ -105,6 +105,10 @@ class RealtimeSession:
         self._audio.close()
         self._transcriptions.close()
 
+    def discard_items(self) -> None:
+        """Delete all items, whose texts would stay in memory until Python has found the session's cycles."""
+        self._conversation.clear()
+
     def _document(self) -> dict[str, Any]:
         settings = self._configuration
         shared = {"id": self.id, "object": settings.object_type, "expires_at": self._expires_at}
