@@ -48,7 +48,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
 @pytest.mark.parametrize(
     "options", nightly_after(1, [TabOptions(), TabOptions(width=390, scheme="dark")]), ids=["wide", "phone"]
 )
-async def test_the_pages_stand_read_well_and_fit(
+async def test_account_pages_are_accessible_and_fit_the_window(
     browser_app: tuple[AppFixture, str, Any], options: TabOptions
 ) -> None:
     app, url, chromium = browser_app

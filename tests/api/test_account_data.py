@@ -76,7 +76,7 @@ async def test_large_rows_are_read_in_small_batches(app: AppFixture, monkeypatch
     assert max(read[1:]) <= 2 * export._READ_BYTES
 
 
-async def test_the_export_has_all_of_it_and_nothing_of_others(any_database_app: AppFixture) -> None:
+async def test_export_has_all_data_of_its_account_only(any_database_app: AppFixture) -> None:
     app = any_database_app
     url = await use_everything(app)
     other = {"api_key": app.other, "prompt": "another's secret wish", "size": "1024x1024"}
@@ -103,7 +103,7 @@ async def test_the_export_has_all_of_it_and_nothing_of_others(any_database_app: 
         assert secret not in whole
 
 
-async def test_only_the_owner_takes_data_out_by_key_or_on_the_page(app: AppFixture) -> None:
+async def test_export_and_erasure_need_a_full_key_or_a_login_session(app: AppFixture) -> None:
     assert (await app.client.get(EXPORT)).status_code == 401
     for scope in (Scope(read_only=True), Scope(services=("ra1",)), Scope(memory=True)):
         key = await app.limited_key(scope)
@@ -122,7 +122,7 @@ async def brief(tmp_path: Path) -> AsyncIterator[AppFixture]:
         yield result
 
 
-async def test_leaving_erases_all_but_the_nameless_books(brief: AppFixture) -> None:
+async def test_erasure_deletes_all_data_except_the_anonymous_ledger(brief: AppFixture) -> None:
     url = await use_everything(brief)
     ben = await brief.database.read(accounts.by_email("ben@example.com"))
     other_file = await use_everything(dataclasses.replace(brief, key=brief.other, account=ben))
@@ -167,7 +167,7 @@ def remains(app: AppFixture, account_id: str) -> dict[str, list[dict[str, Any]]]
     return result
 
 
-async def test_within_the_days_one_may_stay_after_all(app: AppFixture) -> None:
+async def test_closed_account_can_be_reopened_within_the_grace_period(app: AppFixture) -> None:
     form = {"csrf": await signed_in(app)}
     wrong = await app.client.post("/account/close", data={**form, "confirm": "someone@else.example"})
     assert wrong.status_code == 400
@@ -186,7 +186,7 @@ def _due() -> Transaction[list[str]]:
     return [row["id"] for row in rows]
 
 
-async def test_the_operator_stays(app: AppFixture) -> None:
+async def test_operator_account_cannot_be_deleted(app: AppFixture) -> None:
     key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
     sure = {"confirm": "local@localhost"}
     assert (await app.client.request("DELETE", ACCOUNT, json=sure, headers=bearer(key))).status_code == 403

@@ -73,7 +73,7 @@ async def test_form_without_csrf_token_or_cross_origin_is_refused(
             assert answer.status_code in (401, 403), (method, path, headers, answer.status_code)
 
 
-async def test_every_page_has_its_policy_and_nothing_inline(app: AppFixture) -> None:
+async def test_every_page_has_a_strict_content_security_policy(app: AppFixture) -> None:
     await signed_in(app)
     seen = 0
     for method, route in routes(app):
@@ -148,7 +148,7 @@ ELSEWHERE = (
 )
 
 
-async def test_the_way_back_is_never_to_elsewhere(app: AppFixture) -> None:
+async def test_login_redirects_to_paths_of_this_server_only(app: AppFixture) -> None:
     assert [own_path(there) for there in ELSEWHERE] == [""] * len(ELSEWHERE)
     stored = passwords.make("correct horse")
     await app.database.write(accounts.set_password_hash(app.account.id, stored))
@@ -172,7 +172,7 @@ async def test_sign_in_ends_the_previous_session(app: AppFixture) -> None:
     assert (await made_up.get("/account")).status_code == 303
 
 
-async def test_another_sites_link_signs_nobody_in_unawares(app: AppFixture) -> None:
+async def test_login_link_opened_from_another_site_does_not_sign_in(app: AppFixture) -> None:
     token = await link(app)
     visitor = app.visitor()
     assert (await visitor.head("/signin", params={"token": token})).status_code == 200
@@ -188,7 +188,7 @@ async def test_another_sites_link_signs_nobody_in_unawares(app: AppFixture) -> N
     assert (await visitor.post("/signin", data={"token": token})).status_code == 401
 
 
-async def test_sessions_and_keys_of_others_are_as_unknown_as_none(app: AppFixture) -> None:
+async def test_ending_sessions_and_keys_of_another_account_is_404(app: AppFixture) -> None:
     moment = await app.database.read(now())
     ben = await app.database.read(accounts.by_email("ben@example.com"))
     token = await app.database.write(login_sessions.new_session(ben.id, moment, LoginSession("password")))
@@ -203,7 +203,7 @@ async def test_sessions_and_keys_of_others_are_as_unknown_as_none(app: AppFixtur
     ).status_code == 200
 
 
-async def test_signing_out_everywhere_ends_all_but_this_one(app: AppFixture) -> None:
+async def test_signing_out_everywhere_ends_the_other_sessions(app: AppFixture) -> None:
     moment = await app.database.read(now())
     others = [
         await app.database.write(

@@ -28,7 +28,7 @@ async def rows(app: AppFixture) -> dict[str, dict[str, object]]:
     return {row["id"]: dict(row) for row in result}
 
 
-async def test_tabs_name_the_page_and_old_addresses_lead_on(app: AppFixture) -> None:
+async def test_tabs_mark_their_page_and_old_urls_redirect(app: AppFixture) -> None:
     assert (await app.client.get("/account/usage")).headers["location"] == "/signin?next=/account/usage"
     await signed_in(app)
     for path in TABS:

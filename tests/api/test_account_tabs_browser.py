@@ -35,7 +35,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
 
 
 @pytest.mark.parametrize("width", [1440, 834, 390])
-async def test_the_tabs_fit_are_light_and_accessible(
+async def test_account_tabs_are_accessible_small_and_fit_the_window(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
@@ -52,7 +52,7 @@ async def test_the_tabs_fit_are_light_and_accessible(
             assert await tab.page.evaluate(sizes) <= MAX_BYTES, path
 
 
-async def test_a_key_is_made_rolled_and_named_without_scripts(
+async def test_key_is_created_rolled_and_renamed_without_scripts(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -78,7 +78,9 @@ async def test_a_key_is_made_rolled_and_named_without_scripts(
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-async def test_the_ledger_shows_what_was_run(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
+async def test_ledger_entry_names_and_links_its_prediction(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         await tab.open("/account/billing")

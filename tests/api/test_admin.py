@@ -56,7 +56,7 @@ async def test_admin_overview_shows_requests_failures_and_storage(app: AppFixtur
             page = (await app.client.get("/admin")).text
 
 
-async def test_every_engine_stands_there_with_what_would_unlock_it(app: AppFixture) -> None:
+async def test_engines_page_lists_every_engine_with_its_remedy(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     page = (await app.client.get("/admin/engines")).text
     for name in app.server.catalog.engines():
@@ -64,7 +64,7 @@ async def test_every_engine_stands_there_with_what_would_unlock_it(app: AppFixtu
     assert "<code>sixfold engines add image</code>" in page
 
 
-async def test_a_file_that_is_no_model_stands_there_with_what_is_wrong(app: AppFixture) -> None:
+async def test_engines_page_shows_the_error_of_an_invalid_model_file(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     folder = app.settings.data_dir / "models"
     folder.mkdir()
@@ -100,7 +100,7 @@ async def test_admin_log_searches_all_accounts_without_prompts(any_database_app:
     assert (await app.client.get("/admin/requests", params={"cursor": "nonsense"})).status_code == 400
 
 
-async def test_the_log_goes_on_where_its_page_ended(app: AppFixture) -> None:
+async def test_second_page_of_the_log_starts_after_the_first(app: AppFixture) -> None:
     await signed_in(app, app.operator)
     results = [await run(app, f"fox {number}") for number in range(53)]
     page = (await app.client.get("/admin/requests")).text
@@ -110,7 +110,7 @@ async def test_the_log_goes_on_where_its_page_ended(app: AppFixture) -> None:
     assert [result in rest for result in results] == [True] * 3 + [False] * 50
 
 
-async def test_the_operator_stops_a_run_of_somebody_else(app: AppFixture) -> None:
+async def test_operator_cancels_a_run_of_another_account(app: AppFixture) -> None:
     token = await signed_in(app, app.operator)
     body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
     started = (await app.client.post(RUN, json=body, headers=app.bearer)).json()["id"]
@@ -141,7 +141,7 @@ async def test_idle_workers_stop_and_restart_with_the_next_request(app: AppFixtu
     await idle(app, 1)
 
 
-async def test_the_operator_closes_a_session_of_somebody_else(tmp_path: Path) -> None:
+async def test_operator_closes_a_session_of_another_account(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         response = await app.client.post("/api/containers/motion-model/sessions", json={}, headers=app.bearer)
         session = response.json()["session_id"]
@@ -156,7 +156,7 @@ async def test_the_operator_closes_a_session_of_somebody_else(tmp_path: Path) ->
         ).status_code == 404
 
 
-async def test_the_day_is_drawn_and_what_an_operator_ends_is_recorded(any_database_app: AppFixture) -> None:
+async def test_overview_charts_the_day_and_operator_actions_are_logged(any_database_app: AppFixture) -> None:
     app = any_database_app
     csrf = await signed_in(app, app.operator)
     prediction = await run(app, "a fox")

@@ -73,7 +73,7 @@ async def test_400_websockets_of_one_account_do_not_block_others(app: AppFixture
                 pass  # until the server knows that they are closed
 
 
-async def test_event_stream_that_ended_gives_its_place_back(tmp_path: Path) -> None:
+async def test_ended_event_stream_frees_its_slot(tmp_path: Path) -> None:
     async with running_app(tmp_path, event_streams_per_account=1, event_streams=1) as app:
         response = await app.client.post(
             "/api/containers/run", json={"model": "ra1", "input": {"prompt": "x"}}, headers=app.bearer
@@ -84,7 +84,7 @@ async def test_event_stream_that_ended_gives_its_place_back(tmp_path: Path) -> N
             assert (await app.client.head(path, headers=app.bearer)).status_code == 200
 
 
-async def test_account_has_a_rate_and_the_operator_none(tmp_path: Path) -> None:
+async def test_rate_limit_applies_to_each_account(tmp_path: Path) -> None:
     async with running_app(tmp_path, requests_per_second_per_account=1) as app:
         ours = [await app.client.get("/api/account", headers=app.bearer) for _ in range(11)]
         assert [answer.status_code for answer in ours] == [200] * 10 + [429]
@@ -95,7 +95,7 @@ async def test_account_has_a_rate_and_the_operator_none(tmp_path: Path) -> None:
         assert (await app.client.get("/api/account", headers=bearer(app.other))).status_code == 200
 
 
-async def test_strangers_have_a_rate_by_their_address(tmp_path: Path) -> None:
+async def test_requests_without_a_valid_key_are_limited_per_address(tmp_path: Path) -> None:
     async with running_app(tmp_path, requests_per_second_per_peer=1, public_url=PUBLIC) as app:
 
         async def ask(peer: str, key: str = "", forwarded: str = "", path: str = "/api/models") -> int:
@@ -152,7 +152,7 @@ async def _try_sign_in(app: AppFixture, peer: str, password: str, cookies: Any =
         return answer.status_code, visitor.cookies
 
 
-async def test_stranger_who_fails_does_not_keep_the_owner_out(public: AppFixture) -> None:
+async def test_failed_logins_of_one_address_do_not_block_another(public: AppFixture) -> None:
     before = refusals.recorder().totals["sign_in"]
     strange = [(await _try_sign_in(public, "93.184.216.34", "wrong"))[0] for _ in range(7)]
     assert strange == [401] * 5 + [429] * 2
@@ -161,7 +161,7 @@ async def test_stranger_who_fails_does_not_keep_the_owner_out(public: AppFixture
     assert (await _try_sign_in(public, "198.51.100.7", RIGHT))[0] == 303
 
 
-async def test_neighbours_of_one_ipv6_subscriber_count_together(public: AppFixture) -> None:
+async def test_login_attempts_are_counted_per_ipv6_64_prefix(public: AppFixture) -> None:
     results = [(await _try_sign_in(public, f"2a00:1:2:3::{number}", "wrong"))[0] for number in range(1, 7)]
     assert results == [401] * 5 + [429]
     assert (await _try_sign_in(public, "2a00:1:2:4::1", "wrong"))[0] == 401
@@ -188,7 +188,7 @@ async def test_known_browser_signs_in_despite_foreign_attempts(
     assert stolen == [401] * 10 + [429]
 
 
-async def test_other_password_makes_the_cookie_void(public: AppFixture) -> None:
+async def test_password_change_invalidates_the_known_browser_cookie(public: AppFixture) -> None:
     _, cookies = await _try_sign_in(public, "198.51.100.7", RIGHT)
     for _ in range(5):
         await _try_sign_in(public, "93.184.216.34", "wrong")

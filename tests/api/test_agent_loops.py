@@ -78,7 +78,7 @@ async def stream_documents(face: Any, *events: Event, tools: Any = ()) -> list[d
     return [json.loads(line) for line in lines if line != b"[DONE]"]
 
 
-async def test_an_agents_turn_reaches_a_chat_server_whole(gateway: Gateway) -> None:
+async def test_agent_turn_is_translated_completely_for_a_chat_server(gateway: Gateway) -> None:
     """Systems in parts, sealed thoughts, two calls and their results at once, a picture among them."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
     calls = [{"type": "tool_use", "id": f"toolu_{n}", "name": "read", "input": {"n": n}} for n in (1, 2)]
@@ -166,7 +166,7 @@ async def test_calls_of_one_response_are_one_turn_for_a_chat_server(gateway: Gat
     assert [call["id"] for call in sent[1]["tool_calls"]] == ["c1", "c2"]
 
 
-async def test_a_response_tells_what_it_was_asked_with(gateway: Gateway) -> None:
+async def test_response_repeats_the_parameters_of_its_request(gateway: Gateway) -> None:
     inputs: Any = {
         "instructions": "Be brief",
         "metadata": {"turn": "7"},
@@ -184,7 +184,7 @@ async def test_a_response_tells_what_it_was_asked_with(gateway: Gateway) -> None
         assert (status["top_p"], status["store"], status["parallel_tool_calls"]) == (None, True, True)
 
 
-async def test_a_picture_among_results_comes_after_the_last_of_them(gateway: Gateway) -> None:
+async def test_images_of_tool_results_follow_the_last_result(gateway: Gateway) -> None:
     inputs: Any = [{"role": "user", "content": "Look"}]
     for n in (1, 2):
         inputs.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
@@ -268,7 +268,7 @@ async def test_custom_tool_text_streams_across_argument_chunks() -> None:
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
-async def test_a_model_that_keeps_to_no_form_has_its_say() -> None:
+async def test_malformed_custom_tool_arguments_are_returned_as_text() -> None:
     for arguments, meant in (('{"patch": "x"}', "x"), ("*** Begin", "*** Begin"), ('"y"', "y"), ("", "")):
         events = await stream_documents(
             responses_face,
@@ -280,7 +280,7 @@ async def test_a_model_that_keeps_to_no_form_has_its_say() -> None:
         assert events[-1]["response"]["output"][0]["input"] == meant
 
 
-async def test_tools_in_a_namespace_keep_it(gateway: Gateway) -> None:
+async def test_tool_call_keeps_the_namespace_of_its_tool(gateway: Gateway) -> None:
     tool: Any = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
     space: Any = {"type": "namespace", "name": "crm", "description": "Customers", "tools": [tool]}
     client = gateway.openai()
@@ -306,7 +306,7 @@ async def test_anthropic_shapes_and_efforts_reach_a_chat_server(gateway: Gateway
     assert (sent["reasoning_effort"], sent["response_format"]["json_schema"]["schema"]) == ("medium", schema)
 
 
-async def test_a_shape_beside_tools_reaches_a_server_of_messages_whole() -> None:
+async def test_messages_server_gets_json_schema_in_prompt_beside_tools() -> None:
     """Such a server is forced to call a tool for its JSON; with other tools, the prompt says so."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
@@ -382,7 +382,7 @@ async def test_tool_arguments_in_any_order_reach_their_open_block(calls: tuple[E
     assert inputs == {0: "", 1: '{"file": "a"}', 2: '{"at": 1}'}
 
 
-async def test_tool_call_without_arguments_takes_none_from_the_next() -> None:
+async def test_tool_call_without_arguments_gets_none_of_the_next_call() -> None:
     now = ToolCallStart(0, "call_0", "now")
     events = await stream_documents(
         anthropic_face, now, *TWO_CALLS[1::2], TextDelta("Well"), MessageEnd("tool", TokenUsage(1, 1))
@@ -412,7 +412,7 @@ async def test_parallel_arguments_are_complete_before_done_events() -> None:
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
-async def test_a_response_that_breaks_off_fails_by_its_name(gateway: Gateway) -> None:
+async def test_interrupted_stream_ends_with_response_failed(gateway: Gateway) -> None:
     """Codex looks for `response.failed` only, and tells its user what stands there."""
     gateway.acme.mode = "truncate"
     stream = await gateway.openai().responses.create(model="acme/small", input="say 9 words", stream=True)
@@ -432,7 +432,7 @@ async def test_a_response_that_breaks_off_fails_by_its_name(gateway: Gateway) ->
     )
 
 
-async def test_calls_of_one_number_are_two_calls() -> None:
+async def test_streamed_calls_with_equal_index_are_two_calls() -> None:
     events = await stream_documents(
         responses_face,
         ToolCallStart(0, "call_1", "read"),

@@ -115,7 +115,7 @@ async def test_the_ledger_is_verified_from_closing_balances(app: AppFixture) -> 
     assert await app.faults() == ()
 
 
-async def test_charges_stay_as_long_as_their_runs(app: AppFixture) -> None:
+async def test_charges_are_archived_only_after_their_runs(app: AppFixture) -> None:
     await run_image(app, app.key)
     kept = {**ALL, "predictions_days": 0}
     assert (await sweep(app, kept, 500))["ledger"] == 0
@@ -144,7 +144,7 @@ async def test_released_holds_are_removed_with_old_charges(app: AppFixture) -> N
     assert await app.faults() == ()
 
 
-async def test_a_changed_archive_is_a_fault(app: AppFixture) -> None:
+async def test_changed_archive_is_reported_as_a_fault(app: AppFixture) -> None:
     await run_image(app, app.key)
     await sweep(app, ALL, 500)
     [row, *_] = [row async for row in ArchiveReader(app.database, app.server.blobs).rows()]
@@ -212,7 +212,7 @@ async def files(app: AppFixture) -> AsyncIterator[bytes]:
         yield await app.server.blobs.get(str(row["blob"]))
 
 
-async def test_a_record_that_changed_meanwhile_stays(
+async def test_record_changed_during_the_sweep_is_not_deleted(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await run_image(app, app.key)
@@ -246,7 +246,7 @@ async def test_one_server_sweeps_at_a_time(app: AppFixture) -> None:
     assert (await second.sweep(time_us))["predictions"] == 0, "the lease was ended"
 
 
-async def test_shared_runs_and_files_of_their_own_age(app: AppFixture) -> None:
+async def test_shared_runs_are_kept_and_media_have_their_own_retention(app: AppFixture) -> None:
     run, other = await run_image(app, app.key), await run_image(app, app.other)
     share = {"kind": "run", "id": run["id"]}
     response = await app.client.post("/api/shares", json=share, headers=app.bearer)
@@ -294,6 +294,6 @@ def test_a_segment_keeps_its_hash_when_lines_are_erased() -> None:
     [b"", b"text", gzip.compress(b""), gzip.compress(b'{"format":"x"}\n')],
     ids=["empty", "no gzip", "no header", "another format"],
 )
-def test_a_damaged_segment_is_one_sentence(data: bytes) -> None:
+def test_damaged_segment_raises_segment_damaged(data: bytes) -> None:
     with pytest.raises(SegmentDamaged):
         segments.parse(data)

@@ -54,9 +54,7 @@ async def end_without_another_try(gateway: Gateway, batch_id: str, outcome: Batc
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_a_charged_line_has_its_result_whatever_ends_the_batch(
-    dying: Gateway, outcome: BatchOutcome
-) -> None:
+async def test_charged_line_has_its_result_in_every_end_state(dying: Gateway, outcome: BatchOutcome) -> None:
     before = money.parse_usd((await dying.app.balance())[0])
     batch = await create_batch(dying, [chat_line("a")])
     cost = await line_is_charged(dying)
@@ -147,7 +145,7 @@ async def test_a_batch_without_its_input_ends(dying: Gateway, monkeypatch: pytes
     assert (await finished_batch(dying, batch)).status == "expired"
 
 
-async def test_the_key_of_a_line_makes_no_other_call_free(either: Path) -> None:
+async def test_idempotency_key_of_a_line_makes_no_other_call_free(either: Path) -> None:
     async with running_gateway(either) as gateway:
         line = chat_line("a")
         batch = await create_batch(gateway, [line])

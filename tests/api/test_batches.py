@@ -277,7 +277,7 @@ async def test_a_key_sees_its_own_batches_only(gateway: Gateway) -> None:
     assert [each.id async for each in gateway.openai().batches.list(limit=1)] == [own.id, batch.id]
 
 
-async def test_a_canceled_batch_keeps_what_was_answered(any_database_gateway: Gateway) -> None:
+async def test_canceled_batch_keeps_completed_lines(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     gateway.acme.mode = "wait"
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(60)])
@@ -309,7 +309,7 @@ async def test_the_completion_window_is_enforced(
     assert done.output_file_id is None
 
 
-async def test_no_credit_is_waited_for(gateway: Gateway) -> None:
+async def test_batch_without_credit_waits_and_names_the_reason(gateway: Gateway) -> None:
     batch = await create_batch(gateway, [chat_line("a")], key=gateway.app.poor)
     path, headers = f"/v1/batches/{batch.id}", bearer(gateway.app.poor)
     async with asyncio.timeout(60):
@@ -324,7 +324,7 @@ async def test_no_credit_is_waited_for(gateway: Gateway) -> None:
     assert (await gateway.openai(gateway.app.poor).batches.cancel(batch.id)).status == "cancelling"
 
 
-async def test_lines_wait_for_money_that_others_hold(any_database_gateway: Gateway) -> None:
+async def test_lines_wait_for_funds_held_by_other_lines(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     lines = [chat_line(str(n), max_tokens=3000) for n in range(12)]
     done = await finished_batch(gateway, await create_batch(gateway, lines))
@@ -332,7 +332,7 @@ async def test_lines_wait_for_money_that_others_hold(any_database_gateway: Gatew
     assert (await gateway.app.balance())[1] == "0.00"
 
 
-async def test_rate_limits_are_waited_for(gateway: Gateway) -> None:
+async def test_batch_waits_for_the_rate_limit_of_its_key(gateway: Gateway) -> None:
     key = await gateway.app.limited_key(Scope(rpm=60))
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(62)], key=key)
     done = await finished_batch(gateway, batch)
@@ -340,7 +340,7 @@ async def test_rate_limits_are_waited_for(gateway: Gateway) -> None:
     assert len(await content(gateway, done.output_file_id)) == 62
 
 
-async def test_a_model_server_that_fails_is_tried_again(
+async def test_lines_are_retried_when_the_model_server_fails(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sixfold.core.batches.lines._RETRY_SECONDS", (0, 0, 0))
@@ -364,7 +364,7 @@ async def test_unfinished_batches_of_an_account_are_limited(tmp_path: Path) -> N
         await create_batch(gateway, [chat_line("c")])
 
 
-async def test_a_batch_outlives_the_deletion_of_its_input(gateway: Gateway) -> None:
+async def test_batch_completes_after_its_input_file_is_deleted(gateway: Gateway) -> None:
     gateway.acme.mode = "wait"
     batch = await create_batch(gateway, [chat_line(str(n)) for n in range(20)])
     await gateway.openai().files.delete(batch.input_file_id)

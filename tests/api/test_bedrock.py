@@ -175,7 +175,7 @@ async def test_models_and_inference_profiles_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_stand_in_is_understood_by_the_official_client(stream: bool) -> None:
+async def test_official_client_accepts_the_responses_of_the_fake(stream: bool) -> None:
     """The client of AWS reads the same responses, and its signature is accepted."""
     async with bedrock() as fake:
         client = boto3.client(

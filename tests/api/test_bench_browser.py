@@ -83,7 +83,7 @@ async def test_a_rotated_phone_redraws_the_graph(browser_app: tuple[AppFixture, 
     assert await app.faults() == ()
 
 
-async def test_a_click_on_a_node_leads_to_its_input(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_clicking_a_node_focuses_its_input(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         page = tab.page
@@ -150,7 +150,9 @@ async def test_a_missing_node_is_in_the_first_view(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", page_checks.WIDTHS)
-async def test_the_bench_fits_and_is_managed(browser_app: tuple[AppFixture, str, Any], width: int) -> None:
+async def test_workflow_page_fits_and_renames_and_duplicates(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page

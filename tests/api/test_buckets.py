@@ -83,7 +83,7 @@ async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: 
         assert head.headers["Content-Security-Policy"].endswith("sandbox")
 
 
-async def test_a_result_whose_bytes_are_gone_is_not_found(tmp_path: Path) -> None:
+async def test_result_without_its_blob_is_404(tmp_path: Path) -> None:
     async with on_s3(tmp_path) as app:
         url = await paint(app)
         result = await app.server.media.find(url.rpartition("/")[2])
@@ -110,7 +110,7 @@ async def test_an_upload_becomes_an_input(tmp_path: Path) -> None:
 # -- callers' paths --------------------------------------------------------------------------------
 
 
-async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: Path) -> None:
+async def test_image_with_save_path_is_stored_in_the_private_bucket(tmp_path: Path) -> None:
     async with on_s3(tmp_path) as app:
         first = await app.client.get("/create_and_upload_image", params=SMALL, headers=app.bearer)
         assert first.status_code == 200, first.text
@@ -134,7 +134,9 @@ async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: P
 @pytest.mark.parametrize(
     ("path", "message"), [("a/fox.png/b", "is an existing file"), ("a", "an existing folder")]
 )
-async def test_an_object_and_a_folder_share_no_name(tmp_path: Path, path: str, message: str) -> None:
+async def test_save_path_that_conflicts_with_file_or_folder_is_409(
+    tmp_path: Path, path: str, message: str
+) -> None:
     async with on_s3(tmp_path) as app:
         assert (await app.client.get("/create_and_upload_image", params=SMALL)).status_code == 200
         refused = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
@@ -161,7 +163,7 @@ async def test_images_redirect_to_the_bucket_when_configured(tmp_path: Path) -> 
         assert (response.status_code, response.headers["Content-Disposition"]) == (200, "attachment")
 
 
-async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -> None:
+async def test_images_are_served_without_redirect_by_default(tmp_path: Path) -> None:
     async with on_s3(tmp_path) as app:
         assert (await app.client.get(await paint(app))).status_code == 200
 
@@ -170,7 +172,7 @@ async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("fault", ["500", "403", "hang", "drop"])
-async def test_an_outage_is_one_sentence_and_costs_nothing(tmp_path: Path, fault: str) -> None:
+async def test_storage_outage_is_reported_and_free(tmp_path: Path, fault: str) -> None:
     async with faulty_proxy(s3.server().port, lambda *_: fault) as front, on_s3(tmp_path, front) as app:
         body = {"api_key": app.key, "prompt": "a fox"}
         painted = await app.client.post("/api/ra1", json=body)
@@ -210,7 +212,7 @@ async def test_image_that_cannot_be_stored_is_503_and_free(tmp_path: Path) -> No
         assert await app.faults() == ()
 
 
-async def test_a_file_that_cannot_be_read_is_503_and_no_half_answer(tmp_path: Path) -> None:
+async def test_unreadable_file_is_503(tmp_path: Path) -> None:
     broken = asyncio.Event()
     async with (
         faulty_proxy(s3.server().port, lambda *_: "500" if broken.is_set() else "pass") as front,

@@ -17,7 +17,7 @@ from tests.api.gateway import PRICE, leave_stream, listening, running_gateway
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_call_beyond_its_time_is_charged_when_it_ends(
+async def test_call_that_outlasts_its_hold_is_charged_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     """Calls of several attempts, and streams that are read slowly, may outlast their hold."""

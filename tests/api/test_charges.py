@@ -170,7 +170,7 @@ async def test_async_chat_receipt_has_the_tokens_of_its_call(gateway: Gateway) -
     assert [line["unit"] for line in call["charge"]["lines"]][-1] == "output_tokens"
 
 
-async def test_a_call_of_a_server_that_is_free_keeps_its_units(tmp_path: Path) -> None:
+async def test_charge_of_a_free_server_shows_its_units(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, prices={}, allow_unpriced=True) as gateway:
         await gateway.chat("say 3 words")
         [call] = await gateway.settled()
@@ -186,7 +186,7 @@ async def test_rows_without_stored_lines_are_shown_without_a_sum(gateway: Gatewa
     assert [(entry["kind"], entry["charge"]) for entry in page] == [("chat", None), ("credit", None)]
 
 
-async def test_a_call_under_way_has_no_charge_yet(gateway: Gateway) -> None:
+async def test_running_call_has_no_charge(gateway: Gateway) -> None:
     gateway.acme.mode = "wait"
     request = asyncio.ensure_future(gateway.chat("say 3 words"))
     await gateway.acme.asked.wait()

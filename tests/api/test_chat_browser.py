@@ -57,7 +57,9 @@ async def _ask(page: Any, text: str) -> None:
     await page.keyboard.press("Enter")
 
 
-async def test_answer_grows_survives_a_reload_and_is_stopped(chatting: tuple[Gateway, str, Any]) -> None:
+async def test_answer_streams_survives_a_reload_and_can_be_stopped(
+    chatting: tuple[Gateway, str, Any],
+) -> None:
     gateway, url, chromium = chatting
     gateway.acme.answer = ANSWER
     async with browser.tab(chromium, gateway.app, url, TabOptions(width=1440)) as tab:

@@ -224,7 +224,7 @@ async def test_edit_makes_a_version_and_a_branch_a_chat(any_database_gateway: Ga
     assert (await person.client.get(branch.headers["location"])).status_code == 200
 
 
-async def test_older_chats_follow_whatever_versions_there_are(
+async def test_list_of_chats_is_paged_with_versions(
     any_database_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "_CHATS", 2)

@@ -96,7 +96,7 @@ async def test_failures_of_a_tool_are_read_by_the_model(tmp_path: Path) -> None:
         assert "[cut: the result has 30,000 characters]" in text
 
 
-async def test_a_model_that_never_stops_calling_is_stopped(tmp_path: Path) -> None:
+async def test_endless_tool_calls_are_stopped(tmp_path: Path) -> None:
     async with weather() as (url, cities), chatting(tmp_path, url=url) as (gateway, person):
         gateway.acme.calls_forever = True
         where = await person.asked("@weather Will it snow?")
@@ -163,7 +163,7 @@ async def test_a_result_with_too_many_values_is_not_read(tmp_path: Path) -> None
         assert "it returned too many values" in str(gateway.acme.seen[-1].document["messages"])
 
 
-async def test_only_operators_use_a_server_that_is_not_for_all(tmp_path: Path) -> None:
+async def test_operator_only_tool_server_is_hidden_from_users(tmp_path: Path) -> None:
     async with weather() as (url, cities), chatting(tmp_path, url=url, accounts="operators") as (gateway, _):
         app = gateway.app
         ann = await app.database.write(accounts.create("ann@example.com", credit=50_000_000))
@@ -193,7 +193,7 @@ async def test_only_operators_use_a_server_that_is_not_for_all(tmp_path: Path) -
         ("files", {"url": "http://a/mcp", "secret": "x"}, "unknown setting 'secret'"),
     ],
 )
-async def test_a_wrong_setting_is_named(tmp_path: Path, name: str, row: Any, reason: str) -> None:
+async def test_invalid_mcp_settings_are_reported(tmp_path: Path, name: str, row: Any, reason: str) -> None:
     with pytest.raises(InvalidSetting, match=reason) as refused:
         async with running_gateway(tmp_path, tables={"mcp": {name: row}}):
             pass

@@ -93,7 +93,7 @@ def test_files_among_the_inputs_are_uploaded(
     assert client.media.create("remove-background", {"image_url": tmp_path / "photo.png"})["image"]["url"]
 
 
-def test_one_key_charges_once(client: Client) -> None:
+def test_repeated_idempotency_key_is_charged_once(client: Client) -> None:
     before = client.account.get()["balance_usd"]
     first, second = [
         client.predictions.create("ra1", {"prompt": "once"}, wait=30, idempotency_key="the-same")
@@ -156,7 +156,7 @@ def test_a_workflow_is_imported_and_run(client: Client) -> None:
         client.workflows.get(own["slug"])
 
 
-async def test_the_asynchronous_client_does_the_same(served: ServedApp, tmp_path: Path) -> None:
+async def test_asynchronous_client_has_the_same_methods(served: ServedApp, tmp_path: Path) -> None:
     async with AsyncClient(served.key, served.url) as client:
         prediction = await client.run("ra1", {"prompt": "a lake", "size": "1024x1024"})
         await client.save(prediction, tmp_path / "lake.png")
@@ -217,7 +217,7 @@ def test_the_key_is_not_sent_to_another_server(tmp_path: Path) -> None:
     assert ["authorization" in each.headers for each in seen] == [False, True]
 
 
-def test_a_failed_download_leaves_the_file_that_is_there(tmp_path: Path) -> None:
+def test_failed_download_keeps_the_existing_file(tmp_path: Path) -> None:
     target = tmp_path / "fox.png"
     target.write_bytes(b"earlier")
     with pytest.raises(ApiError, match="404"):
@@ -242,7 +242,7 @@ def test_the_client_starts_without_the_server() -> None:
     assert names == {"client", "model_api"}
 
 
-def test_the_javascript_client_does_the_same(served: ServedApp, tmp_path: Path) -> None:
+def test_javascript_client_runs_uploads_and_downloads(served: ServedApp, tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node on this machine")

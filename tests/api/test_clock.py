@@ -32,7 +32,7 @@ async def queued(app: AppFixture, number: int) -> str:
 
 
 @pytest.mark.parametrize("days", [2, -2])
-async def test_a_clock_that_jumps_two_days_changes_nothing(
+async def test_clock_change_of_two_days_has_no_effect(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
     app = any_database_app

@@ -63,7 +63,7 @@ async def two(tmp_path: Path) -> AsyncIterator[ComfySetup]:
         yield built
 
 
-async def test_area_a_gives_comfyuis_picture_for_our_price(two: ComfySetup) -> None:
+async def test_media_api_returns_a_comfyui_image_at_list_price(two: ComfySetup) -> None:
     request = {"api_key": two.app.key, "prompt": "a lake", "size": "1360x768"}
     answer = await two.app.client.post("/api/ra1", json=request)
     assert answer.status_code == 200
@@ -75,7 +75,7 @@ async def test_area_a_gives_comfyuis_picture_for_our_price(two: ComfySetup) -> N
     assert await two.app.faults() == ()
 
 
-async def test_an_edit_with_a_mask_paints_the_prompt_where_a_model_can(two: ComfySetup) -> None:
+async def test_masked_edit_uses_the_inpainting_model(two: ComfySetup) -> None:
     image, mask = Image.new("RGB", (96, 64), (200, 30, 30)), Image.new("RGBA", (96, 64), (0, 0, 0, 255))
     mask.paste((0, 0, 0, 0), (60, 20, 80, 40))
     files = {
@@ -100,7 +100,7 @@ async def test_an_edit_with_a_mask_paints_the_prompt_where_a_model_can(two: Comf
     assert await two.app.faults() == ()
 
 
-async def test_a_picture_says_which_engine_version_and_model_made_it(two: ComfySetup) -> None:
+async def test_manifest_names_the_engine_version_and_checkpoint(two: ComfySetup) -> None:
     body = (await two.ra2()).json()
     picture = await two.app.client.get(body["output"]["url"])
     manifest = embed.extract(picture.content)
@@ -110,7 +110,7 @@ async def test_a_picture_says_which_engine_version_and_model_made_it(two: ComfyS
     assert "ComfyUI 0.8.0: sd_xl_base_1.0.safetensors" in body["logs"]
 
 
-async def test_several_at_once_keep_their_results_apart(two: ComfySetup) -> None:
+async def test_concurrent_runs_get_their_own_results(two: ComfySetup) -> None:
     answers = await asyncio.gather(*(two.ra2(f"lake {n}") for n in range(4)))
     pictures = [(await two.app.client.get(a.json()["output"]["url"])).content for a in answers]
     assert len(set(pictures)) == 4
@@ -119,7 +119,7 @@ async def test_several_at_once_keep_their_results_apart(two: ComfySetup) -> None
     assert first == second
 
 
-async def test_free_words_restyle_a_picture(two: ComfySetup) -> None:
+async def test_style_prompt_restyles_an_image(two: ComfySetup) -> None:
     uri = image_files.data_uri(image_files.encode(Image.new("RGB", (320, 200), "teal")))
     order = {"source_image_url": uri, "style_prompt": "a mural on wet plaster", "format": "webp"}
     body = {"model": "style-transfer", "input": order}
@@ -138,7 +138,7 @@ async def test_free_words_restyle_a_picture(two: ComfySetup) -> None:
         ("dead", "ComfyUI cannot be reached."),
     ],
 )
-async def test_a_fault_is_one_sentence_and_costs_nothing(two: ComfySetup, fault: str, message: str) -> None:
+async def test_comfyui_fault_is_reported_and_free(two: ComfySetup, fault: str, message: str) -> None:
     if fault == "memory":
         two.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device")
     elif fault == "page":
@@ -151,7 +151,7 @@ async def test_a_fault_is_one_sentence_and_costs_nothing(two: ComfySetup, fault:
     assert await two.app.faults() == ()
 
 
-async def test_canceling_stops_comfyui_and_costs_nothing(two: ComfySetup) -> None:
+async def test_cancelation_stops_comfyui_and_is_free(two: ComfySetup) -> None:
     hold = two.comfy.hold("KSampler")
     queued = await two.ra2(wait=0)
     assert queued.status_code == 202
@@ -168,13 +168,13 @@ async def test_canceling_stops_comfyui_and_costs_nothing(two: ComfySetup) -> Non
     assert two.comfy.called("/interrupt") == 1
 
 
-async def test_without_a_checkpoint_the_next_engine_serves(tmp_path: Path) -> None:
+async def test_next_engine_serves_without_a_checkpoint(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, InstalledFiles(checkpoints=())) as built:
         answer = await built.ra2()
     assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
 
 
-async def test_where_only_comfyui_may_serve_its_lack_is_said(tmp_path: Path) -> None:
+async def test_missing_checkpoint_is_503_if_only_comfyui_may_serve(tmp_path: Path) -> None:
     tables = {"engines": {"models": {"ra2": "comfyui-image"}}}
     async with comfy_setup(tmp_path, InstalledFiles(checkpoints=()), tables=tables) as built:
         answer = await built.ra2()

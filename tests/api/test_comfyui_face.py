@@ -164,7 +164,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[ServerWithScript]:
         yield result
 
 
-async def test_the_script_that_reads_the_history_gets_its_picture(stage: ServerWithScript) -> None:
+async def test_history_script_gets_its_image(stage: ServerWithScript) -> None:
     text, result = await asyncio.to_thread(stage.script.pictures, PAINT)
     picture = Image.open(io.BytesIO(result["9"][0]))
     assert (picture.size, picture.format) == ((96, 64), "PNG")
@@ -225,13 +225,13 @@ async def test_image_size_may_come_from_an_image_of_the_run(stage: ServerWithScr
     )  # as many as there may be: none is made for nothing
 
 
-async def test_the_script_that_reads_the_socket_gets_its_picture(stage: ServerWithScript) -> None:
+async def test_websocket_script_gets_its_image(stage: ServerWithScript) -> None:
     graph = {**PAINT, "9": node("SaveImageWebsocket", images=["8", 0])}
     [data] = await asyncio.to_thread(stage.script.streamed, graph, "9")
     assert Image.open(io.BytesIO(data)).size == (96, 64)
 
 
-async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: ServerWithScript) -> None:
+async def test_invalid_prompts_get_comfyui_errors(stage: ServerWithScript) -> None:
     client = stage.app.client
     bad = json.loads(json.dumps(PAINT))
     bad["3"]["inputs"] |= {"steps": 0}
@@ -312,7 +312,7 @@ async def test_interrupt_over_a_socket_stops_the_latest_prompt(tmp_path: Path) -
         assert (await stage.app.client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 0}}
 
 
-async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) -> None:
+async def test_queue_is_ordered_by_number_and_front(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         requests = ({"prompt_id": "a"}, {"prompt_id": "b", "front": True}, {"prompt_id": "c", "number": 0.5})
@@ -352,7 +352,7 @@ async def test_deleted_history_stays_deleted_after_a_restart(either: Path) -> No
         assert await history(visitor) == []
 
 
-async def test_files_are_put_and_seen_by_name(stage: ServerWithScript) -> None:
+async def test_files_are_uploaded_and_viewed_by_name(stage: ServerWithScript) -> None:
     client, out = stage.app.client, io.BytesIO()
     Image.new("RGB", (40, 30), "teal").save(out, "PNG")
     file = {"image": ("tea l.png", out.getvalue(), "image/png")}
@@ -384,7 +384,7 @@ async def test_files_are_put_and_seen_by_name(stage: ServerWithScript) -> None:
     assert Image.open(io.BytesIO(result["3"][0])).getpixel((5, 5)) == (255, 126, 126)
 
 
-async def test_a_mask_becomes_the_alpha_of_its_picture(stage: ServerWithScript) -> None:
+async def test_uploaded_mask_becomes_the_alpha_channel(stage: ServerWithScript) -> None:
     client = stage.app.client
 
     def png(picture: Image.Image) -> bytes:
@@ -421,7 +421,7 @@ async def test_a_mask_becomes_the_alpha_of_its_picture(stage: ServerWithScript) 
         ({"channel": "rgba"}, "PNG", "RGBA", (250, 128, 114, 77)),
     ],
 )
-async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
+async def test_view_returns_previews_and_channels(
     stage: ServerWithScript, options: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
 ) -> None:
     client, out = stage.app.client, io.BytesIO()
@@ -453,7 +453,7 @@ async def test_routes_about_nodes_models_and_system_respond(stage: ServerWithScr
     assert (await client.post("/free", json={"free_memory": True})).status_code == 200
 
 
-async def test_strangers_need_a_key_and_accounts_are_apart(stage: ServerWithScript) -> None:
+async def test_routes_need_a_key_and_separate_accounts(stage: ServerWithScript) -> None:
     app = stage.app
     stranger = app.visitor("203.0.113.9")
     assert (await stranger.get("/queue")).status_code == 401
@@ -488,7 +488,7 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: ServerWith
     assert response.json() == first.json()
 
 
-async def test_the_operator_on_localhost_pays_nothing(stage: ServerWithScript) -> None:
+async def test_operator_on_localhost_runs_prompts_for_free(stage: ServerWithScript) -> None:
     from_here = await stage.app.client.post("/prompt", json={"prompt": PAINT})
     assert from_here.status_code == 200
     assert threading.active_count() < 100

@@ -24,7 +24,7 @@ async def finished_prompt(app: AppFixture, prompt_id: str) -> Any:
 
 
 @pytest.mark.parametrize("prefix", ["blue\0\n\x1b[1m/sky\0", "long/" * 30 + "x" * 5000, "\0", "../../up"])
-async def test_a_file_can_be_seen_whatever_prefix_was_asked_for(either: Path, prefix: str) -> None:
+async def test_file_with_any_filename_prefix_can_be_viewed(either: Path, prefix: str) -> None:
     graph = {
         "1": node("EmptyImage", width=8, height=8, batch_size=1, color=255),
         "2": node("SaveImage", images=["1", 0], filename_prefix=prefix),
@@ -40,7 +40,7 @@ async def test_a_file_can_be_seen_whatever_prefix_was_asked_for(either: Path, pr
         assert list((await app.client.get("/history")).json()) == ["p"]
 
 
-async def test_a_text_with_a_nul_or_with_its_name_in_it_stays_readable(either: Path) -> None:
+async def test_text_with_a_nul_or_its_escape_is_returned(either: Path) -> None:
     graph = {
         "1": node("PrimitiveString", value="a\0b \\u0000 \\\0"),
         "2": node("PreviewAny", source=["1", 0]),
