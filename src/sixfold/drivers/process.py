@@ -31,6 +31,7 @@ from sixfold.drivers import process_memory, results
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
 from sixfold.drivers.gpus import GpuSlots
 from sixfold.drivers.session_steps import SessionStepper
+from sixfold.drivers.worker_messages import WorkerMessages
 from sixfold.worker import protocol, runner
 
 # Never torch or ONNX: they start threads, which do not survive a fork.
@@ -90,7 +91,7 @@ class ProcessWorker(asyncio.Protocol):
         self._scratch = spec.scratch.absolute()
         self._server = server
         self._output: int | None = output
-        self._frames = protocol.FrameSplitter()
+        self._messages = WorkerMessages(self._handle, self.kill_now)
         self._transport: asyncio.Transport | None = None
         self._alive = True
         self._why = ""
@@ -236,6 +237,7 @@ class ProcessWorker(asyncio.Protocol):
             self._cleanup = self._loop.create_task(self._clean_up())
 
     async def _clean_up(self) -> None:
+        await self._messages.finish()
         self.drain()
         self._close_output()
         if self._transport is not None:
@@ -279,11 +281,8 @@ class ProcessWorker(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle received messages, after the output that was printed before the messages."""
         self.drain()
-        try:
-            for body in self._frames.feed(data):
-                self._handle(protocol.to_server.decode(body))
-        except (msgspec.MsgspecError, protocol.FrameTooLarge, results.ForeignFile) as error:
-            self.kill_now(f"violated the protocol ({error}) and was killed")
+        if self._transport is not None:
+            self._messages.feed(data, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._hung_up = True

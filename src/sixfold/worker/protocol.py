@@ -292,7 +292,10 @@ class FrameSplitter:
                 if len(buffer) < body + length:
                     break
                 start = body + length
-                yield bytes(buffer[body:start])
+                # A slice of the buffer would be a second copy.
+                with memoryview(buffer) as view:
+                    frame_body = bytes(view[body:start])
+                yield frame_body
         finally:
             del buffer[:start]
 
@@ -303,3 +306,36 @@ to_zygote: msgspec.msgpack.Decoder[ToZygote] = msgspec.msgpack.Decoder(ToZygote)
 from_zygote: msgspec.msgpack.Decoder[FromZygote] = msgspec.msgpack.Decoder(FromZygote)
 done: msgspec.msgpack.Decoder[RunDone] = msgspec.msgpack.Decoder(RunDone)
 decode_plain = msgspec.msgpack.decode
+
+# Parts of MessagePack: arrays of up to 15 items, the widths of the lengths of longer ones, and values.
+_SHORT_ARRAY, _ARRAY_WIDTHS = 0x9, {0xDC: 2, 0xDD: 4}
+_DONE, _EMPTY_MAP, _DATA_INDEX = encode("done"), encode({}), 3
+_MIN_ITEM_BYTES = 64
+_raw_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_raw_members = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def decode_large(body: bytes) -> ToServer:
+    """Decode a message of a worker, and long lists in the data of a result item by item.
+
+    The decoder holds the GIL: one call for 2,048 vectors blocks all threads for 20 ms or more.
+    """
+    is_short_array = body[0] >> 4 == _SHORT_ARRAY
+    parts = _raw_list(body) if is_short_array else []
+    if len(parts) <= _DATA_INDEX or bytes(parts[0]) != _DONE:
+        return to_server.decode(body)
+    data = {name: _decode_value(value) for name, value in _raw_members(parts[_DATA_INDEX]).items()}
+    parts[_DATA_INDEX] = msgspec.Raw(_EMPTY_MAP)
+    return msgspec.structs.replace(done.decode(body[:1] + b"".join(parts)), data=data)
+
+
+def _decode_value(raw: msgspec.Raw) -> Any:
+    view = memoryview(raw)
+    width = _ARRAY_WIDTHS.get(view[0])
+    if width is None:
+        return decode_plain(raw)
+    count = int.from_bytes(view[1 : 1 + width], "big")
+    # A list of numbers takes longer to divide than to decode.
+    if view.nbytes < count * _MIN_ITEM_BYTES:
+        return decode_plain(raw)
+    return [decode_plain(item) for item in _raw_list(raw)]

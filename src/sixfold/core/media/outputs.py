@@ -8,7 +8,7 @@ import msgspec
 
 from sixfold.core.catalog.prompt_words import NO_WORDS, PromptWords
 from sixfold.core.concurrency.single_thread import LOOP_BYTES
-from sixfold.core.input_limits import json_decoding
+from sixfold.core.input_limits import json_decoding, json_encoding
 from sixfold.core.media.ports import OutputFile
 
 OUTPUT_NAME: Final = "output"
@@ -46,7 +46,11 @@ class Output(msgspec.Struct, frozen=True):
 
     def encode(self) -> str:
         """Return the output as JSON."""
-        return msgspec.json.encode(self).decode()
+        if not self.is_large:
+            return msgspec.json.encode(self).decode()
+        raw = {"data": msgspec.Raw(json_encoding.encode(self.data))}
+        raw["others"] = msgspec.Raw(json_encoding.encode(self.others))
+        return msgspec.json.encode(msgspec.structs.replace(self, **raw)).decode()
 
     @property
     def first(self) -> Output:
