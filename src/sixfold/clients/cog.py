@@ -8,20 +8,25 @@ of `/health-check`, whose status is always 200) and https://cog.run/python/ (inp
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
 
 import httpx
 import msgspec
 
 from sixfold.clients import provider_client
+from sixfold.core.input_limits import json_encoding
 from sixfold.net import limited_responses
 
 PORT = 5000
 _CALL_SECONDS = 10.0
 # Files in a result are data: URIs.
 _MAX_BYTES, _MAX_RESULT_BYTES = 8 * 2**20, 128 * 2**20
+# A multiple of three, so that the pieces of a file in base64 can be joined.
+_PIECE_BYTES = 192 * 1024
 _MIN_POLL_SECONDS = 0.02
 _MAX_POLL_SECONDS = 0.5
 _PREDICTION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -48,6 +53,19 @@ class CogResult(msgspec.Struct, frozen=True):
     output: Any
     error: str
     log: str
+
+
+class CogFile(msgspec.Struct, frozen=True):
+    """A file that is sent as a data: URI."""
+
+    path: Path
+    content_type: str
+    size: int
+
+    @property
+    def encoded_size(self) -> int:
+        """The number of characters in base64."""
+        return (self.size + 2) // 3 * 4
 
 
 class CogClient:
@@ -105,13 +123,17 @@ class CogClient:
     async def predict(self, name: str, inputs: Mapping[str, Any]) -> CogResult:
         """Run a prediction to its end; the same name joins a run in progress.
 
-        Raises `CogBusy`, `CogRefused`, `CogUnreachable`, and httpx's errors if the connection fails.
+        An input that is a `CogFile` is sent as a data: URI. Raises `CogBusy`, `CogRefused`, `CogUnreachable`,
+        and httpx's errors if the connection fails.
         """
+        parts = await asyncio.to_thread(_request_parts, inputs)
+        length = sum(part.encoded_size if isinstance(part, CogFile) else len(part) for part in parts)
         response = await limited_responses.request(
             self._client,
             "PUT",
             f"{self._address}/predictions/{_checked_name(name)}",
-            json={"input": dict(inputs)},
+            headers={"Content-Type": "application/json", "Content-Length": str(length)},
+            content=_content(parts),
             timeout=None,
             max_bytes=_MAX_RESULT_BYTES,
             seconds=None,
@@ -133,9 +155,39 @@ class CogClient:
 
     async def cancel(self, name: str) -> None:
         """Cancel a run; an unknown run is ignored."""
-        await self._client.post(
-            f"{self._address}/predictions/{_checked_name(name)}/cancel", timeout=_CALL_SECONDS
+        await limited_responses.request(
+            self._client,
+            "POST",
+            f"{self._address}/predictions/{_checked_name(name)}/cancel",
+            max_bytes=_MAX_BYTES,
+            seconds=_CALL_SECONDS,
         )
+
+
+def _request_parts(inputs: Mapping[str, Any]) -> list[bytes | CogFile]:
+    """Return the JSON of a request in parts, between which files in base64 are inserted."""
+    parts: list[bytes | CogFile] = [b'{"input":{']
+    for number, (name, value) in enumerate(inputs.items()):
+        prefix = b"," * bool(number) + msgspec.json.encode(name) + b":"
+        if isinstance(value, CogFile):
+            parts += [prefix + f'"data:{value.content_type};base64,'.encode(), value, b'"']
+        else:
+            parts.append(prefix + json_encoding.encode(value))
+    return [*parts, b"}}"]
+
+
+async def _content(parts: Iterable[bytes | CogFile]) -> AsyncGenerator[bytes, None]:
+    for part in parts:
+        if isinstance(part, bytes):
+            yield part
+            continue
+        with await asyncio.to_thread(part.path.open, "rb") as file:
+            while piece := await asyncio.to_thread(_encoded_piece, file):
+                yield piece
+
+
+def _encoded_piece(file: BinaryIO) -> bytes:
+    return base64.b64encode(file.read(_PIECE_BYTES))
 
 
 def _checked_name(name: str) -> str:

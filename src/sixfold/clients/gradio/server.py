@@ -58,8 +58,9 @@ class GradioServer:
         return config, _object(await self._json("GET", f"{self.prefix}/info"))
 
     async def upload(self, path: Path, name: str) -> str:
-        content = await asyncio.to_thread(path.read_bytes)
-        paths = await self._json("POST", f"{self.prefix}/upload", files={"files": (name, content)})
+        """Send a file, in parts of 64 KiB, and return its path in the space."""
+        with await asyncio.to_thread(path.open, "rb") as file:
+            paths = await self._json("POST", f"{self.prefix}/upload", files={"files": (name, file)})
         if not isinstance(paths, list) or not paths or not isinstance(paths[0], str):
             raise SpaceError("The space did not return the path of the uploaded file.")
         return cast("str", paths[0])

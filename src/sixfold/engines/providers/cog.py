@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import mimetypes
 import shutil
@@ -16,7 +15,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.clients import cog
-from sixfold.clients.cog import CogClient
+from sixfold.clients.cog import CogClient, CogFile
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.media import mounts
 from sixfold.core.provenance.formats import media_types
@@ -102,7 +101,7 @@ class CogEngine:
             if name.startswith(mounts.PREFIX):
                 mounted[name.removeprefix(mounts.PREFIX)] = path
             else:
-                inputs[name] = _data_uri(path)
+                inputs[name] = _file(path)
         _replace_files(mounted, self._container.artifacts)
         return inputs
 
@@ -115,11 +114,12 @@ def _replace_files(files: Mapping[str, Path], folder: Path) -> None:
         (folder / name).chmod(0o644)  # the container runs as another user
 
 
-def _data_uri(path: Path) -> str:
-    if path.stat().st_size > _MAX_FILE_BYTES:
+def _file(path: Path) -> CogFile:
+    size = path.stat().st_size
+    if size > _MAX_FILE_BYTES:
         raise UnusableInput(f"A file for a container must be at most {_MAX_FILE_BYTES >> 20} MiB.")
     content_type = mimetypes.guess_type(path.name)[0] or _detected_type(path)
-    return f"data:{content_type};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return CogFile(path, content_type, size)
 
 
 def _detected_type(path: Path) -> str:
