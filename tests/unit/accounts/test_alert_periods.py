@@ -42,7 +42,7 @@ def at(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
-async def test_the_last_minute_of_a_day_belongs_to_it() -> None:
+async def test_last_minute_of_a_day_counts_for_that_day() -> None:
     moment = at("2026-11-23T23:59:30")
     database, sender, secrets = SqliteDatabase(":memory:", clock=lambda: moment), Sender(), Secrets()
     account = await database.write(accounts.create("ada@example.com", credit=1_000_000))

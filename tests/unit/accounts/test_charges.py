@@ -85,7 +85,7 @@ def test_charge_is_the_line_sum_rounded_up_once_and_capped(lines: list[LineItem]
         (CostBreakdown(0), "0.00 USD"),
     ],
 )
-def test_a_charge_in_words_is_its_sum(charge: CostBreakdown, text: str) -> None:
+def test_charge_is_formatted_as_its_sum(charge: CostBreakdown, text: str) -> None:
     assert charges.in_words(charge) == text
 
 

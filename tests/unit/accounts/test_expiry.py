@@ -102,7 +102,9 @@ LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[...,
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize("name", LASTING)
-async def test_it_is_good_until_its_moment_and_gone_at_it(tmp_path: Path, backend: str, name: str) -> None:
+async def test_record_is_valid_before_its_expiry_and_invalid_at_it(
+    tmp_path: Path, backend: str, name: str
+) -> None:
     life, begin, use = LASTING[name]
     moment = BEGAN
     async with databases.running_database(backend, tmp_path, lambda: moment) as database:

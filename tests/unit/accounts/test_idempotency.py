@@ -30,20 +30,20 @@ async def _race(database: Database) -> list[object]:
     return await asyncio.gather(*claims, return_exceptions=True)
 
 
-async def test_of_many_at_once_one_is_the_first(database: Database) -> None:
+async def test_one_of_many_concurrent_requests_claims_the_key(database: Database) -> None:
     verdicts = await _race(database)
     assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
     assert [type(verdict) for verdict in verdicts].count(RequestInProgress) == 19
 
 
-async def test_another_body_is_refused_and_changes_nothing(database: Database) -> None:
+async def test_another_body_for_the_same_key_is_refused(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "boot"))
     with pytest.raises(IdempotencyMismatch):
         await database.write(idempotency.begin(SCOPE, b"other", "boot"))
     assert isinstance(await database.write(idempotency.begin(SCOPE, b"body", "boot")), RequestInProgress)
 
 
-async def test_stored_answer_is_replayed_and_unstored_frees_the_key(database: Database) -> None:
+async def test_stored_response_is_replayed_and_unstored_frees_the_key(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "boot"))
     await database.write(idempotency.finish(SCOPE, StoredReply(200, {"content-type": "x"}, b"{}")))
     assert await database.write(idempotency.begin(SCOPE, b"body", "boot")) == StoredReply(
@@ -55,7 +55,7 @@ async def test_stored_answer_is_replayed_and_unstored_frees_the_key(database: Da
     assert isinstance(await database.write(idempotency.begin(other, b"another", "boot")), ClaimedRequest)
 
 
-async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Database) -> None:
+async def test_claim_of_a_dead_server_is_reassigned_once(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "old boot"))
     verdicts = await _race(database)
     assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
@@ -63,7 +63,7 @@ async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Data
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize("claimed", ["boot = :boot", "body_hash = :body_hash"])
-async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
+async def test_store_that_ignores_key_conflicts_is_detected(
     backend: str, tmp_path: Path, claimed: str
 ) -> None:
     async with databases.running_database(backend, tmp_path) as opened:
@@ -77,7 +77,7 @@ async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
         assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) != 1
 
 
-def test_a_key_is_of_one_account_one_method_and_one_path() -> None:
+def test_key_applies_to_one_account_method_and_path() -> None:
     requests = ("acct_1", "POST", "/api/ra1", "key")
     others = [
         (*requests[:place], f"{requests[place]}2", *requests[place + 1 :]) for place in range(len(requests))

@@ -395,7 +395,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
-def test_no_sequence_of_events_breaks_the_ledger(backend: str, examples: int) -> None:
+def test_ledger_is_consistent_after_any_sequence_of_events(backend: str, examples: int) -> None:
     assert _play(backend, examples=examples)
 
 
@@ -414,12 +414,12 @@ REFUND_MUTANTS = {
 
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
-def test_money_back_means_that_the_result_is_gone(backend: str, examples: int) -> None:
+def test_refund_makes_the_result_unavailable(backend: str, examples: int) -> None:
     assert _play(backend, examples=examples, base=RefundMachine)
 
 
 @pytest.mark.parametrize("name", nightly_after(2, REFUND_MUTANTS))
-def test_a_refund_that_leaves_something_is_caught(name: str) -> None:
+def test_refund_that_keeps_the_result_is_detected(name: str) -> None:
     assert not _play("sqlite", REFUND_MUTANTS[name], base=RefundMachine, examples=MANY)
 
 
@@ -432,18 +432,18 @@ PARTS_MUTANTS = {
 
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
-def test_parts_of_what_is_not_paid_are_never_readable(backend: str, examples: int) -> None:
+def test_parts_of_an_unpaid_result_are_never_readable(backend: str, examples: int) -> None:
     assert _play(backend, examples=examples, base=PartsMachine)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", PARTS_MUTANTS)
-def test_a_part_that_is_readable_too_early_is_caught(name: str) -> None:
+def test_part_that_is_readable_before_payment_is_detected(name: str) -> None:
     assert not _play("sqlite", PARTS_MUTANTS[name], base=PartsMachine, examples=MANY)
 
 
 @pytest.mark.parametrize(("backend", "examples"), GROUNDS)
-def test_no_sequence_of_several_at_once_breaks_it(backend: str, examples: int) -> None:
+def test_ledger_is_consistent_after_batched_operations(backend: str, examples: int) -> None:
     assert _play(backend, examples=examples, base=SeveralMachine)
 
 
@@ -459,7 +459,7 @@ def test_no_sequence_of_several_at_once_breaks_it(backend: str, examples: int) -
     ],
 )
 @pytest.mark.nightly
-def test_several_at_once_with_a_known_fault_are_caught(fault: Mutant) -> None:
+def test_known_fault_of_batched_operations_is_detected(fault: Mutant) -> None:
     assert not _play("sqlite", fault, base=SeveralMachine, examples=MANY)
 
 
@@ -467,7 +467,7 @@ def test_several_at_once_with_a_known_fault_are_caught(fault: Mutant) -> None:
 # The test commits ten thousand transactions, possibly on a slow disk.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("backend", databases.BACKENDS)
-def test_ten_thousand_steps_break_nothing(backend: str) -> None:
+def test_ledger_is_consistent_after_ten_thousand_steps(backend: str) -> None:
     assert _play(backend, examples=100, steps=100)
 
 
@@ -484,5 +484,5 @@ KNOWN_FAULTS = [
 
 
 @pytest.mark.parametrize(("name", "backend"), KNOWN_FAULTS)
-def test_a_ledger_with_a_known_fault_is_caught(name: str, backend: str) -> None:
+def test_known_fault_of_the_ledger_is_detected(name: str, backend: str) -> None:
     assert not _play(backend, MUTANTS[name], examples=MANY)

@@ -44,7 +44,7 @@ async def test_hold_across_midnight_refunds_the_day_it_counted_in(database: Data
     assert await database.read(_read_spent()) == [30, 30, 0, 0]
 
 
-async def test_holds_made_together_across_midnight_do_so_too(database: Database) -> None:
+async def test_batched_holds_across_midnight_refund_their_day(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
     expected = [ledger_batches.HoldRequest(account.id, name, 20, PAYER) for name in ("h1", "h2")]
     moment = await database.write(ledger_batches.hold_all(expected))

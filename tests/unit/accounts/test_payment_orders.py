@@ -222,7 +222,7 @@ def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_payments_leave_the_same_in_every_order(ledger_of: Play, story: str) -> None:
+def test_balance_is_independent_of_the_order_of_payment_events(ledger_of: Play, story: str) -> None:
     response, cents = STORIES[story]
 
     @settings(max_examples=12, deadline=None, derandomize=True)
@@ -241,7 +241,7 @@ def test_payments_leave_the_same_in_every_order(ledger_of: Play, story: str) -> 
 
 
 @pytest.mark.parametrize("story", PLANS)
-def test_plans_are_the_same_in_every_order(ledger_of: Play, story: str) -> None:
+def test_plan_is_independent_of_the_order_of_events(ledger_of: Play, story: str) -> None:
     steps, plan = PLANS[story]
 
     async def play(database: Database) -> None:
@@ -254,7 +254,7 @@ def test_plans_are_the_same_in_every_order(ledger_of: Play, story: str) -> None:
     ledger_of(play)
 
 
-def test_an_account_below_zero_runs_nothing_until_it_has_paid(ledger_of: Play) -> None:
+def test_negative_balance_blocks_runs_until_it_is_paid(ledger_of: Play) -> None:
     async def play(database: Database) -> None:
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
         await tell(database, [paid(account_id, intent)])
@@ -328,7 +328,7 @@ def test_a_reversed_payment_of_a_plan_ends_it(ledger_of: Play, story: str) -> No
     ledger_of(play)
 
 
-def test_a_payment_of_an_older_version_is_taken_back(ledger_of: Play) -> None:
+def test_payment_without_a_stored_intent_is_reversed(ledger_of: Play) -> None:
     async def play(database: Database) -> None:
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
         purchase = paid(account_id, intent)
@@ -359,7 +359,7 @@ def test_key_without_payment_rights_does_not_fail_the_webhook(ledger_of: Play, s
     ledger_of(play)
 
 
-def test_a_payment_of_another_shop_changes_nothing(ledger_of: Play) -> None:
+def test_payment_of_another_shop_is_ignored(ledger_of: Play) -> None:
     async def play(database: Database) -> None:
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
         foreign = {**paid(account_id, intent)["data"]["object"], "metadata": {}}

@@ -54,7 +54,7 @@ def table() -> PriceTable:
 
 
 @pytest.mark.parametrize(("name", "quantity", "variant", "cost", "shown"), CONTRACT)
-def test_a_price_is_exactly_that_of_the_contract(
+def test_price_equals_that_of_the_contract(
     table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, shown: int
 ) -> None:
     price = table[name].price(quantity, variant)
@@ -62,7 +62,7 @@ def test_a_price_is_exactly_that_of_the_contract(
 
 
 @pytest.mark.parametrize(("name", "quantity", "variant", "cost", "shown"), CONTRACT)
-async def test_a_charge_leaves_exactly_the_rest(
+async def test_charge_reduces_the_balance_by_exactly_the_price(
     tmp_path: Path, table: PriceTable, name: str, quantity: float, variant: str | None, cost: str, shown: int
 ) -> None:
     price = table[name].price(quantity, variant)
@@ -79,7 +79,7 @@ async def test_a_charge_leaves_exactly_the_rest(
         assert shown == price.credits
 
 
-def test_no_price_of_the_table_is_unchecked(table: PriceTable) -> None:
+def test_every_price_of_the_table_is_tested(table: PriceTable) -> None:
     # Three cost the same as create_image, and a recording of a session is free.
     alike = {"create_image_klein", "style-transfer", "image-fill", "live-recording"}
     assert set(table.names()) - alike == {name for name, *_ in CONTRACT}
@@ -91,18 +91,18 @@ def test_a_part_of_a_unit_is_rounded_up_to_the_micro_dollar() -> None:
     assert rate.price(1).micros == 1
 
 
-def test_an_operators_own_price_goes_over_the_bundled_one() -> None:
+def test_configured_price_overrides_the_bundled_one() -> None:
     own = app_catalog.price_table(Settings(tables={"prices": {"ra1": {"usd": "0.05"}}}))
     assert own["ra1"].price().cost == "0.05"
     assert own["anime"].price().cost == "0.007"
 
 
-def test_a_price_below_nothing_is_refused() -> None:
+def test_negative_price_is_refused() -> None:
     with pytest.raises(ValueError, match="ra1 must not be negative"):
         PriceTable({"ra1": {"per": "image", "usd": "-1"}})
 
 
-async def test_a_refund_gives_back_what_was_captured_once(tmp_path: Path) -> None:
+async def test_refund_returns_the_captured_amount_once(tmp_path: Path) -> None:
     entry = ledger.LedgerEntry("refund", "it was of no use")
 
     def spend(account_id: str) -> Transaction[None]:

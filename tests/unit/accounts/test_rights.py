@@ -109,7 +109,7 @@ def _postgres_blob(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
-async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, backend: str) -> None:
+async def test_upgrade_gives_older_keys_no_further_rights(tmp_path: Path, backend: str) -> None:
     await upgrade(tmp_path, backend)
     async with databases.running_database(backend, tmp_path) as database:
         for prefix in ("old-", "new-"):
@@ -123,7 +123,7 @@ async def test_no_key_of_the_version_before_gains_a_right(tmp_path: Path, backen
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
-async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, backend: str) -> None:
+async def test_upgrade_encrypts_webhook_secrets_without_changing_them(tmp_path: Path, backend: str) -> None:
     await upgrade(tmp_path, backend)
     async with databases.running_database(backend, tmp_path) as database:
         secrets = WebhookSecrets(database, b"m" * 32)
@@ -166,7 +166,7 @@ async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
         assert row.scope.read_only, "a server of the version before narrows it too"
 
 
-def test_names_of_rights_are_read_as_they_are_written() -> None:
+def test_encoded_rights_decode_to_the_same_rights() -> None:
     assert rights.decode(rights.encode(rights.ALL)) == rights.ALL
     assert rights.decode("run fly memory.read") == Rights.RUN | Rights.MEMORY_READ
     with pytest.raises(errors.BadRequest, match="Unknown right 'fly': the rights are run, "):
@@ -184,7 +184,7 @@ def test_oauth_scopes_grant_exactly_the_consent_page() -> None:
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
-async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) -> None:
+async def test_login_is_fresh_for_ten_minutes(tmp_path: Path, backend: str) -> None:
     moment = BEGAN
     async with databases.running_database(backend, tmp_path, lambda: moment) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id

@@ -167,7 +167,7 @@ async def test_a_budget_outlives_moves_and_removals_of_holders(lab: Lab) -> None
         await lab.principal(lab.of_team)
 
 
-async def test_a_new_budget_knows_what_was_paid_before(lab: Lab) -> None:
+async def test_new_budget_counts_earlier_charges(lab: Lab) -> None:
     await lab.build()
     write = lab.database.write
     plain = (await write(keys.create(lab.account_id))).api_key
@@ -194,7 +194,7 @@ async def test_a_new_budget_knows_what_was_paid_before(lab: Lab) -> None:
     assert (await lab.spent())[2] == 40 + 30
 
 
-async def test_a_member_who_comes_back_has_the_budget_it_left_with(lab: Lab) -> None:
+async def test_returning_member_has_the_budget_from_before_removal(lab: Lab) -> None:
     """A group of the sign-in, for example, makes a person a member again who has left."""
     await lab.build()
     write, account_id = lab.database.write, lab.account_id
@@ -242,7 +242,7 @@ async def upgrade(folder: Path, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
-async def test_earlier_budgets_of_the_operator_remain_its_own(tmp_path: Path, backend: str) -> None:
+async def test_upgrade_keeps_budgets_set_by_the_operator(tmp_path: Path, backend: str) -> None:
     await upgrade(tmp_path, backend)
     async with databases.running_database(backend, tmp_path) as database:
         for name, budgets in (("own", (5, None)), ("limited", (None, 5))):

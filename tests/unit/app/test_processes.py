@@ -51,7 +51,7 @@ async def test_event_is_published_in_the_other_process_once(
         assert [own.get_nowait() for _ in range(own.qsize())] == [event, LogEvent("end")]
 
 
-async def test_progress_is_known_in_the_other_process(pair: list[ServerProcesses]) -> None:
+async def test_progress_is_available_in_the_other_process(pair: list[ServerProcesses]) -> None:
     leader, follower = pair
     with follower.bus.listen(_ID) as events:
         leader.bus.publish(_ID, ProgressEvent(0.5))
@@ -127,14 +127,14 @@ async def test_counters_of_ended_processes_are_kept(pair: list[ServerProcesses],
     channel.close()
 
 
-async def test_previous_run_is_not_in_the_counters(pair: list[ServerProcesses]) -> None:
+async def test_counters_exclude_the_previous_run(pair: list[ServerProcesses]) -> None:
     leader, _ = pair
     leader.metrics_folder.write("killed", _COUNTS % 5)
     leader.metrics_folder.clear()
     assert await leader.metrics(b"") == [b""]
 
 
-async def test_metrics_of_one_process_need_no_other(tmp_path: Path) -> None:
+async def test_metrics_of_a_single_process_need_no_peer(tmp_path: Path) -> None:
     channel = ProcessChannel(tmp_path)
     channel.open("only")
     only = ServerProcesses(channel, EventBus(), tmp_path / "metrics")

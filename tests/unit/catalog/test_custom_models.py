@@ -38,7 +38,7 @@ async def test_custom_model_runs_on_its_own_engine_and_is_charged(line: Pipeline
     assert await line.faults() == ()
 
 
-async def test_another_account_has_no_such_model(line: PipelineFixture) -> None:
+async def test_custom_model_is_invisible_to_other_accounts(line: PipelineFixture) -> None:
     await line.service.custom_models.put(line.payer.id, "model", "mine", document())
     other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
     with pytest.raises(errors.NotFound):
@@ -46,7 +46,7 @@ async def test_another_account_has_no_such_model(line: PipelineFixture) -> None:
     assert await line.service.custom_models.page(other.id) == ((), None)
 
 
-async def test_a_new_version_takes_the_name_over(line: PipelineFixture) -> None:
+async def test_new_version_replaces_the_former_one_under_its_name(line: PipelineFixture) -> None:
     own = line.service.custom_models
     await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
     second = await own.put(line.payer.id, "model", "mine", document(title="better"))
@@ -55,7 +55,7 @@ async def test_a_new_version_takes_the_name_over(line: PipelineFixture) -> None:
     assert (await line.run("mine")).state is PredictionState.SUCCEEDED
 
 
-async def test_the_large_documents_in_memory_are_bounded(line: PipelineFixture) -> None:
+async def test_large_documents_in_memory_are_bounded(line: PipelineFixture) -> None:
     own, size = line.service.custom_models, 3 * 2**20
     texts = [f"{number}" + "x" * size for number in range(7)]
     for number, text in enumerate(texts):
@@ -102,7 +102,7 @@ async def test_a_document_that_is_too_long_is_not_stored(line: PipelineFixture, 
     assert (await own.find("mine", line.payer.id)).version == 1
 
 
-async def test_a_page_ends_by_its_number_or_by_its_bytes(line: PipelineFixture) -> None:
+async def test_page_is_limited_by_number_and_by_bytes(line: PipelineFixture) -> None:
     own = line.service.custom_models
     for number in range(5):
         output = document(description="x" * (3 * 2**19 if number < 3 else 1))
@@ -136,7 +136,7 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: PipelineFixture)
     assert seen.longest < 0.06
 
 
-async def test_a_removed_model_is_gone_and_may_come_again(line: PipelineFixture) -> None:
+async def test_removed_model_cannot_run_and_can_be_added_again(line: PipelineFixture) -> None:
     own = line.service.custom_models
     await own.put(line.payer.id, "model", "mine", document())
     await own.remove(line.payer.id, "mine")
@@ -156,7 +156,7 @@ async def test_built_in_names_are_reserved_and_bad_document_rejected(line: Pipel
     assert await own.page(line.payer.id) == ((), None)
 
 
-async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> None:
+async def test_queued_run_of_a_custom_model_succeeds_after_a_restart(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as before:
         await before.service.custom_models.put(before.payer.id, "model", "mine", document())
         waiting = await before.service.submit(before.order("mine"))

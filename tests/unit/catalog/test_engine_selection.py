@@ -51,12 +51,12 @@ def chosen(known: Catalog, inputs: SelectionPolicy) -> str:
 
 
 @pytest.mark.parametrize("first", range(4))
-def test_the_first_that_can_run_serves(first: int) -> None:
+def test_first_available_engine_is_selected(first: int) -> None:
     names = list(KINDS)[first:]
     assert chosen(build(), terms(*names)) == names[0]
 
 
-def test_a_preview_serves_only_where_it_may() -> None:
+def test_preview_engine_is_selected_only_if_allowed() -> None:
     known = build()
     assert chosen(known, terms("painter")) == "painter"
     with pytest.raises(errors.EngineUnavailable) as refused:
@@ -73,7 +73,7 @@ def test_unpaid_request_never_uses_a_provider() -> None:
         build()["ra1"].choose({}, terms("fal", paid=False))
 
 
-def test_without_any_engine_the_sentence_names_every_way_out() -> None:
+def test_error_without_an_engine_names_every_remedy() -> None:
     with pytest.raises(errors.EngineUnavailable) as refused:
         build()["ra1"].choose({}, terms())
     assert str(refused.value) == (
@@ -81,13 +81,13 @@ def test_without_any_engine_the_sentence_names_every_way_out() -> None:
     )
 
 
-def test_the_operator_orders_the_kinds_and_leaves_some_out() -> None:
+def test_configured_order_of_kinds_excludes_unlisted_ones() -> None:
     known = build({"order": ["provider", "embedded", "weights"]})
     assert [engine.name for engine in known["ra1"].engines] == ["fal", "painter", "own"]
 
 
 @pytest.mark.parametrize(("pin", "expected"), [("fal", ["fal"]), (["painter", "own"], ["painter", "own"])])
-def test_a_pinned_model_has_these_engines_and_no_other(pin: object, expected: list[str]) -> None:
+def test_pinned_model_has_only_the_configured_engines(pin: object, expected: list[str]) -> None:
     known = build({"models": {"ra1": pin}})
     assert [engine.name for engine in known["ra1"].engines] == expected
 
@@ -117,11 +117,11 @@ def test_configured_options_and_engines_override_the_catalog() -> None:
         ({"mine": 3}, "'mine' must be a table of engine options; the only other keys"),
     ],
 )
-def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], message: str) -> None:
+def test_invalid_engine_table_is_refused_with_a_reason(table: dict[str, Any], message: str) -> None:
     with pytest.raises(engine_selection.InvalidEngineConfig, match=message):
         build(table)
 
 
-def test_one_clause_makes_a_sentence_and_none_makes_none() -> None:
+def test_clauses_form_a_sentence_without_repetition() -> None:
     assert engine_selection.sentence(["set FAL_KEY", "", "set FAL_KEY"]) == "Set FAL_KEY."
     assert engine_selection.sentence([]) == ""

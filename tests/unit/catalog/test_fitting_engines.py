@@ -37,7 +37,7 @@ def test_engine_is_skipped_for_unsupported_inputs() -> None:
     assert "weights-upscale" not in refused.value.message
 
 
-def test_weights_serve_their_own_name_alone() -> None:
+def test_weights_are_selected_only_for_their_own_name() -> None:
     remover = model("bg-remover")
     ready = terms("weights-u2net", "matting")
     assert remover.choose({"model": "u2net"}, ready)[0].name == "weights-u2net"
@@ -57,12 +57,12 @@ def test_engines_get_inputs_under_their_own_names() -> None:
 
 
 @pytest.mark.parametrize(("value", "parsed"), [(2, 2), ("4", 4), (4.0, 4)])
-def test_an_integer_with_choices_takes_numbers_and_their_texts(value: Any, parsed: int) -> None:
+def test_integer_with_choices_accepts_numbers_and_their_text(value: Any, parsed: int) -> None:
     assert model("upscaler").check({"image": "x", "scale": value})["scale"] == parsed
 
 
 @pytest.mark.parametrize("value", [3, "3", "x", True, 4.5])
-def test_an_integer_with_choices_takes_nothing_else(value: Any) -> None:
+def test_integer_with_choices_refuses_other_values(value: Any) -> None:
     with pytest.raises(errors.InvalidInput):
         model("upscaler").check({"image": "x", "scale": value})
 
@@ -114,7 +114,7 @@ CONTRACT: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(CONTRACT))
-def test_inputs_are_the_contracts(name: str) -> None:
+def test_input_descriptors_equal_those_of_the_contract(name: str) -> None:
     known = {each.name: each for each in model(name).inputs}
     for inputs, (default, least, most, *choices) in CONTRACT[name].items():
         results = (known[inputs].default, known[inputs].min, known[inputs].max, *known[inputs].choices)

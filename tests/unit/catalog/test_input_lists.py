@@ -54,7 +54,7 @@ def problem(descriptor: Descriptor, value: Any) -> str:
         ),
     ],
 )
-def test_a_list_may_come_as_json_or_as_text(descriptor: Descriptor, value: Any, parsed: Any) -> None:
+def test_list_is_parsed_from_json_or_text(descriptor: Descriptor, value: Any, parsed: Any) -> None:
     assert parsed_value(descriptor, value) == parsed
 
 
@@ -84,11 +84,11 @@ def test_invalid_list_is_refused_with_a_reason(descriptor: Descriptor, value: An
 @pytest.mark.parametrize(
     "given_inputs", [{"prompt": "a"}, {"text": "a"}, {"input": "a"}, {"prompt": " ", "text": "a"}]
 )
-def test_an_input_goes_by_any_of_its_names(given_inputs: dict[str, str]) -> None:
+def test_input_is_accepted_under_any_of_its_names(given_inputs: dict[str, str]) -> None:
     assert inputs.check((TEXT,), given_inputs) == {"prompt": "a"}
 
 
-def test_its_own_name_comes_first_and_is_the_one_that_is_missed() -> None:
+def test_primary_input_name_has_precedence_and_is_in_errors() -> None:
     assert inputs.check((TEXT,), {"prompt": "a", "text": "b"}) == {"prompt": "a"}
     assert problem(TEXT, "") == "prompt is required"
 
@@ -117,7 +117,7 @@ def test_any_json_is_a_list_or_refused(descriptor: Descriptor, value: Any) -> No
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "nan", "1e999"])
-def test_check_number_that_is_not_finite_in_a_text_is_refused(text: str) -> None:
+def test_non_finite_number_in_a_text_list_is_refused(text: str) -> None:
     for written in (f'[{{"t": {text}, "y": 1}}]', f"[{text}]", text):
         assert problem(SERIES, written)
     assert problem(LEVELS, f"50, {text}")

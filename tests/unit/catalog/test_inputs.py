@@ -28,7 +28,7 @@ def _problems(given_inputs: dict[str, Any]) -> dict[str, str]:
     return {problem.input: problem.message for problem in refused.value.problems}
 
 
-def test_defaults_are_filled_in_and_unknown_names_left_out() -> None:
+def test_defaults_are_added_and_unknown_inputs_dropped() -> None:
     assert inputs.check(DESCRIPTORS, {"prompt": "x", "other": 1}) == {
         "prompt": "x",
         "size": "a",
@@ -37,7 +37,7 @@ def test_defaults_are_filled_in_and_unknown_names_left_out() -> None:
     }
 
 
-def test_every_failing_input_is_named_at_once() -> None:
+def test_error_names_every_invalid_input() -> None:
     assert _problems({"size": "c", "width": "wide", "strength": 2, "fast": 1, "image": 3}) == {
         "prompt": "prompt is required",
         "size": "size must be one of a, b; got c",
@@ -48,7 +48,7 @@ def test_every_failing_input_is_named_at_once() -> None:
     }
 
 
-def test_pattern_error_lists_the_words_or_an_example() -> None:
+def test_pattern_error_lists_the_choices_or_an_example() -> None:
     voice = Descriptor("voice", "string", pattern="|ava|ben", like="ava")
     name = Descriptor("name", "string", pattern="[a-z]{2}", like="my")
     assert inputs.check((voice, name), {"voice": "", "name": "ab"}) == {"voice": "", "name": "ab"}
@@ -76,7 +76,7 @@ def test_a_blank_required_text_is_missing(blank: str | None) -> None:
 
 
 @pytest.mark.parametrize(("given_width", "width"), [(64, 64), (71, 64), (73, 80), (128.0, 128), (None, 64)])
-def test_whole_numbers_are_snapped_and_none_is_the_default(given_width: object, width: int) -> None:
+def test_integers_are_rounded_to_steps_and_null_is_the_default(given_width: object, width: int) -> None:
     assert inputs.check(DESCRIPTORS, {"prompt": "x", "width": given_width})["width"] == width
 
 
@@ -105,7 +105,7 @@ def test_unbounded_integer_has_the_transport_bounds(number: float) -> None:
     assert inputs.check((seed,), {"seed": 2**63 - 1}) == {"seed": 2**63 - 1}
 
 
-def test_half_a_character_is_refused() -> None:
+def test_lone_surrogate_is_refused() -> None:
     assert _problems({"prompt": "\ud83d"}) == {"prompt": "prompt must be valid Unicode"}
 
 
@@ -141,7 +141,7 @@ def test_text_pattern_and_required_other_input_are_checked() -> None:
     assert inputs.check((score, plan), {"score": "CDE"}) == {"score": "CDE", "plan": "full"}
 
 
-def test_an_input_may_be_required_for_what_another_says() -> None:
+def test_input_can_be_required_by_the_value_of_another() -> None:
     task = Descriptor("task", "string", choices=("listen", "speak"), default="speak")
     audio = Descriptor("audio", "audio", required_for={"task": ["listen"]})
     assert inputs.check((task, audio), {}) == {"task": "speak"}
@@ -166,7 +166,7 @@ def test_one_of_two_inputs_is_required_where_no_task_needs_one() -> None:
         assert inputs.check((task, audio, text), values)["task"] == "talk"
 
 
-def test_an_input_that_is_wrong_is_not_missing_too() -> None:
+def test_invalid_input_is_not_also_reported_missing() -> None:
     task = Descriptor("task", "string", choices=("listen", "speak"), default="speak")
     audio = Descriptor("audio", "audio", required_for={"task": ["listen"]})
     prompt = Descriptor("prompt", "string", unless=("messages",))

@@ -37,18 +37,18 @@ def test_a_list_of_too_many_parts_is_refused_before_it_is_split(kind: Type, text
     assert grown < 8 * len(text)
 
 
-def test_a_list_without_a_limit_of_its_own_has_a_common_one() -> None:
+def test_list_without_its_own_limit_has_the_default_one() -> None:
     with pytest.raises(InvalidInput, match="x must have at most 100000 numbers"):
         check((Descriptor("x", "numbers"),), {"x": "1," * 100_001})
 
 
-def test_blank_lines_count_for_nothing() -> None:
+def test_blank_lines_of_a_text_list_are_ignored() -> None:
     text = "\n \t\n" * 100_000 + " one  \r\n\x85two\x1c" + "\n" * 100_000
     assert check((Descriptor("x", "texts", max_items=2),), {"x": text}) == {"x": ["one", "two"]}
 
 
 @pytest.mark.parametrize("text", ["a" * 4 * CHARS, "ä" * 4 * CHARS])
-def test_a_long_text_is_checked_for_surrogates_in_little_time(text: str) -> None:
+def test_surrogate_check_of_a_long_text_is_fast(text: str) -> None:
     descriptors = (Descriptor("x", "string"),)
     assert check(descriptors, {"x": text}) == {"x": text}
     assert loop_time.cpu_seconds(lambda: check(descriptors, {"x": text}), 0.25) < 0.25

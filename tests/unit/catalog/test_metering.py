@@ -74,7 +74,7 @@ async def test_hold_covers_the_longest_run_and_charge_the_real_time(line: Pipeli
     assert await read_spent(line) == ended.cost
 
 
-async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: PipelineFixture) -> None:
+async def test_hold_covers_all_units_and_charge_the_reported_ones(line: PipelineFixture) -> None:
     response = await line.run("metered", extras={"billed": 2.5})
     assert (response.price, response.cost, response.credits) == (10 * PRICE, 17_500, 2)
     assert itemize(response) == 17_500
@@ -84,13 +84,13 @@ async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Pipeli
     assert await read_spent(line) == 17_500 + 10 * PRICE
 
 
-async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: PipelineFixture) -> None:
+async def test_fraction_of_a_unit_is_charged_to_the_micro_dollar(line: PipelineFixture) -> None:
     """Two seconds of a recording are 0.0333… minutes."""
     response = await line.run("metered", extras={"billed": 2 / 60})
     assert response.cost == math.ceil(PRICE * 2 / 60) == 234 == itemize(response)
 
 
-async def test_no_run_costs_more_than_was_held_for_it(line: PipelineFixture) -> None:
+async def test_charge_never_exceeds_the_hold(line: PipelineFixture) -> None:
     ended = await line.run("metered", extras={"billed": 99})
     assert ended.cost == 10 * PRICE == itemize(ended)
     assert ended.charge is not None
@@ -98,7 +98,7 @@ async def test_no_run_costs_more_than_was_held_for_it(line: PipelineFixture) -> 
     assert await read_spent(line) == 10 * PRICE
 
 
-async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: PipelineFixture) -> None:
+async def test_fixed_price_is_itemized_as_in_the_ledger(line: PipelineFixture) -> None:
     ended = await line.run()
     assert ended.charge == charges.calculate((LineItem("request", 1000, PRICE, 1000),))
     page = await line.database.read(ledger_queries.page(ended.account_id, 1, None))
@@ -130,7 +130,7 @@ async def test_free_run_is_not_charged_for_its_lines(line: PipelineFixture) -> N
     assert (charge.micros, charge.breakdown.amount) == (0, 0)
 
 
-async def test_a_failed_run_of_either_kind_costs_nothing(line: PipelineFixture) -> None:
+async def test_failed_metered_run_is_free(line: PipelineFixture) -> None:
     for model in ("hired", "metered"):
         ended = await line.run(model, extras={"raise": "public", "billed": 1})
         assert (ended.state, ended.cost) == (PredictionState.FAILED, 0)
@@ -141,7 +141,7 @@ async def parent(line: PipelineFixture, gate: Path) -> Prediction:
     return await line.service.submit(line.order("chorus", extras={"gate": str(gate)}, hold=HELD))
 
 
-async def test_parent_pays_for_children_that_hold_nothing(line: PipelineFixture, tmp_path: Path) -> None:
+async def test_parent_is_charged_for_children_without_holds(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
     for key in ("1", "2"):
@@ -155,9 +155,7 @@ async def test_parent_pays_for_children_that_hold_nothing(line: PipelineFixture,
     assert await read_spent(line) == 2 * PRICE
 
 
-async def test_a_child_is_ordered_once_however_often_its_parent_asks(
-    line: PipelineFixture, tmp_path: Path
-) -> None:
+async def test_repeated_child_request_starts_one_prediction(line: PipelineFixture, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
     first = await line.run(parent=ParentRun(whole.id, "node 7", whole.model))
@@ -179,9 +177,7 @@ async def test_abandoned_child_ends_with_its_parent(line: PipelineFixture, tmp_p
     assert await read_spent(line) == 0
 
 
-async def test_the_children_of_a_parent_that_failed_cost_nothing(
-    line: PipelineFixture, tmp_path: Path
-) -> None:
+async def test_children_of_a_canceled_parent_are_free(line: PipelineFixture, tmp_path: Path) -> None:
     whole = await parent(line, tmp_path / "never")
     done = await line.run(parent=ParentRun(whole.id, "1", whole.model))
     waits = await line.service.submit(

@@ -37,7 +37,7 @@ def test_each_hardware_costs_what_its_template_says() -> None:
         assert caught.value.problems[0].input == "hardware"
 
 
-def test_template_on_unknown_hardware_stops_the_start() -> None:
+def test_template_with_unknown_hardware_is_refused() -> None:
     row = {"hardware": "gpu-9000", "price_hour": "1", "repository": "r", "license": "l"}
     with pytest.raises(errors.InvalidInput):
         Templates({"x": row}, HardwareCatalog({}))
@@ -54,7 +54,7 @@ def test_idle_time_follows_last_template_unless_configured() -> None:
     assert pool.slots == []
 
 
-async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
+async def test_run_times_are_estimated_from_earlier_runs(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options()) as built:
         result = await built.run()
     clock = iter(range(SECOND, 100 * SECOND, SECOND))
@@ -78,7 +78,7 @@ async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
     assert times.remaining(running, 0.0) == pytest.approx(5.0)
 
 
-async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
+async def test_full_history_drops_its_oldest_events_with_a_notice(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         queued = await built.service.submit(built.order())
     moment = queued.created_at

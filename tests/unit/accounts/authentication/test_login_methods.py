@@ -31,7 +31,7 @@ async def account(database: Database, email: str = "ada@example.com") -> str:
     return (await database.write(accounts.create(email, credit=5_000_000))).id
 
 
-async def test_of_many_who_end_a_ceremony_one_does(database: Database) -> None:
+async def test_concurrent_uses_of_a_challenge_consume_it_once(database: Database) -> None:
     await database.write(auth_challenges.create("kind", "token", {"asked": "old"}))
     await database.write(auth_challenges.create("kind", "token", {"asked": "new"}))
     ends = (database.write(auth_challenges.consume("kind", "token")) for _ in range(10))
@@ -62,7 +62,7 @@ async def test_passkey_has_one_account_and_an_increasing_counter(database: Datab
     assert await database.read(passkeys.get(b"credential")) is None
 
 
-async def test_the_end_of_a_method_ends_the_sessions_that_it_opened(database: Database) -> None:
+async def test_removing_a_login_method_ends_its_sessions(database: Database) -> None:
     ada, ben = await account(database), await account(database, "ben@example.com")
     moment = await database.read(now())
 
@@ -83,7 +83,7 @@ async def test_the_end_of_a_method_ends_the_sessions_that_it_opened(database: Da
     assert await left() == {"password", "here", "ben"}
 
 
-async def test_devices_without_a_counter_may_be_used_again_and_again(database: Database) -> None:
+async def test_passkey_without_a_counter_can_be_used_repeatedly(database: Database) -> None:
     ada = await account(database)
     await database.write(passkeys.add(ada, b"credential", b"public", 0, ""))
     for _ in range(2):
@@ -92,7 +92,7 @@ async def test_devices_without_a_counter_may_be_used_again_and_again(database: D
         await database.write(passkeys.record_use(known, 0))
 
 
-async def test_an_identity_is_one_accounts_until_it_is_unlinked(database: Database) -> None:
+async def test_identity_belongs_to_one_account_until_unlinked(database: Database) -> None:
     ada, ben = await account(database), await account(database, "ben@example.com")
     assert await database.write(oidc_identities.account_of(ADA, signup=False)) == ada
     with pytest.raises(errors.Conflict):
@@ -147,7 +147,7 @@ async def test_ending_all_sessions_keeps_those_of_other_accounts(database: Datab
     assert await database.write(login_sessions.take_link(link, moment))
 
 
-async def test_a_link_is_no_session_and_a_session_no_link(database: Database) -> None:
+async def test_login_link_and_session_tokens_are_not_interchangeable(database: Database) -> None:
     ada = await account(database)
     moment = await database.read(now())
     link = await database.write(login_sessions.new_link(ada, moment))

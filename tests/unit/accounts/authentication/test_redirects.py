@@ -58,7 +58,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("uri", "source"), GOOD.items())
-def test_a_good_address_is_named_by_its_scheme_host_and_port(uri: str, source: str) -> None:
+def test_csp_source_of_a_redirect_is_scheme_host_and_port(uri: str, source: str) -> None:
     assert redirects.parse(uri).policy_source == source
     assert redirects.is_same(uri, uri)
 
@@ -70,7 +70,7 @@ def test_bad_redirect_is_refused_even_if_registered_before(uri: object) -> None:
     assert not redirects.is_same(str(uri), str(uri))
 
 
-def test_only_the_port_of_an_address_on_this_machine_may_differ() -> None:
+def test_only_the_port_of_a_loopback_redirect_may_differ() -> None:
     known = "http://127.0.0.1/callback?a=1"
     assert redirects.is_same("http://127.0.0.1:5577/callback?a=1", known)
     for other in (
