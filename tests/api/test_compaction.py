@@ -58,7 +58,7 @@ def as_input(output: Sequence[Any]) -> list[Any]:
 
 
 @BOTH
-async def test_a_summary_by_any_model_is_input_of_a_response(gateway: Gateway, model: str) -> None:
+async def test_summary_of_any_model_can_be_input_of_a_response(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
     compacted: Any = await client.responses.compact(model=model, input=TURNS, instructions="Use Celsius")
     *messages, item = compacted.output

@@ -123,7 +123,7 @@ async def test_reload_changes_aliases_and_prices_and_is_logged(
         ('[engines.models]\nnothing = "x"', "[engines.models] has an unknown model 'nothing'"),
     ],
 )
-async def test_a_wrong_file_changes_nothing_and_is_named_in_the_log(
+async def test_invalid_file_changes_nothing_and_its_error_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, reason: str
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
@@ -167,7 +167,7 @@ async def test_reloaded_upstream_lists_its_models_before_serving(
         assert (await server.gateway.chat(model="other/small")).status_code == 200
 
 
-async def test_a_call_in_flight_keeps_its_price_and_its_server(
+async def test_call_in_progress_keeps_its_price_and_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)

@@ -58,7 +58,7 @@ async def call(gateway: Gateway, **more: Any) -> str:
     return answer.headers["x-request-id"]
 
 
-async def test_calls_are_logged_only_when_it_is_on(gateway: Gateway) -> None:
+async def test_calls_are_logged_only_when_the_log_is_enabled(gateway: Gateway) -> None:
     app = gateway.app
     await call(gateway)
     assert not await read_log(gateway)
@@ -79,7 +79,7 @@ async def test_calls_are_logged_only_when_it_is_on(gateway: Gateway) -> None:
     assert len(await read_log(gateway)) == 2
 
 
-async def test_contents_are_sealed_and_masked(gateway: Gateway) -> None:
+async def test_logged_content_is_encrypted_and_masked(gateway: Gateway) -> None:
     app = gateway.app
     await switch(gateway, 1)
     await app.client.put("/api/account/guardrails", json={"mask": ["emails"]}, headers=app.bearer)
@@ -94,7 +94,7 @@ async def test_contents_are_sealed_and_masked(gateway: Gateway) -> None:
         await other.get(app.account.id, name)
 
 
-async def test_only_the_account_may_read_and_manage_it(gateway: Gateway) -> None:
+async def test_only_its_account_may_read_and_manage_the_content_log(gateway: Gateway) -> None:
     app = gateway.app
     await switch(gateway, 1)
     name = await call(gateway)
@@ -122,7 +122,7 @@ async def test_only_the_account_may_read_and_manage_it(gateway: Gateway) -> None
     assert not await read_log(gateway)
 
 
-async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) -> None:
+async def test_logged_content_is_limited_expired_exported_and_erased(gateway: Gateway) -> None:
     app = gateway.app
     log = app.server.gateway_runtime.gateway.contents
     assert log is not None
@@ -144,7 +144,7 @@ async def test_contents_are_bounded_swept_exported_and_erased(gateway: Gateway) 
     )
 
 
-async def test_a_call_that_cannot_be_logged_stops_nothing() -> None:
+async def test_call_succeeds_when_it_cannot_be_logged() -> None:
     class Broken(ContentLog):
         def __init__(self) -> None:
             self.tried = 0

@@ -381,7 +381,7 @@ async def test_quotas_limit_conversations_items_and_bytes(tmp_path: Path) -> Non
         await client.conversations.create(items=[HELLO])
 
 
-async def test_other_account_finds_no_conversation(gateway: Gateway) -> None:
+async def test_conversation_of_another_account_is_not_found(gateway: Gateway) -> None:
     mine = await gateway.openai().conversations.create(items=[HELLO])
     item = (await gateway.openai().conversations.items.list(mine.id)).data[0].id or ""
     other = gateway.openai(gateway.app.other)
@@ -413,7 +413,7 @@ async def test_key_without_account_read_finds_its_own_only(gateway: Gateway) -> 
     assert (await gateway.openai().conversations.retrieve(own.id)).id == own.id
 
 
-async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) -> None:
+async def test_conversations_are_exported_and_erased(either: Path) -> None:
     async with running_gateway(either, settings={"deletion_days": 0}) as gateway:
         mine = await gateway.openai().conversations.create(items=[HELLO] * 20, metadata={"of": "zeppelins"})
         await gateway.openai().conversations.items.create(mine.id, items=[HELLO] * 20)

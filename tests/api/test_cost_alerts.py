@@ -168,7 +168,7 @@ async def test_a_failed_delivery_is_repeated_with_the_same_id(gateway: Gateway) 
         assert len(messages.seen) == 2
 
 
-async def test_no_account_waits_for_the_receivers_of_another(
+async def test_hanging_receivers_do_not_delay_other_accounts(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = gateway.app
@@ -208,7 +208,7 @@ async def test_a_slow_receiver_does_not_delay_the_others(gateway: Gateway) -> No
         assert len(messages.seen) == 2
 
 
-async def test_alerts_are_the_accounts_own_and_valid(gateway: Gateway) -> None:
+async def test_alerts_belong_to_their_account_and_are_validated(gateway: Gateway) -> None:
     app = gateway.app
     alert = await create(gateway, "https://example.com/", "1")
     for key in (alert["id"], "alert_none"):

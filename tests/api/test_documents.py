@@ -233,7 +233,7 @@ async def test_tool_imports_base64_and_refuses_local_urls(app: AppFixture) -> No
         assert (await call(**arguments))["isError"], arguments
 
 
-async def test_parts_of_another_document_stay(app: AppFixture) -> None:
+async def test_new_version_keeps_pages_that_are_not_its_chapters(app: AppFixture) -> None:
     pages = [FILLER] * 30
     await import_file(app, "a.pdf", fakes.pdf(pages, chapters={1: "One", 16: "Two"}))
     await app.client.put("/api/pages/a.pdf/notes", json={"body": "mine"}, headers=app.bearer)

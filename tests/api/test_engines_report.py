@@ -60,7 +60,7 @@ def choices(document: dict[str, Any]) -> dict[str, tuple[str | None, str | None]
 # -- the route -------------------------------------------------------------------------------------
 
 
-async def test_the_report_agrees_with_what_each_service_says(app_with_comfyui: AppFixture) -> None:
+async def test_report_agrees_with_the_list_of_services(app_with_comfyui: AppFixture) -> None:
     chosen = choices(await engines(app_with_comfyui))
     services = (await app_with_comfyui.client.get("/api/services")).json()["services"]
     assert len(services) > 40
@@ -68,7 +68,9 @@ async def test_the_report_agrees_with_what_each_service_says(app_with_comfyui: A
     assert chosen["ra1"] == ("comfyui-image", "full")
 
 
-async def test_the_report_names_what_the_engines_run_on(app_with_comfyui: AppFixture, comfy: Comfy) -> None:
+async def test_report_lists_discovered_servers_and_ready_engines(
+    app_with_comfyui: AppFixture, comfy: Comfy
+) -> None:
     document = await engines(app_with_comfyui)
     rows = {row["name"]: row for row in document["found"]}
     assert (rows["ComfyUI"]["state"], rows["ComfyUI"]["url"]) == ("found", comfy.url)
@@ -78,7 +80,7 @@ async def test_the_report_names_what_the_engines_run_on(app_with_comfyui: AppFix
     assert "fal-image" not in ready
 
 
-async def test_only_a_whole_key_of_the_operator_reads_the_report(app_with_comfyui: AppFixture) -> None:
+async def test_report_requires_an_unrestricted_operator_key(app_with_comfyui: AppFixture) -> None:
     limited = [Scope(read_only=True), Scope(services=("ra1",))]
     refused = [app_with_comfyui.key, *[await operator_key(app_with_comfyui, scope) for scope in limited]]
     for key in refused:
@@ -88,14 +90,14 @@ async def test_only_a_whole_key_of_the_operator_reads_the_report(app_with_comfyu
         assert (await app_with_comfyui.client.get(PATH, headers=headers)).status_code == 401
 
 
-async def test_a_refresh_that_is_no_flag_is_refused(app_with_comfyui: AppFixture) -> None:
+async def test_refresh_must_be_true_or_false(app_with_comfyui: AppFixture) -> None:
     answer = await app_with_comfyui.client.get(
         PATH, headers=bearer(await operator_key(app_with_comfyui)), params={"refresh": "now"}
     )
     assert (answer.status_code, answer.json()["error"]) == (400, "refresh must be true or false")
 
 
-async def test_a_refresh_sees_a_server_that_has_just_started(tmp_path: Path, comfy: Comfy) -> None:
+async def test_refresh_detects_a_server_that_has_just_started(tmp_path: Path, comfy: Comfy) -> None:
     comfy.answers["/system_stats"] = b"starting"
     async with running_app(
         tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url
@@ -198,7 +200,7 @@ async def test_doctor_names_a_silent_server_and_probes_itself(
 
 
 @pytest.mark.parametrize("stored", ["", "another"])
-async def test_without_an_operators_key_the_doctor_asks_for_one(
+async def test_doctor_asks_for_an_operator_key(
     tmp_path: Path, app_with_comfyui: AppFixture, commands: ThreadedCommands, stored: str
 ) -> None:
     if stored:

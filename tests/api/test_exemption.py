@@ -32,7 +32,7 @@ CLOSED = [401] * 4
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])
 @pytest.mark.parametrize("host", ["127.0.0.1:8600", "localhost:8600", "[::1]:8600", "LOCALHOST", "127.1.2.3"])
-async def test_the_own_machine_needs_no_key(app: AppFixture, peer: str, host: str) -> None:
+async def test_loopback_requests_need_no_key(app: AppFixture, peer: str, host: str) -> None:
     assert await statuses(app.visitor(peer), {"Host": host}) == OPEN
     for site in ("none", "same-origin"):
         assert await statuses(app.visitor(peer), {"Host": host, "Sec-Fetch-Site": site}) == OPEN
@@ -41,7 +41,7 @@ async def test_the_own_machine_needs_no_key(app: AppFixture, peer: str, host: st
 @pytest.mark.parametrize(
     "peer", ["10.0.0.5", "192.168.1.2", "203.0.113.9", "fe80::1", "::ffff:10.0.0.1", "testclient", ""]
 )
-async def test_another_peer_needs_one(app: AppFixture, peer: str) -> None:
+async def test_requests_from_another_address_need_a_key(app: AppFixture, peer: str) -> None:
     assert await statuses(app.visitor(peer), {}) == CLOSED
 
 
@@ -64,7 +64,7 @@ async def test_another_peer_needs_one(app: AppFixture, peer: str) -> None:
         "[",
     ],
 )
-async def test_another_host_needs_one(app: AppFixture, host: str) -> None:
+async def test_requests_with_another_host_header_need_a_key(app: AppFixture, host: str) -> None:
     assert await statuses(app.visitor(), {"Host": host}) == CLOSED
 
 
@@ -102,25 +102,25 @@ async def test_cross_site_requests_need_a_key(app: AppFixture, site: str) -> Non
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:8600", "file://"]
 )
-async def test_another_origin_needs_one(app: AppFixture, origin: str) -> None:
+async def test_requests_from_another_origin_need_a_key(app: AppFixture, origin: str) -> None:
     answered = await statuses(app.visitor(), {"Origin": origin})
     # The same host and port by https is this very server seen through TLS, and stays its own.
     assert answered == (OPEN if origin == "https://127.0.0.1:8600" else CLOSED)
 
 
-async def test_a_public_url_ends_the_exemption(tmp_path: Path) -> None:
+async def test_public_url_disables_the_exemption(tmp_path: Path) -> None:
     async with running_app(tmp_path, public_url="https://pictures.example", previews="allow") as app:
         assert await statuses(app.visitor(), {}) == CLOSED
         assert (await app.visitor().get("/metrics")).status_code == 401
 
 
-async def test_an_open_service_is_open_to_all(tmp_path: Path) -> None:
+async def test_open_image_service_needs_no_key(tmp_path: Path) -> None:
     opened = {"open_image_service": True, "public_url": "https://pictures.example", "previews": "allow"}
     async with running_app(tmp_path, **opened) as app:
         assert await statuses(app.visitor("203.0.113.9"), {"Host": "pictures.example"}) == OPEN
 
 
-async def test_the_exemption_is_area_cs_alone(app: AppFixture) -> None:
+async def test_exemption_applies_to_the_image_utility_api_only(app: AppFixture) -> None:
     request = {"prompt": "x", "model": "ra2", "input": {"prompt": "x"}}
     for path in ("/api/ra1", "/api/anime", "/api/containers/run", "/api/uploads"):
         assert (await app.client.post(path, json=request)).status_code == 401
@@ -128,7 +128,7 @@ async def test_the_exemption_is_area_cs_alone(app: AppFixture) -> None:
         assert (await app.client.get(path)).status_code == 401
 
 
-async def test_two_host_headers_are_one_too_many(app: AppFixture) -> None:
+async def test_request_with_two_host_headers_needs_a_key(app: AppFixture) -> None:
     transport = app.visitor()
     request = transport.build_request("GET", "/create_image", params=SMALL)
     request.headers = httpx.Headers([("host", "127.0.0.1"), ("host", "evil.example")])

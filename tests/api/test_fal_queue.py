@@ -134,7 +134,7 @@ def path_of(url: str) -> str:
     return "/fal" + url.partition("/fal")[2]
 
 
-async def test_states_have_fals_statuses_and_urls(app: AppFixture) -> None:
+async def test_status_responses_have_fal_statuses_and_urls(app: AppFixture) -> None:
     result = await submit(app, "SLOW")
     assert result["status"] == "IN_QUEUE"
     assert path_of(result["response_url"]) == f"{QUEUE}/fal-ai/flux/requests/{result['request_id']}"
@@ -153,7 +153,7 @@ async def test_states_have_fals_statuses_and_urls(app: AppFixture) -> None:
     assert (ended.status_code, ended.json()["status"]) == (200, "COMPLETED")
 
 
-async def test_a_stream_of_states_ends_with_the_request(app: AppFixture) -> None:
+async def test_status_stream_ends_with_the_request(app: AppFixture) -> None:
     result = await submit(app)
     stream = await app.client.get(f"{path_of(result['status_url'])}/stream", headers=app.bearer)
     assert stream.headers["content-type"].startswith("text/event-stream")
@@ -178,7 +178,7 @@ async def test_a_webhook_has_fals_payload(app: AppFixture, prompt: str, status: 
     assert ("images" in response["payload"], "error" in response) == (status == "OK", status == "ERROR")
 
 
-async def test_own_models_are_apps_and_both_schemes_work(app: AppFixture) -> None:
+async def test_models_of_this_server_are_apps(app: AppFixture) -> None:
     body = {"prompt": "a fox", "width": 64, "height": 64}
     header = {"Authorization": f"Key {app.key}"}
     answer = await app.client.post("/fal/sixfold/ra2", json=body, headers=header)
@@ -197,7 +197,9 @@ REFUSED: list[tuple[Any, int]] = [
 
 
 @pytest.mark.parametrize(("body", "status"), REFUSED)
-async def test_bad_input_is_refused_in_fals_shape(app: AppFixture, body: Any, status: int) -> None:
+async def test_invalid_input_gets_an_error_in_the_format_of_fal(
+    app: AppFixture, body: Any, status: int
+) -> None:
     answer = await app.client.post(SCHNELL, json=body, headers=app.bearer)
     assert answer.status_code == status, answer.text
     assert answer.headers["x-fal-request-id"]

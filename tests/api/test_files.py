@@ -213,7 +213,7 @@ async def test_a_cancelled_upload_takes_no_parts(gateway: Gateway) -> None:
         await gateway.openai(gateway.app.other).uploads.cancel(upload.id)
 
 
-async def test_files_of_others_do_not_exist(any_database_gateway: Gateway) -> None:
+async def test_file_of_another_account_is_not_found(any_database_gateway: Gateway) -> None:
     gateway = any_database_gateway
     result = await gateway.openai().files.create(file=("a", b"secret"), purpose="batch")
     runner = keys.create(gateway.app.account.id, Scope(), granted=Rights.RUN)
@@ -263,7 +263,7 @@ async def test_files_are_exported_and_erased(any_database_gateway: Gateway) -> N
     assert [each.id async for each in client.files.list()] == []
 
 
-async def test_content_is_served_in_ranges_and_never_shown(gateway: Gateway) -> None:
+async def test_content_is_served_in_ranges_as_an_attachment(gateway: Gateway) -> None:
     page = b"<script>alert(1)</script>"
     result = await gateway.openai().files.create(file=("a.html", page), purpose="user_data")
     path = f"/v1/files/{result.id}/content"

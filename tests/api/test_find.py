@@ -61,7 +61,7 @@ async def test_search_shows_nothing_of_another_account(app: AppFixture) -> None:
     assert "/admin/people" in [each["href"] for each in (await find(app, "invite"))["Go to"]]
 
 
-async def test_search_needs_a_session_and_limits_its_words(app: AppFixture) -> None:
+async def test_search_needs_a_session_and_limits_its_query(app: AppFixture) -> None:
     assert (await app.visitor().get("/pages/find?q=a")).status_code == 401
     assert (await app.visitor().get("/find?q=a")).headers["Location"] == "/signin?next=%2Ffind%3Fq%3Da"
     await signed_in(app)

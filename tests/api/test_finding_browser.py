@@ -23,7 +23,7 @@ SELECTED = f"{OPTION}[aria-selected=true]"
 MAX_PAGE_BYTES = 350_000
 
 
-async def test_the_catalog_filters_while_typing_like_the_server(
+async def test_catalog_filters_while_typing(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -44,7 +44,7 @@ async def test_the_catalog_filters_while_typing_like_the_server(
 
 
 @pytest.mark.nightly
-async def test_the_catalog_searches_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_catalog_can_be_searched_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
         await tab.open("/catalog")
@@ -55,7 +55,7 @@ async def test_the_catalog_searches_without_javascript(browser_app: tuple[AppFix
 
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
-async def test_the_catalog_fits_is_light_and_accessible(
+async def test_catalog_is_accessible_small_and_fits_the_window(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
@@ -70,7 +70,9 @@ async def test_the_catalog_fits_is_light_and_accessible(
         assert [rule["id"] for rule in result.response["violations"]] == []
 
 
-async def test_ctrl_k_opens_a_search_that_keys_operate(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_search_opens_with_ctrl_k_and_is_used_by_keyboard(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
     app, url, chromium = browser_app
     await put(app, "companies/acme", "# Acme\n\nMakes quiet airships.\n")
     async with browser.tab(chromium, app, url) as tab:
@@ -109,7 +111,7 @@ async def test_ctrl_k_opens_a_search_that_keys_operate(browser_app: tuple[AppFix
 
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
-async def test_the_search_has_a_button_and_is_accessible(
+async def test_search_dialog_opens_by_button_and_is_accessible(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
@@ -131,7 +133,7 @@ async def test_the_search_has_a_button_and_is_accessible(
 
 
 @pytest.mark.nightly
-async def test_the_search_is_a_page_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_search_is_a_page_without_javascript(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=390, scripts=False)) as tab:
         await tab.open("/account")

@@ -102,7 +102,7 @@ async def test_a_wrong_form_is_refused_on_a_page(
 
 @pytest.mark.browser
 @browser.needed
-async def test_a_box_cuts_out_a_subject_without_javascript(
+async def test_background_is_removed_with_a_box_without_javascript(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
     app, url, chromium = browser_app

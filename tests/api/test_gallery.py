@@ -50,7 +50,7 @@ async def list_page(app: AppFixture, name: str, **query: Any) -> dict[str, Any]:
     return answer.json()
 
 
-async def test_a_character_is_made_shown_and_free(any_database_app: AppFixture) -> None:
+async def test_character_is_created_listed_and_free(any_database_app: AppFixture) -> None:
     app = any_database_app
     body = (await character(app, description="A fox", greeting="Hi!", avatar_bytes=base64_of(png()))).json()
     assert set(body) == {"id", "url_name", "avatar_file_name", "uploaded_via_api"}
@@ -69,7 +69,7 @@ async def test_a_character_is_made_shown_and_free(any_database_app: AppFixture) 
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_post_is_made_by_each_way_and_shown(any_database_app: AppFixture) -> None:
+async def test_post_is_created_from_url_base64_and_form(any_database_app: AppFixture) -> None:
     app = any_database_app
     picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()
     by_url = await post(app, media_bytes=None, media_url=picture["image_url"])
@@ -94,7 +94,7 @@ async def test_a_post_is_made_by_each_way_and_shown(any_database_app: AppFixture
     assert (await app.client.get(results[2]["media_url"])).content == png("blue")
 
 
-async def test_an_avatar_may_be_a_forms_file(app: AppFixture) -> None:
+async def test_avatar_may_be_a_file_of_a_form(app: AppFixture) -> None:
     files = {"avatar": ("a.png", png(), "text/html")}
     data = {"api_key": app.key, "name": "Orion"}
     body = (await app.client.post("/api/create-ai", data=data, files=files)).json()
@@ -103,7 +103,7 @@ async def test_an_avatar_may_be_a_forms_file(app: AppFixture) -> None:
     assert bare["avatar_file_name"] is None
 
 
-async def test_every_character_has_a_name_in_urls_of_its_own(app: AppFixture) -> None:
+async def test_every_character_has_a_unique_url_name(app: AppFixture) -> None:
     names = ["Luna", "luna!", "LUNA", "Ünïcødé", "...", "x" * 80]
     results = [(await character(app, name=name)).json()["url_name"] for name in names]
     assert len(set(results)) == len(names)
@@ -111,13 +111,13 @@ async def test_every_character_has_a_name_in_urls_of_its_own(app: AppFixture) ->
     assert results[4].startswith("character")
 
 
-async def test_a_name_in_other_letters_is_read_in_latin_ones(app: AppFixture) -> None:
+async def test_url_names_are_transliterated(app: AppFixture) -> None:
     names = ["月", "Аня", "さくら 2", "Łukasz Ærø", "🐱"]
     results = [(await character(app, name=name)).json()["url_name"] for name in names]
     assert results == ["yue", "anya", "sakura-2", "lukasz-aero", "cat"]
 
 
-async def test_lists_go_on_where_they_ended(app: AppFixture) -> None:
+async def test_lists_are_paged_by_cursor(app: AppFixture) -> None:
     results = {(await character(app, name=f"n{number}")).json()["id"] for number in range(7)}
     seen: list[str] = []
     cursor: str | None = None
@@ -205,7 +205,7 @@ async def test_truncated_form_file_is_refused(app: AppFixture) -> None:
         assert answer.json()["error"].endswith("truncated or damaged.")
 
 
-async def test_a_refusal_reads_as_a_sentence(app: AppFixture) -> None:
+async def test_error_message_begins_with_the_parameter(app: AppFixture) -> None:
     assert (await post(app, media_bytes=None)).json() == {
         "error": "Invalid media: one of media_url, media_bytes or a file is required",
         "status": 400,
@@ -214,7 +214,7 @@ async def test_a_refusal_reads_as_a_sentence(app: AppFixture) -> None:
     assert answer.json() == {"error": "Invalid limit: it must be from 1 to 100", "status": 400}
 
 
-async def test_the_key_comes_first_and_limited_keys_may_not(app: AppFixture) -> None:
+async def test_key_is_checked_first_and_limited_keys_are_403(app: AppFixture) -> None:
     reader = await app.limited_key(Scope(read_only=True))
     painter = await app.limited_key(Scope(services=("ra1",)))
     for key, status in ((None, 401), ("sf_no", 401), (5, 401), (reader, 403), (painter, 403)):
@@ -261,13 +261,15 @@ async def test_gallery_has_no_unpublished_files_or_addresses(app: AppFixture) ->
         {"cursor": "\0"},
     ],
 )
-async def test_a_list_is_not_asked_for_too_much(app: AppFixture, query: dict[str, str]) -> None:
+async def test_invalid_limit_or_cursor_is_400(app: AppFixture, query: dict[str, str]) -> None:
     for name in ("characters", "posts"):
         answer = await app.client.get(f"/api/{name}", params=query)
         assert (answer.status_code, set(answer.json())) == (400, {"error", "status"})
 
 
-async def test_an_account_has_room_for_so_many(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_characters_and_posts_of_an_account_are_limited(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gallery, "MAX_CHARACTERS", 1)
     monkeypatch.setattr(gallery, "MAX_POSTS", 1)
     assert [(await character(app)).status_code for _ in range(2)] == [200, 403]

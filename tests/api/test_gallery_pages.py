@@ -16,7 +16,7 @@ async def publish(app: AppFixture, csrf: str, prediction_id: str, **more: str) -
     return await app.client.post("/gallery/publish", data={**form, **more})
 
 
-async def test_a_result_becomes_a_post_that_others_remix(any_database_app: AppFixture) -> None:
+async def test_published_result_can_be_remixed_by_others(any_database_app: AppFixture) -> None:
     app, visitor = any_database_app, stranger(any_database_app)
     result, csrf = await run(app, "a quiet harbour", seed=7), await signed_in(app)
     form = (await app.client.get(f"/gallery/publish?run={result['id']}")).text
@@ -59,7 +59,7 @@ async def test_an_unlisted_post_is_found_by_its_address_only(any_database_app: A
     assert (await visitor.get(where)).status_code == 404
 
 
-async def test_a_name_belongs_to_one_account(any_database_app: AppFixture) -> None:
+async def test_author_name_belongs_to_one_account(any_database_app: AppFixture) -> None:
     app = any_database_app
     result, csrf = await run(app), await signed_in(app)
     for name in ("", "a", "A b", "x" * 31, "<b>"):

@@ -54,7 +54,7 @@ def text_of(text: str) -> Any:
 
 
 @BOTH
-async def test_chat_completions_answer_and_count(gateway: Gateway, model: str) -> None:
+async def test_chat_completion_has_text_and_usage(gateway: Gateway, model: str) -> None:
     answer = await gateway.openai().chat.completions.create(model=model, messages=text_of("say 3 words"))
     assert answer.choices[0].message.content == "word word word"
     assert answer.choices[0].finish_reason == "stop"
@@ -63,7 +63,7 @@ async def test_chat_completions_answer_and_count(gateway: Gateway, model: str) -
 
 
 @BOTH
-async def test_chat_completions_stream_and_tell_usage_only_when_asked(gateway: Gateway, model: str) -> None:
+async def test_chat_completion_stream_has_usage_only_on_request(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
     stream = await client.chat.completions.create(model=model, messages=text_of("say 9 words"), stream=True)
     chunks = [chunk async for chunk in stream]
@@ -88,7 +88,7 @@ async def test_chat_completions_stream_and_tell_usage_only_when_asked(gateway: G
         ("/api/service", {"service": "chat", "prompt": "say 2 words"}),
     ],
 )
-async def test_a_stream_names_its_engine(
+async def test_stream_headers_name_the_engine(
     gateway: Gateway, model: str, path: str, fields: dict[str, Any]
 ) -> None:
     body = {"model": model, "stream": True, **fields}
@@ -125,7 +125,7 @@ async def test_tools_are_called_in_a_stream(gateway: Gateway, model: str) -> Non
 @BOTH
 @pytest.mark.parametrize("kind", ["json_object", "json_schema"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_json_mode_gives_json(gateway: Gateway, model: str, kind: str, stream: bool) -> None:
+async def test_json_mode_returns_json(gateway: Gateway, model: str, kind: str, stream: bool) -> None:
     shape: Any = {"type": kind, **({"json_schema": SCHEMA} if kind == "json_schema" else {})}
     answer: Any = await gateway.openai().chat.completions.create(
         model=model, messages=text_of("Where?"), response_format=shape, stream=stream
@@ -140,7 +140,7 @@ async def test_json_mode_gives_json(gateway: Gateway, model: str, kind: str, str
 
 
 @BOTH
-async def test_pictures_are_seen(gateway: Gateway, model: str) -> None:
+async def test_images_of_a_chat_reach_the_model(gateway: Gateway, model: str) -> None:
     content = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": PIXEL}}]
     answer = await gateway.openai().chat.completions.create(
         model=model, messages=cast("Any", [{"role": "user", "content": content}])
@@ -152,7 +152,7 @@ async def test_pictures_are_seen(gateway: Gateway, model: str) -> None:
 
 
 @BOTH
-async def test_an_answer_that_was_cut_says_so(gateway: Gateway, model: str) -> None:
+async def test_truncated_chat_has_finish_reason_length(gateway: Gateway, model: str) -> None:
     answer = await gateway.openai().chat.completions.create(
         model=model, messages=text_of("say 9 words"), max_tokens=4
     )
@@ -160,7 +160,7 @@ async def test_an_answer_that_was_cut_says_so(gateway: Gateway, model: str) -> N
 
 
 @BOTH
-async def test_responses_answer(gateway: Gateway, model: str) -> None:
+async def test_response_has_text_and_usage(gateway: Gateway, model: str) -> None:
     answer = await gateway.openai().responses.create(
         model=model, input="say 3 words", instructions="Be short"
     )
@@ -172,7 +172,7 @@ async def test_responses_answer(gateway: Gateway, model: str) -> None:
 
 
 @BOTH
-async def test_responses_stream(gateway: Gateway, model: str) -> None:
+async def test_streamed_response_has_text_and_usage(gateway: Gateway, model: str) -> None:
     async with gateway.openai().responses.stream(model=model, input="say 5 words") as stream:
         kinds = [event.type async for event in stream]
         final = await stream.get_final_response()
@@ -184,7 +184,7 @@ async def test_responses_stream(gateway: Gateway, model: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("stream", [False, True])
-async def test_responses_call_tools_and_go_on(gateway: Gateway, model: str, stream: bool) -> None:
+async def test_response_calls_a_tool_and_uses_its_result(gateway: Gateway, model: str, stream: bool) -> None:
     tool: Any = {"type": "function", "strict": False, **WEATHER["function"]}
     client, inputs = gateway.openai(), cast("Any", [{"role": "user", "content": "How is it?"}])
     if stream:
@@ -204,7 +204,7 @@ async def test_responses_call_tools_and_go_on(gateway: Gateway, model: str, stre
     assert answer.output_text == "The tool said sun"
 
 
-async def test_responses_reach_a_server_that_speaks_them_as_they_are(tmp_path: Path) -> None:
+async def test_responses_are_passed_unchanged_to_a_native_server(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as first:
         url = first.acme.url
         row = {"kind": "openai", "base_url": url, "api_key": "k", "responses": True, "models": ["small"]}
@@ -222,7 +222,7 @@ async def test_responses_reach_a_server_that_speaks_them_as_they_are(tmp_path: P
 
 
 @BOTH
-async def test_messages_answer_and_count(gateway: Gateway, model: str) -> None:
+async def test_message_has_text_and_usage(gateway: Gateway, model: str) -> None:
     answer = await gateway.anthropic().messages.create(
         model=model, max_tokens=100, system="Be short", messages=text_of("say 3 words")
     )
@@ -236,7 +236,7 @@ async def test_messages_answer_and_count(gateway: Gateway, model: str) -> None:
 
 
 @BOTH
-async def test_messages_stream(gateway: Gateway, model: str) -> None:
+async def test_streamed_message_has_text_and_usage(gateway: Gateway, model: str) -> None:
     async with gateway.anthropic().messages.stream(
         model=model, max_tokens=100, messages=text_of("say 5 words")
     ) as stream:
@@ -249,7 +249,7 @@ async def test_messages_stream(gateway: Gateway, model: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("stream", [False, True])
-async def test_messages_call_tools_and_go_on(gateway: Gateway, model: str, stream: bool) -> None:
+async def test_message_calls_a_tool_and_uses_its_result(gateway: Gateway, model: str, stream: bool) -> None:
     function = WEATHER["function"]
     tool: Any = {"name": "weather", "description": "…", "input_schema": function["parameters"]}
     client, messages = gateway.anthropic(), text_of("How is it?")
@@ -274,7 +274,7 @@ async def test_messages_call_tools_and_go_on(gateway: Gateway, model: str, strea
 
 
 @BOTH
-async def test_messages_see_pictures(gateway: Gateway, model: str) -> None:
+async def test_image_of_a_message_reaches_the_model(gateway: Gateway, model: str) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL.partition("base64,")[2]}
     answer = await gateway.anthropic().messages.create(
         model=model,
@@ -284,7 +284,7 @@ async def test_messages_see_pictures(gateway: Gateway, model: str) -> None:
     assert cast("Any", answer.content[0]).text == "I see a picture"
 
 
-async def test_anthropic_headers_reach_its_server_and_ours_do_not(gateway: Gateway) -> None:
+async def test_anthropic_headers_are_forwarded_without_our_key(gateway: Gateway) -> None:
     await gateway.anthropic(default_headers={"anthropic-beta": "fine-grained"}).messages.create(
         model="anth/small", max_tokens=10, messages=text_of("Hello")
     )
@@ -319,7 +319,7 @@ async def test_models_are_listed_for_both_clients(gateway: Gateway) -> None:
         await gateway.openai().models.retrieve("acme/none")
 
 
-async def test_errors_are_said_in_the_dialect_of_whoever_asks(gateway: Gateway) -> None:
+async def test_errors_have_the_format_of_the_api(gateway: Gateway) -> None:
     with pytest.raises(openai.AuthenticationError):
         await gateway.openai("sf_wrong").chat.completions.create(model="small", messages=text_of("Hello"))
     with pytest.raises(anthropic.AuthenticationError):
@@ -399,7 +399,7 @@ async def test_rejection_by_the_server_keeps_its_message_and_is_free(gateway: Ga
     assert await gateway.app.balance() == before
 
 
-async def test_too_long_conversation_is_reported_as_agents_expect(gateway: Gateway) -> None:
+async def test_exceeded_context_has_the_error_code_of_the_api(gateway: Gateway) -> None:
     gateway.acme.mode = "excess"
     for ask in (
         gateway.openai().chat.completions.create(model="acme/small", messages=text_of("Hello")),
@@ -415,7 +415,7 @@ async def test_too_long_conversation_is_reported_as_agents_expect(gateway: Gatew
     assert document["error"]["message"] == response
 
 
-async def test_bytes_of_ones_own_dialect_pass_as_they_are(gateway: Gateway) -> None:
+async def test_body_of_the_same_protocol_is_forwarded_unchanged(gateway: Gateway) -> None:
     body = (
         b'{"model":"acme/small","messages":[{"role":"user","content":"say 2 words"}],"x_unknown":{"a": 1.50}}'
     )
@@ -444,7 +444,7 @@ async def test_events_that_come_in_pieces_are_passed_on_whole(gateway: Gateway) 
     assert text == " ".join(["word"] * 5)
 
 
-async def test_without_a_model_server_the_way_out_is_named(tmp_path: Path) -> None:
+async def test_missing_model_server_is_503_with_remedy(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, upstreams={}, prices={}, aliases={}) as gateway:
         answer = await gateway.chat(model="text-llm")
         assert answer.status_code == 503

@@ -44,7 +44,7 @@ async def finished_prediction(gateway: Gateway, begun: httpx.Response) -> dict[s
             await asyncio.sleep(0.01)
 
 
-async def test_the_same_words_cost_the_same_now_and_later(gateway: Gateway) -> None:
+async def test_queued_and_direct_chats_have_the_same_cost(gateway: Gateway) -> None:
     now = (await ask(gateway, later=False, prompt="say 3 words")).json()
     before = await gateway.app.balance()
     begun = await ask(gateway, prompt="say 3 words")
@@ -70,7 +70,7 @@ async def test_the_same_words_cost_the_same_now_and_later(gateway: Gateway) -> N
         ([{"role": "user", "content": [{"type": "smell"}]}], "smell"),
     ],
 )
-async def test_messages_that_are_none_are_named_as_any_wrong_input(
+async def test_invalid_messages_are_400_and_named(
     gateway: Gateway, how: dict[str, Any], messages: Any, message: str
 ) -> None:
     answer = await ask(gateway, **how, messages=messages)
@@ -94,7 +94,7 @@ async def test_async_conversation_and_image_reach_the_model(gateway: Gateway) ->
 
 
 @pytest.mark.parametrize("mode", ["fail", "refuse", "garbage"])
-async def test_a_server_that_fails_is_free(gateway: Gateway, mode: str) -> None:
+async def test_failed_queued_chat_is_free(gateway: Gateway, mode: str) -> None:
     gateway.acme.mode = mode
     response = await finished_prediction(gateway, await ask(gateway, prompt="say 3 words"))
     assert response["status"] == "failed"
@@ -138,7 +138,7 @@ async def test_unserved_requests_are_rejected_before_they_are_queued(
     assert await gateway.app.balance() == ("5.00", "0.00")
 
 
-async def test_money_budgets_and_tokens_a_minute_hold_for_later_too(gateway: Gateway) -> None:
+async def test_balance_budgets_and_tpm_apply_to_queued_chats(gateway: Gateway) -> None:
     app = gateway.app
     assert (await ask(gateway, app.poor, prompt="x")).status_code == 402
     scopes = {"budget_exceeded": Scope(budget_day=1), "rate_limited": Scope(tpm=25)}
@@ -151,7 +151,7 @@ async def test_money_budgets_and_tokens_a_minute_hold_for_later_too(gateway: Gat
     assert (await ask(gateway, elsewhere, prompt="x")).status_code == 403
 
 
-async def test_the_same_idempotency_key_asks_the_model_once(gateway: Gateway) -> None:
+async def test_repeated_idempotency_key_calls_the_model_once(gateway: Gateway) -> None:
     body = {"service": "chat", **ASKED, "prompt": "say 3 words", "async": True}
     headers = {**gateway.headers, "Idempotency-Key": "once"}
     posts = [gateway.app.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
@@ -161,7 +161,7 @@ async def test_the_same_idempotency_key_asks_the_model_once(gateway: Gateway) ->
     assert len(gateway.acme.seen) == 1
 
 
-async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> None:
+async def test_queued_chat_of_an_unpriced_local_model_is_free(tmp_path: Path) -> None:
     async with running_gateway(
         tmp_path, models=app_catalog.models_document(), prices={}, allow_unpriced=True
     ) as there:

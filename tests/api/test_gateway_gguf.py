@@ -103,7 +103,7 @@ def vision_chat(url: str) -> list[Any]:
     return [{"role": "user", "content": seen}]
 
 
-async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
+async def test_projector_file_enables_vision(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
     async with talking(tmp_path) as there:
@@ -120,7 +120,7 @@ async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
         assert again.usage.prompt_tokens == text.usage.prompt_tokens
 
 
-async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Path) -> None:
+async def test_image_urls_of_private_addresses_are_not_fetched(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
     requests: list[str] = []
@@ -213,7 +213,7 @@ async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) 
         assert final.usage.output_tokens == 9
 
 
-async def test_a_word_to_stop_at_ends_the_answer_before_it(tmp_path: Path) -> None:
+async def test_stop_sequence_ends_the_answer_before_it(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         whole = (await there.chat(model="own/tiny", **ASKED)).json()["choices"][0]["message"]["content"]
         word = next(letter for letter in whole[4:] if letter.isascii() and letter.isprintable())
@@ -268,7 +268,7 @@ async def test_killed_model_process_restarts_and_loses_nothing(tmp_path: Path) -
         assert (await process(there)).process.pid != running.process.pid
 
 
-async def test_models_take_turns_in_memory_and_go_when_idle(tmp_path: Path) -> None:
+async def test_models_are_swapped_in_memory_and_unloaded_when_idle(tmp_path: Path) -> None:
     tiny_gguf.write(tmp_path / "models" / "second.gguf", seed=1)
     async with talking(tmp_path, idle_seconds=0.1) as there:
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
@@ -281,7 +281,7 @@ async def test_models_take_turns_in_memory_and_go_when_idle(tmp_path: Path) -> N
         assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
 
 
-async def test_a_file_that_llama_cpp_does_not_know_is_said_and_free(tmp_path: Path) -> None:
+async def test_unsupported_gguf_file_is_502_and_free(tmp_path: Path) -> None:
     tiny_gguf.write(tmp_path / "models" / "odd.gguf", architecture="oddity")
     (tmp_path / "models" / "none.gguf").write_bytes(b"no model")
     async with talking(tmp_path) as there:
@@ -305,7 +305,7 @@ async def test_added_gguf_model_serves_without_configuration(tmp_path: Path) -> 
         assert answer.status_code == 200, answer.text
 
 
-async def test_an_option_that_is_none_stops_the_start(tmp_path: Path) -> None:
+async def test_invalid_slots_setting_prevents_startup(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"own\] slots must be a number from 1 to 64, not 0"):
         async with talking(tmp_path, slots=0):
             pass

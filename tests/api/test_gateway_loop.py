@@ -57,7 +57,7 @@ async def test_large_body_is_not_read_in_the_event_loop(
     assert (answer.status_code, held) == (200, [])
 
 
-async def test_many_messages_of_a_service_are_handled_in_a_thread(
+async def test_many_chat_messages_are_parsed_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, held = threading.get_ident(), list[str]()

@@ -33,7 +33,7 @@ async def whole_and_streamed(gateway: Gateway, **more: Any) -> list[httpx.Respon
 
 
 @pytest.mark.parametrize("model", ["acme/small", "anth/small"])
-async def test_a_stream_costs_what_the_whole_answer_costs(tmp_path: Path, model: str) -> None:
+async def test_streamed_and_whole_answers_have_the_same_cost(tmp_path: Path, model: str) -> None:
     async with running_gateway(tmp_path) as gateway:
         for answer in await whole_and_streamed(gateway, model=model, text="say 20 words"):
             assert answer.status_code == 200
@@ -60,7 +60,7 @@ async def test_chat_without_limit_is_held_per_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", UPSTREAM_FAULTS)
-async def test_a_server_that_fails_is_free(tmp_path: Path, mode: str) -> None:
+async def test_failed_chat_is_free(tmp_path: Path, mode: str) -> None:
     async with running_gateway(tmp_path, timeout_seconds=0.2) as gateway:
         gateway.acme.mode = mode
         whole = await gateway.chat()
@@ -97,7 +97,7 @@ async def test_servers_skipped_as_busy_are_reported_as_busy(tmp_path: Path) -> N
         assert await gateway.app.balance() == ("5.00", "0.00")
 
 
-async def test_a_server_that_trickles_and_stops_is_given_up_and_free(tmp_path: Path) -> None:
+async def test_stalled_stream_times_out_and_is_free(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, timeout_seconds=0.2) as gateway:
         gateway.acme.mode = "trickle"
         streamed = await gateway.chat(**STREAM)
@@ -203,7 +203,7 @@ async def test_disconnect_before_the_first_token_is_free(tmp_path: Path) -> None
         await gateway.app.until("5.00", "0.00")
 
 
-async def test_a_slow_first_word_keeps_the_line_alive(tmp_path: Path) -> None:
+async def test_keep_alives_are_sent_before_the_first_token(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, keep_alive_seconds=0.02) as gateway:
         gateway.acme.mode = "slow"
         asking = asyncio.create_task(gateway.chat(**STREAM))
@@ -218,7 +218,7 @@ async def test_a_slow_first_word_keeps_the_line_alive(tmp_path: Path) -> None:
 # -- whose key it is -------------------------------------------------------------------------------
 
 
-async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
+async def test_chat_without_credit_is_402_and_not_sent(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         answer = await gateway.app.client.post(
@@ -234,7 +234,7 @@ async def test_without_money_nothing_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_balance_spent_during_a_call_gives_no_answer_no_charge(
+async def test_balance_spent_during_a_call_withholds_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     """The account had enough credit at the request, so the response did not wait for the hold."""
@@ -255,7 +255,7 @@ async def test_balance_spent_during_a_call_gives_no_answer_no_charge(
         assert await gateway.app.faults() == ()
 
 
-async def test_a_call_that_lasts_is_held_and_in_the_log_while_it_runs(tmp_path: Path) -> None:
+async def test_long_call_is_held_and_logged_while_it_runs(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "wait"
         asking = asyncio.create_task(gateway.chat(max_tokens=100))
@@ -272,7 +272,7 @@ async def test_a_call_that_lasts_is_held_and_in_the_log_while_it_runs(tmp_path: 
         assert (await gateway.app.balance())[1] == "0.00"
 
 
-async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Path) -> None:
+async def test_invalid_token_and_choice_counts_are_rejected(tmp_path: Path) -> None:
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("chat/completions", {"n": -1000}),
         ("chat/completions", {"n": 0}),
@@ -294,7 +294,7 @@ async def test_no_number_of_tokens_or_answers_makes_a_call_cheaper(tmp_path: Pat
         assert both.headers["x-sixfold-cost"] == (await gateway.chat()).headers["x-sixfold-cost"]
 
 
-async def test_exactly_as_many_are_answered_as_there_is_money_for(tmp_path: Path) -> None:
+async def test_concurrent_chats_beyond_the_balance_are_402(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         answers = await asyncio.gather(*(gateway.chat(max_tokens=900, text="Hello") for _ in range(10)))
         assert sorted(answer.status_code for answer in answers).count(200) >= 5
@@ -302,7 +302,7 @@ async def test_exactly_as_many_are_answered_as_there_is_money_for(tmp_path: Path
         assert await gateway.app.faults() == ()
 
 
-async def test_a_budget_is_kept_on_every_face(tmp_path: Path) -> None:
+async def test_budget_applies_to_every_protocol(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         key = bearer(await gateway.app.limited_key(Scope(budget_day=60_000)))
         body: Any = {
@@ -330,7 +330,7 @@ async def test_a_budget_is_kept_on_every_face(tmp_path: Path) -> None:
         assert await gateway.app.faults() == ()
 
 
-async def test_requests_and_tokens_have_their_limits(tmp_path: Path) -> None:
+async def test_keys_have_request_and_token_rate_limits(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         key = bearer(await gateway.app.limited_key(Scope(rpm=2)))
         codes = [(await gateway.app.client.get("/v1/models", headers=key)).status_code for _ in range(3)]
@@ -368,7 +368,7 @@ async def test_rolled_keys_share_the_rates_of_the_first(tmp_path: Path) -> None:
         assert [response.status_code for response in chats] == [200, 429, 429]
 
 
-async def test_a_key_reaches_its_services_alone(tmp_path: Path) -> None:
+async def test_limited_key_uses_its_services_only(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         body = {"model": "acme/small", "messages": [{"role": "user", "content": "Hello"}]}
         for services, status in ((("ra1",), 403), (("chat",), 200), (("acme/small",), 200)):
@@ -379,7 +379,7 @@ async def test_a_key_reaches_its_services_alone(tmp_path: Path) -> None:
         assert (await gateway.app.client.get("/v1/models", headers=key)).status_code == 403
 
 
-async def test_a_key_sees_the_models_that_it_can_ask_for(tmp_path: Path) -> None:
+async def test_key_sees_only_the_models_it_may_use(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
 
         async def seen(scope: Scope) -> set[str]:
@@ -427,7 +427,7 @@ async def test_hold_of_a_dead_server_is_released_at_the_second_check(tmp_path: P
         assert await gateway.app.faults() == ()
 
 
-async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
+async def test_calls_are_searched_by_their_text(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, log_bodies=True) as gateway:
         await gateway.chat(text="Where is the Lighthouse?")
         await gateway.chat(model="anth/small")
@@ -449,7 +449,7 @@ async def test_calls_are_found_again_by_what_they_say(tmp_path: Path) -> None:
         assert (await client.get("/api/gateway/calls?limit=0", headers=gateway.headers)).status_code == 400
 
 
-async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
+async def test_internal_chats_use_the_gateway_and_are_charged(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         relay, account = gateway.app.server.gateway_runtime.gateway, gateway.app.account
         principal = Principal(account.id, account.kind, account.email)

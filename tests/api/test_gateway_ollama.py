@@ -121,7 +121,7 @@ async def test_ollama_calls_with_equal_index_are_two_calls(
     assert [tool["function"]["name"] for tool in fake.seen[0]["tools"]] == ["weather", "time"]
 
 
-async def test_a_picture_of_another_dialect_reaches_ollama_inline(talking: tuple[Gateway, Ollama]) -> None:
+async def test_image_of_an_anthropic_message_is_inline_for_ollama(talking: tuple[Gateway, Ollama]) -> None:
     there, fake = talking
     data = PIXEL.partition("base64,")[2]
     image: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}

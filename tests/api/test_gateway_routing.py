@@ -65,7 +65,7 @@ async def test_openai_reasoning_models_get_max_completion_tokens(tmp_path: Path)
                 assert [key for key in seen.document if key.startswith("max_")] == [name]
 
 
-async def test_a_server_that_stumbles_is_asked_again(tmp_path: Path) -> None:
+async def test_transient_failures_are_retried(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, retries=2) as gateway:
         gateway.acme.modes = ["fail", "limit"]
         answer = await gateway.chat()
@@ -80,7 +80,7 @@ async def test_invalid_request_is_not_retried_on_other_servers(tmp_path: Path) -
         assert (answer.status_code, len(gateway.acme.seen), len(gateway.anth.seen)) == (400, 1, 0)
 
 
-async def test_a_server_that_keeps_failing_is_left_alone(tmp_path: Path) -> None:
+async def test_server_that_keeps_failing_is_skipped(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "fail"
         for _ in range(5):
@@ -160,7 +160,7 @@ async def test_other_question_to_chat_service_misses_the_cache(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"])
-async def test_fields_that_choose_another_model_are_not_passed_on(tmp_path: Path, path: str) -> None:
+async def test_fields_that_select_other_models_are_not_forwarded(tmp_path: Path, path: str) -> None:
     chosen: dict[str, Any] = {
         "models": ["expensive"],
         "route": "fallback",

@@ -79,7 +79,7 @@ async def test_a_tool_is_called_and_answered_with_its_signature(tmp_path: Path, 
         assert part["thoughtSignature"] == fakes.SIGNATURE
 
 
-async def test_a_call_without_its_signature_is_accepted(tmp_path: Path) -> None:
+async def test_tool_call_without_its_signature_is_accepted(tmp_path: Path) -> None:
     """OpenAI's client returns no reasoning, so the signature of a call is lost."""
     async with served(tmp_path) as (gateway, _):
         client: Any = gateway.openai()
@@ -163,7 +163,7 @@ async def test_a_service_account_gets_one_token_for_many_calls(tmp_path: Path) -
 @pytest.mark.parametrize(
     "content", [None, "{}", '{"client_email": "a", "private_key": "b", "token_uri": "c"}']
 )
-async def test_a_wrong_key_file_is_a_failure_that_names_no_path(tmp_path: Path, content: str | None) -> None:
+async def test_invalid_key_file_is_an_error_without_its_path(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "account.json"
     if content is not None:
         path.write_text(content)

@@ -43,7 +43,7 @@ TAP = """() => new Promise((done) => {
 
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
-async def test_a_long_name_becomes_words_and_fits(
+async def test_long_workflow_name_is_split_and_fits_the_window(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
@@ -81,7 +81,7 @@ async def test_the_text_of_a_graph_has_eleven_pixels(
 
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440]))
-async def test_a_graph_taller_than_its_pane_is_zoomed(
+async def test_graph_larger_than_its_pane_can_be_zoomed(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
@@ -127,7 +127,7 @@ async def test_a_graph_taller_than_its_pane_is_zoomed(
         assert (await page.evaluate(SEEN))[0] >= 11
 
 
-async def test_a_run_brings_the_graph_into_view(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_run_scrolls_the_graph_into_view(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=1440)) as tab:
         page = tab.page

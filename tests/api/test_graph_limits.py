@@ -57,7 +57,7 @@ async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path)
             assert await refusal(app, path, listed) == (400, "graph_too_large", VALUES)
 
 
-async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> None:
+async def test_workflow_over_the_configured_node_limit_is_refused(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), graph_nodes=2) as app:
         path = "/api/graph/spaces/photoreal-text-to-image/run"
         answer = await app.client.post(path, json={"input": {"prompt": "a hut"}}, headers=app.bearer)
@@ -66,7 +66,7 @@ async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> Non
         assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_body_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
+async def test_body_above_one_mebibyte_is_413(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         for path in ("/api/graph/validate", "/api/graph/diff", "/prompt", "/api/prompt"):
             answer = await app.client.post(path, content=b" " * (2**20 + 1), headers=app.bearer)
@@ -90,7 +90,7 @@ async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) 
         assert answer.status_code == 201, answer.text
 
 
-async def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+async def test_non_finite_number_in_a_graph_is_refused(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         graph = {"1": node("PrimitiveFloat", value="nan"), "2": node("PreviewAny", source=["1", 0])}
         refused = await app.client.post("/prompt", json={"prompt": graph}, headers=app.bearer)
