@@ -97,7 +97,7 @@ def long_links() -> Document:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("make", [samplers, chain, invalid_nodes, reroutes, parallel_samplers, long_links])
-async def test_a_large_graph_holds_the_loop_for_a_short_time(
+async def test_large_graph_blocks_the_loop_for_a_short_time(
     tmp_path: Path, path: str, make: Callable[[], Document]
 ) -> None:
     body = json.dumps(BODIES[path](make())).encode()

@@ -152,7 +152,7 @@ async def test_masks_apply_in_every_dialect(
     assert {each["status"] for each in await gateway.settled()} == {"succeeded"}
 
 
-async def test_without_a_match_the_bytes_stay(gateway: Gateway, server: SayingServer) -> None:
+async def test_response_without_a_match_is_unchanged(gateway: Gateway, server: SayingServer) -> None:
     server.says = "Nothing to see"
     plain = [(await call(gateway, text="hello", stream=stream)).content for stream in (False, True)]
     await guard(gateway.app, **ALL)
@@ -207,7 +207,7 @@ async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, s
     assert len(server.seen) == 2
 
 
-async def test_rights_and_strangers_keys(gateway: Gateway) -> None:
+async def test_guardrails_need_account_rights_and_an_own_key(gateway: Gateway) -> None:
     app = gateway.app
     reader = await app.database.write(keys.create(app.account.id, granted=rights.Rights.ACCOUNT_READ))
     for method in ("GET", "PUT", "DELETE"):
@@ -430,7 +430,7 @@ async def test_a_text_too_long_for_the_hook_is_blocked(
     assert not server.seen
 
 
-async def test_guardrails_leave_with_the_account(any_gateway: Gateway) -> None:
+async def test_guardrails_are_erased_with_the_account(any_gateway: Gateway) -> None:
     app = any_gateway.app
     await guard(app, mask=["cards"])
     exported = await app.client.get("/api/account/export", headers=app.bearer)

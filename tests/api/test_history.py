@@ -38,7 +38,7 @@ async def run_model(app: AppFixture, prompt: str, key: str = "") -> dict[str, An
     return (await app.client.post(RUN, json=body, headers=headers)).json()
 
 
-async def test_history_searches_folds_and_pages(dots: AppFixture) -> None:
+async def test_history_is_searched_grouped_and_paged(dots: AppFixture) -> None:
     app = dots
     for prompt in ("Ein Mühlrad im Nebel", 'a "quoted" fox', "a fox in snow"):
         await run_model(app, prompt)
@@ -112,7 +112,7 @@ async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) ->
     assert [(entry.title, entry.is_session) for entry in only.entries] == [("wave", True)]
 
 
-async def test_a_deleted_run_is_gone_and_its_charge_stays(dots: AppFixture) -> None:
+async def test_deletion_of_a_run_keeps_its_charge(dots: AppFixture) -> None:
     app = dots
     token = await signed_in(app)
     one = await run_model(app, "a fox")
@@ -139,7 +139,7 @@ async def test_a_deleted_run_is_gone_and_its_charge_stays(dots: AppFixture) -> N
     assert "Deleted runs" in (await app.client.get("/account/security")).text
 
 
-async def test_only_ones_own_whole_ended_runs_can_be_deleted(dots: AppFixture) -> None:
+async def test_only_own_ended_root_runs_can_be_deleted(dots: AppFixture) -> None:
     app = dots
     token = await signed_in(app)
     theirs = await run_model(app, "a fox", app.other)
@@ -157,7 +157,7 @@ async def test_only_ones_own_whole_ended_runs_can_be_deleted(dots: AppFixture) -
         await app.database.write(deletion.delete(theirs["id"], Tenant(app.account.id)))
 
 
-async def test_a_page_without_a_script_follows_a_run_to_its_end(app: AppFixture) -> None:
+async def test_run_page_without_scripts_refreshes_until_the_end(app: AppFixture) -> None:
     await signed_in(app)
     body = {"model": "ra2", "input": {"prompt": "SLOW", **SMALL}, "wait": 0}
     run = (await app.client.post(RUN, json=body, headers=app.bearer)).json()

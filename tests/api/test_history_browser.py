@@ -33,7 +33,9 @@ async def painted(app: AppFixture, *prompts: str, size: int = 256) -> list[dict[
 
 
 @pytest.mark.nightly
-async def test_the_history_fits_and_is_light_and_accessible(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_history_is_accessible_small_and_fits_the_window(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
     app, url, chromium = browser_app
     runs = await painted(app, *(f"a red fox, number {number}" for number in range(4)), size=512)
     body = {"input": {"prompt": "a mill", "width": 256, "height": 256}}

@@ -113,7 +113,7 @@ async def test_a_refused_call_is_free(tmp_path: Path, name: str, mode: str, stat
         assert await gateway.pending() == 0
 
 
-async def test_the_text_of_a_content_filter_reaches_the_caller(tmp_path: Path) -> None:
+async def test_content_filter_error_has_the_message_of_the_provider(tmp_path: Path) -> None:
     for name, text in (("azure", "content management policy"), ("openrouter", "input was flagged")):
         async with served(tmp_path / name, name) as (gateway, fake):
             fake.mode = "filter"
@@ -138,7 +138,7 @@ async def test_openrouter_is_charged_as_it_bills(tmp_path: Path) -> None:
         assert refused.json()["error"]["code"] == "unpriced_model"
 
 
-async def test_a_price_of_the_operator_goes_before_the_bill(tmp_path: Path) -> None:
+async def test_operator_price_overrides_the_billed_cost(tmp_path: Path) -> None:
     async with served(tmp_path, "openrouter") as (gateway, _):
         await gateway.chat("say 20 words", model="openrouter/m")
         assert (await gateway.settled())[0]["cost_usd"] == "0.000214"
@@ -172,7 +172,7 @@ async def test_models_have_the_capabilities_that_their_provider_lists(tmp_path: 
     assert {name: result[name] & words for name in expected} == expected
 
 
-async def test_azure_is_found_by_its_endpoint_and_lists_no_deployments(tmp_path: Path) -> None:
+async def test_azure_endpoint_setting_adds_a_server_without_models(tmp_path: Path) -> None:
     async with hosted_provider("azure") as fake:
         endpoint = fake.url.removesuffix("/v1")
         settings = {"azure_openai_endpoint": endpoint, "azure_openai_api_key": KEY}

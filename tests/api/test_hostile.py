@@ -94,7 +94,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_two_hundred_paths_lead_nowhere(app: AppFixture, tmp_path: Path) -> None:
+async def test_hostile_save_paths_write_no_file_outside_the_folder(app: AppFixture, tmp_path: Path) -> None:
     paths = climbing()
     assert len(paths) >= 190
     for path in paths:
@@ -148,7 +148,7 @@ async def asked_raw(app: AppFixture, path: str) -> tuple[int, bytes]:
     return status, body
 
 
-async def test_no_url_of_the_corpus_reaches_this_machine(app: AppFixture) -> None:
+async def test_hostile_urls_do_not_reach_this_machine(app: AppFixture) -> None:
     hits: list[bytes] = []
     app.server.fetcher._resolver._lookup = (
         corpus.lookup
@@ -203,7 +203,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_no_body_breaks_a_parser(app: AppFixture, name: str) -> None:
+async def test_hostile_bodies_are_rejected_and_free(app: AppFixture, name: str) -> None:
     browser = {"X-CSRF-Token": await signed_in(app)}
     for path in ("/api/ra1", "/api/anime", "/api/style-transfer", "/api/containers/run", "/pages/run"):
         headers = browser if path == "/pages/run" else app.bearer
@@ -212,7 +212,7 @@ async def test_no_body_breaks_a_parser(app: AppFixture, name: str) -> None:
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_odd_json_that_is_json_is_taken_for_what_it_says(app: AppFixture) -> None:
+async def test_unusual_valid_json_is_accepted(app: AppFixture) -> None:
     twice = await app.client.post("/api/ra1", content=b'{"prompt":"a","prompt":"b"}', headers=app.bearer)
     escaped = await app.client.post(
         "/api/ra1", content=b'{"prompt":"\\u0000\\ud83e\\udd8a"}', headers=app.bearer
@@ -224,7 +224,7 @@ async def test_odd_json_that_is_json_is_taken_for_what_it_says(app: AppFixture) 
     assert [a.status_code for a in (escaped, whole, many)] == [200] * 3
 
 
-async def test_a_nul_in_a_list_of_ids_names_nothing(either: Path) -> None:
+async def test_nul_in_a_list_of_ids_matches_no_object(either: Path) -> None:
     async with running_gateway(either) as gateway:
         client, headers = gateway.app.client, gateway.headers
         reference = {"model": "acme/small", "input": [{"type": "item_reference", "id": "a\0b"}]}
@@ -237,7 +237,7 @@ async def test_a_nul_in_a_list_of_ids_names_nothing(either: Path) -> None:
         assert [answer.status_code for answer in answers] == [404, 200, 200]
 
 
-async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path) -> None:
+async def test_body_over_the_limit_is_413_in_the_format_of_the_api(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"json_body_bytes": 2000, "inline_body_bytes": 2000, "upload_body_bytes": 2000}
     async with running_app(tmp_path, **limits) as app:
         big = b'{"prompt":"' + b"x" * 2000 + b'"}'
@@ -255,7 +255,7 @@ async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path)
             assert set(response.json()) == shape
 
 
-async def test_a_small_body_where_none_is_expected_goes_unread(tmp_path: Path) -> None:
+async def test_small_unexpected_body_is_ignored(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         for path in ("/health", "/v1/models", "/api/services", "/api/containers/config", "/object_info"):
             requests = [
@@ -270,7 +270,7 @@ async def slowly(data: bytes) -> AsyncIterator[bytes]:
         yield data[start : start + 100]
 
 
-async def test_secrets_come_back_in_no_error_and_stand_in_no_log(app: AppFixture) -> None:
+async def test_secrets_are_in_no_error_and_no_log(app: AppFixture) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
@@ -316,7 +316,7 @@ async def test_secrets_come_back_in_no_error_and_stand_in_no_log(app: AppFixture
     assert canary.encode() not in stored
 
 
-async def test_a_bug_is_a_500_in_its_faces_dialect_and_says_nothing(
+async def test_internal_error_is_500_without_details(
     app: AppFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     await app.database.close()  # what no request can do

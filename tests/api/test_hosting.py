@@ -20,7 +20,7 @@ def run_body(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
     return {"model": "ra2", "input": {"prompt": prompt, "width": 64, "height": 64}, **more}
 
 
-async def test_a_run_gives_the_whole_prediction(app: AppFixture) -> None:
+async def test_run_returns_the_complete_prediction(app: AppFixture) -> None:
     answer = await app.client.post(RUN, json=run_body(), headers=app.bearer)
     body = answer.json()
     assert answer.status_code == 200
@@ -35,7 +35,7 @@ async def test_a_run_gives_the_whole_prediction(app: AppFixture) -> None:
     assert response.json() == body
 
 
-async def test_a_receipt_has_six_stations_in_order(app: AppFixture) -> None:
+async def test_receipt_has_six_steps_in_order(app: AppFixture) -> None:
     body = (await app.client.post(RUN, json=run_body(), headers=app.bearer)).json()
     receipt = body["receipt"]
     assert [s["name"] for s in receipt] == ["priced", "held", "queued", "run", "stored", "captured"]
@@ -70,7 +70,7 @@ async def test_every_invalid_input_is_in_the_errors(
     assert all(set(item) == {"input", "message"} for item in document["errors"])
 
 
-async def test_keys_models_and_money(app: AppFixture) -> None:
+async def test_errors_of_key_model_and_balance(app: AppFixture) -> None:
     keyless = await app.client.post(RUN, content=b"not json")
     unknown = await app.client.post(RUN, json={"model": "nope"}, headers=app.bearer)
     poor = await app.client.post(RUN, json=run_body(), headers=bearer(app.poor))
@@ -79,7 +79,7 @@ async def test_keys_models_and_money(app: AppFixture) -> None:
     assert keyless.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_canceling(app: AppFixture) -> None:
+async def test_prediction_is_canceled_and_free(app: AppFixture) -> None:
     for prompt in ("SLOW one", "SLOW two"):
         queued = await app.client.post(RUN, json=run_body(prompt, wait=0), headers=app.bearer)
         assert queued.status_code == 202
@@ -117,7 +117,7 @@ def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
     return results
 
 
-async def test_a_prediction_can_be_followed(app: AppFixture) -> None:
+async def test_event_stream_reports_a_prediction_to_its_end(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     answer = await app.client.get(queued["urls"]["events"], headers=app.bearer)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -141,7 +141,7 @@ async def test_resumed_stream_sends_missed_events_once(app: AppFixture) -> None:
     assert (await app.client.get(url, headers=last)).text == ": nothing more\n\n"
 
 
-async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) -> None:
+async def test_event_ids_continue_after_a_restart(tmp_path: Path) -> None:
     async with running_app(tmp_path) as before:
         body = (await before.client.post(RUN, json=run_body(), headers=before.bearer)).json()
         url = body["urls"]["events"]
@@ -155,7 +155,7 @@ async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) 
     assert (name, data["status"], data["output"]) == ("status", "succeeded", body["output"])
 
 
-async def test_an_ended_prediction_ends_its_stream_once(app: AppFixture) -> None:
+async def test_ended_prediction_has_one_final_event(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     url = queued["urls"]["events"]
     whole = events((await app.client.get(url, headers=app.bearer)).text)
@@ -183,7 +183,7 @@ async def test_stream_resumed_after_the_end_is_empty_after_restart(tmp_path: Pat
                 assert (await visitor.get(url, headers=behind)).text == ": nothing more\n\n"
 
 
-async def test_a_number_above_all_others_does_not_hide_the_end(app: AppFixture) -> None:
+async def test_last_event_id_above_all_events_still_gets_the_end(app: AppFixture) -> None:
     queued = (await app.client.post(RUN, json=run_body("LATE", wait=0), headers=app.bearer)).json()
     ahead = {**app.bearer, "Last-Event-ID": "99999999998"}
     seen = events((await app.client.get(queued["urls"]["events"], headers=ahead)).text)

@@ -80,7 +80,9 @@ def samples(data: bytes) -> list[int]:
         return np.frombuffer(file.readframes(file.getnframes()), np.int16).tolist()
 
 
-async def test_every_kind_of_input_is_typed_and_arrives(tmp_path: Path, ports: dict[str, int]) -> None:
+async def test_every_input_type_is_described_and_sent_to_the_space(
+    tmp_path: Path, ports: dict[str, int]
+) -> None:
     async with app_with_spaces(tmp_path, ports, "painting") as (app, response):
         inputs = {each["name"]: each for each in response["schema"]["inputs"]}
         assert (response["schema"]["apiName"], response["schema"]["outputKind"]) == ("paint", "image")
@@ -128,7 +130,9 @@ async def test_failed_space_runs_return_its_error_and_are_free(tmp_path: Path, p
         assert (await run(app, ports["painting"], words="again"))["status"] == "succeeded"
 
 
-async def test_sounds_papers_and_galleries_go_both_ways(tmp_path: Path, ports: dict[str, int]) -> None:
+async def test_audio_documents_and_galleries_are_sent_and_returned(
+    tmp_path: Path, ports: dict[str, int]
+) -> None:
     async with app_with_spaces(tmp_path, ports, "turn", "read", "show") as (app, _):
         rising = np.arange(-4000, 4000)
         turned = await run(app, ports["turn"], sound=uri(sound(rising), "audio/wav"))
@@ -181,7 +185,7 @@ async def finished_prediction(app: AppFixture, url: str) -> dict[str, Any]:
                 await events.get()
 
 
-async def test_a_folder_of_real_gradio_runs_shut_in(tmp_path: Path) -> None:
+async def test_folder_with_real_gradio_runs_in_the_sandbox(tmp_path: Path) -> None:
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     home_of = gradio.interpreter("6").parents[1]

@@ -69,7 +69,7 @@ async def cost_of(app: AppFixture, prediction_id: str) -> int:
     return row.cost
 
 
-async def test_time_is_paid_to_the_micro_dollar_at_the_templates_price(app: AppFixture) -> None:
+async def test_run_time_is_charged_at_the_price_of_the_template(app: AppFixture) -> None:
     response = await post(app, RUN, paint("LATE"), 200)
     run_us = round(response["metrics"]["predict_ms"] * 1000)
     assert run_us >= 200_000
@@ -83,14 +83,14 @@ async def test_time_is_paid_to_the_micro_dollar_at_the_templates_price(app: AppF
     assert await app.faults() == ()
 
 
-async def test_the_hold_is_the_price_of_the_longest_run(app: AppFixture) -> None:
+async def test_hold_is_the_price_of_the_longest_run(app: AppFixture) -> None:
     queued = await post(app, RUN, paint("SLOW", wait=0), 202)
     assert await app.balance() == ("5.00", "0.275")  # 1.65 USD x 600 s / 3600 s
     await post(app, queued["urls"]["cancel"], {}, 200)
     await app.until("5.00", "0.00")
 
 
-async def test_a_service_that_is_a_template_is_paid_by_time_here(app: AppFixture) -> None:
+async def test_service_with_a_template_is_charged_by_time(app: AppFixture) -> None:
     response = await post(app, RUN, {"model": "embeddings", "input": {"prompt": "x"}}, 200)
     run_us = round(response["metrics"]["predict_ms"] * 1000)
     assert await cost_of(app, response["id"]) == -(-300_000 * run_us // HOUR_US)
@@ -129,7 +129,7 @@ async def test_run_with_invalid_inputs_names_each_of_them(
     assert [item["input"] for item in response["errors"]] == names
 
 
-async def test_a_queue_is_joined_with_the_reply_of_the_contract(app: AppFixture) -> None:
+async def test_queue_join_has_the_documented_response(app: AppFixture) -> None:
     response = await post(app, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
     prediction_id = response["prediction_id"]
     own = f"/api/containers/predictions/{prediction_id}"
@@ -156,7 +156,7 @@ async def test_a_queue_is_joined_with_the_reply_of_the_contract(app: AppFixture)
     await app.until("5.00", "0.00")
 
 
-async def test_a_quote_names_price_hold_and_time_and_changes_nothing(app: AppFixture) -> None:
+async def test_quote_has_price_hold_and_eta_and_changes_nothing(app: AppFixture) -> None:
     path = "/api/containers/anime-image/quote"
     response = await post(app, path, {"input": {"prompt": "x"}}, 200)
     assert set(response) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
@@ -186,7 +186,7 @@ async def test_model_without_an_engine_responds_503_with_remedies(app: AppFixtur
     assert listed["predictions"] == []
 
 
-async def test_a_full_queue_says_when_to_ask_again(tmp_path: Path) -> None:
+async def test_full_queue_response_has_a_retry_after_header(tmp_path: Path) -> None:
     async with running_app(tmp_path, models(), queue_limit=1, drain_seconds=0) as app:
         first = await post(app, RUN, paint("SLOW", wait=0), 202)
         prediction = await app.predictions.get(first["id"], Tenant(app.account.id))
@@ -222,7 +222,7 @@ async def test_mounted_files_reach_the_inputs_and_the_worker(app: AppFixture) ->
         assert response["input"]["media"] == inputs["media"]
 
 
-async def test_a_mounted_picture_is_looked_at_like_any_other(app: AppFixture) -> None:
+async def test_mounted_image_is_validated_like_an_input(app: AppFixture) -> None:
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "PNG")
     picture = image_files.data_uri(file.getvalue())
@@ -233,7 +233,7 @@ async def test_a_mounted_picture_is_looked_at_like_any_other(app: AppFixture) ->
     assert [item["input"] for item in wrong["errors"]] == ["image"]
 
 
-async def test_images_are_the_operators_and_need_containers(app: AppFixture) -> None:
+async def test_container_images_need_the_operator_and_a_runtime(app: AppFixture) -> None:
     path, body = "/api/containers/templates", {"image": "example/echo:1"}
     assert (await app.client.post(path, json=body, headers=app.bearer)).status_code == 403
     key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key

@@ -22,7 +22,7 @@ async def run_template(app: AppFixture, model: str, **inputs: Any) -> dict[str, 
     return answer.json()
 
 
-async def test_a_walk_is_a_picture_and_a_movement_is_a_list_of_poses(tmp_path: Path) -> None:
+async def test_walk_returns_an_image_and_motion_returns_poses(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         response = await run_template(app, "world-model", prompt="islands", keys="w", steps=2)
         assert (response["quality"], response["output_kind"], response["hardware"]) == (
@@ -41,7 +41,7 @@ async def test_a_walk_is_a_picture_and_a_movement_is_a_list_of_poses(tmp_path: P
 
 
 @pytest.mark.parametrize("model", ["world-model", "motion-model"])
-async def test_their_templates_say_that_they_have_sessions(app: AppFixture, model: str) -> None:
+async def test_live_templates_state_that_they_have_sessions(app: AppFixture, model: str) -> None:
     template = (await app.client.get(f"/api/containers/templates/{model}")).json()
     assert template["schema"]["session"] is True
     assert template["idleSeconds"] == 120

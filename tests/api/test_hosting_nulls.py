@@ -5,7 +5,7 @@ from __future__ import annotations
 from sixfold.api.hosting import schemas
 
 
-def test_null_is_as_if_it_were_not_there() -> None:
+def test_null_field_is_equivalent_to_an_absent_one() -> None:
     names = ("input", "wait", "hardware", "variant", "webhook")
     request = schemas.run_request({"model": "ra2"} | dict.fromkeys(names))
     assert request == schemas.run_request({"model": "ra2"})

@@ -80,20 +80,20 @@ async def test_run_returns_first_file_and_other_outputs_by_name(tmp_path: Path, 
         assert again.json()["outputs"] == others
 
 
-async def test_one_output_has_no_others(tmp_path: Path) -> None:
+async def test_single_output_has_no_field_outputs(tmp_path: Path) -> None:
     async with app_with_space(tmp_path, "6", ("textbox", "Answer", "yes")) as app:
         result = await run_space(app)
         assert result["output"] == "yes"
         assert "outputs" not in result
 
 
-async def test_texts_alone_are_all_given(tmp_path: Path) -> None:
+async def test_text_outputs_are_all_returned(tmp_path: Path) -> None:
     async with app_with_space(tmp_path, "6", ("textbox", "Answer", "yes"), ("textbox", "Why", "so")) as app:
         result = await run_space(app)
         assert (result["output"], result["outputs"]) == ("yes", {"why": "so"})
 
 
-async def test_where_the_first_file_is_missing_the_next_is_the_output(tmp_path: Path) -> None:
+async def test_first_available_file_is_the_output(tmp_path: Path) -> None:
     async with gradio("6") as space, running_app(tmp_path, space_endpoint=space.url) as app:
         space.give(("image", "Sketch", None), ("image", "Final", space.image()))
         await post(app, IMPORT, {"space": "acme/paint"})
@@ -102,7 +102,7 @@ async def test_where_the_first_file_is_missing_the_next_is_the_output(tmp_path: 
         assert result["outputs"] == {"sketch": None}
 
 
-async def test_the_gateway_gives_all_outputs(tmp_path: Path) -> None:
+async def test_service_api_returns_all_outputs(tmp_path: Path) -> None:
     async with app_with_space(tmp_path) as app:
         answer = (await post(app, "/api/service", {"service": MODEL, "prompt": "a fox"})).json()
         assert answer["image_url"] == answer["output"]["url"]
@@ -119,7 +119,7 @@ async def test_replicate_api_returns_first_output_and_the_others(tmp_path: Path)
         assert body["outputs"]["what_is_seen"] == TEXT
 
 
-async def test_the_tool_gives_all_outputs(tmp_path: Path) -> None:
+async def test_mcp_tool_returns_all_outputs(tmp_path: Path) -> None:
     async with app_with_space(tmp_path) as app:
         arguments = {"model": MODEL, "input": {"prompt": "a fox"}}
         call = {"method": "tools/call", "params": {"name": "run", "arguments": arguments}}
@@ -144,7 +144,7 @@ async def test_the_page_shows_all_outputs(tmp_path: Path) -> None:
         assert "_outputs" not in page
 
 
-async def test_the_command_line_saves_every_file_and_prints_the_rest(
+async def test_cli_saves_every_file_and_prints_other_outputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Fetched(ServerClient):

@@ -42,7 +42,7 @@ def odd(value: int) -> dict:
 """
 
 
-async def test_a_result_with_any_key_is_shown_and_listed_as_it_is(tmp_path: Path) -> None:
+async def test_result_with_arbitrary_keys_is_returned_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "odd.py").write_text(ODD, "utf-8")
@@ -60,7 +60,7 @@ async def test_a_result_with_any_key_is_shown_and_listed_as_it_is(tmp_path: Path
         assert page.status_code == 200
 
 
-async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
+async def test_model_file_is_loaded_reloaded_and_removed(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     path = folder / "greet.py"
@@ -179,7 +179,7 @@ async def test_models_outside_the_added_list_run_in_a_sandbox(tmp_path: Path) ->
         assert await seen() == "seen"
 
 
-async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -> None:
+async def test_public_server_loads_only_added_model_files(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "greet.py").write_text(GREET, "utf-8")

@@ -39,7 +39,7 @@ def client(app: AppFixture, key: str | None = None) -> Client:
     return Client(key or app.key, base_url=f"{ORIGIN}/replicate", transport=transport)
 
 
-async def test_run_gives_a_file(app: AppFixture) -> None:
+async def test_run_returns_the_url_of_an_image(app: AppFixture) -> None:
     output = await client(app).async_run("sixfold/anime-image", {"prompt": "a fox"})
     assert isinstance(output, str)  # of a server behind https the client makes a file of it
     picture = Image.open(io.BytesIO((await app.client.get(output)).content))
@@ -48,7 +48,7 @@ async def test_run_gives_a_file(app: AppFixture) -> None:
     assert (listed.model, listed.status) == ("sixfold/anime-image", "succeeded")
 
 
-async def test_a_version_runs_as_its_model_does(app: AppFixture) -> None:
+async def test_version_of_a_model_is_run(app: AppFixture) -> None:
     official = client(app)
     model = await official.models.async_get("sixfold/anime-image")
     assert model.latest_version is not None
@@ -69,7 +69,7 @@ async def test_a_version_runs_as_its_model_does(app: AppFixture) -> None:
         assert (plain.status_code, plain.json()["model"]) == (201, "sixfold/anime-image")
 
 
-async def test_a_prediction_is_made_followed_and_canceled(app: AppFixture) -> None:
+async def test_prediction_is_created_polled_and_canceled(app: AppFixture) -> None:
     official = client(app)
     result = await official.models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "SLOW"}, wait=False
@@ -82,13 +82,13 @@ async def test_a_prediction_is_made_followed_and_canceled(app: AppFixture) -> No
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_failure_is_the_clients_own(app: AppFixture) -> None:
+async def test_failed_run_raises_model_error(app: AppFixture) -> None:
     with pytest.raises(ModelError) as caught:
         await client(app).async_run("sixfold/anime-image", {"prompt": "FAIL"})
     assert caught.value.prediction.error == "The paint has run out"
 
 
-async def test_a_file_goes_in(app: AppFixture) -> None:
+async def test_file_of_the_client_is_an_input(app: AppFixture) -> None:
     file = io.BytesIO(b"twelve bytes")
     response: Any = await client(app).async_run("sixfold/media-encode", {"media": file})
     assert response["files"] == {"media": 12}
@@ -127,13 +127,13 @@ async def test_errors_have_replicates_shape(app: AppFixture, path: str, body: An
     assert set(document) - {"invalid_fields"} == {"detail", "status", "title"}
 
 
-async def test_a_wrong_key_is_the_clients_own_error(app: AppFixture) -> None:
+async def test_invalid_key_raises_replicate_error(app: AppFixture) -> None:
     with pytest.raises(ReplicateError) as caught:
         await client(app, "sf_wrong").async_run("sixfold/anime-image", {"prompt": "x"})
     assert caught.value.status == 401
 
 
-async def test_prefer_says_how_long_to_wait(app: AppFixture) -> None:
+async def test_prefer_header_sets_the_time_to_wait(app: AppFixture) -> None:
     body = {"input": {"prompt": "SLOW"}}
     path = f"{BASE}/models/sixfold/anime-image/predictions"
     at_once = await app.client.post(path, json=body, headers=app.bearer)
@@ -151,7 +151,7 @@ FLUX = "black-forest-labs/flux-schnell"
 SDXL = "39ed52f2a78e934b3ba6e2a89f5b1c712de7dfea535525255b1aa35c5565e08b"
 
 
-async def test_a_public_name_runs_what_stands_for_it(app: AppFixture) -> None:
+async def test_public_name_runs_the_model_that_serves_it(app: AppFixture) -> None:
     official = client(app)
     inputs = {"prompt": "a fox", "aspect_ratio": "16:9", "num_outputs": 1, "go_fast": True}
     outputs: Any = await official.async_run(FLUX, inputs)
@@ -181,7 +181,7 @@ async def test_a_published_version_runs_by_its_id(app: AppFixture) -> None:
     assert version.id == SDXL
 
 
-async def test_public_names_refuse_in_their_own_words(app: AppFixture) -> None:
+async def test_errors_of_public_names_use_their_input_names(app: AppFixture) -> None:
     path = f"{BASE}/models/{FLUX}/predictions"
     for inputs, field in (
         ({}, "input.prompt"),
@@ -214,7 +214,7 @@ async def test_webhook_gets_the_prediction_for_subscribed_events(app: AppFixture
 # -- search, collections, files, the rest ------------------------------------------------------------
 
 
-async def test_models_are_found_by_words_and_tasks(app: AppFixture) -> None:
+async def test_models_are_found_by_query_and_collection(app: AppFixture) -> None:
     official = client(app)
     results = {
         f"{model.owner}/{model.name}"
@@ -249,7 +249,7 @@ async def test_files_are_listed_shown_and_deleted(app: AppFixture) -> None:
     assert caught.value.status == 404
 
 
-async def test_the_webhook_secret_verifies_and_needs_a_right(app: AppFixture) -> None:
+async def test_webhook_secret_is_returned_and_needs_a_right(app: AppFixture) -> None:
     secret = await client(app).webhooks.default.async_secret()
     account = (await app.client.get("/api/account", headers=app.bearer)).json()
     assert secret.key == account["webhook_secret"]
@@ -274,7 +274,7 @@ async def test_unsupported_routes_respond_with_replicate_errors(app: AppFixture)
         assert (answer.status_code, set(answer.json())) == (status, {"detail", "status", "title"})
 
 
-async def test_only_texts_are_streamed(app: AppFixture) -> None:
+async def test_only_text_outputs_have_a_stream(app: AppFixture) -> None:
     result = await client(app).models.predictions.async_create(
         ("sixfold", "anime-image"), {"prompt": "a fox"}, wait=True
     )
@@ -289,7 +289,7 @@ async def streamed(app: AppFixture, inputs: dict[str, Any]) -> list[tuple[str, s
     return [(event.event.value, event.data) async for event in events]
 
 
-async def test_a_chat_streams_its_text_and_its_end(tmp_path: Path) -> None:
+async def test_chat_stream_has_output_and_done_events(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         inputs = {"prompt": "say 3 words", "max_new_tokens": 9}
         assert await streamed(gateway.app, inputs) == [("output", "word word word"), ("done", "{}")]
@@ -301,7 +301,7 @@ async def test_a_chat_streams_its_text_and_its_end(tmp_path: Path) -> None:
             await streamed(gateway.app, inputs)
 
 
-async def test_a_page_of_files_leads_to_the_next(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_listed_in_pages(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_PAGE", 1)
     results = [(await client(app).files.async_create(io.BytesIO(b"%d" % number))).id for number in range(2)]
     first = (await app.client.get(f"{BASE}/files", headers=app.bearer)).json()

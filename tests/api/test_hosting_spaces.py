@@ -42,7 +42,7 @@ async def post(app: AppFixture, path: str, body: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_space_becomes_a_typed_template(tmp_path: Path, version: str) -> None:
+async def test_imported_space_is_a_template_with_typed_inputs(tmp_path: Path, version: str) -> None:
     async with app_with_space(tmp_path, version) as (app, _):
         answer = await post(app, IMPORT, {"space": "Acme/paint_Box", "hardware": "gpu-16gb-a"})
         body = answer.json()
@@ -79,7 +79,7 @@ async def test_a_space_becomes_a_typed_template(tmp_path: Path, version: str) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_it_runs_with_files_both_ways(tmp_path: Path, version: str) -> None:
+async def test_space_receives_and_returns_files(tmp_path: Path, version: str) -> None:
     async with app_with_space(tmp_path, version) as (app, space):
         await post(app, IMPORT, {"space": f"https://example.com/spaces/acme/paint{version}"})
         sent = fault_server.picture(32, 24)
@@ -129,7 +129,7 @@ async def test_a_canceled_run_leaves_the_queue_of_the_space(tmp_path: Path) -> N
             await space.left.wait()
 
 
-async def test_the_token_goes_to_the_operators_endpoint(tmp_path: Path) -> None:
+async def test_hf_token_is_sent_to_the_configured_endpoint(tmp_path: Path) -> None:
     async with app_with_space(tmp_path, "5", hf_token="hf_secret") as (app, space):
         await post(app, IMPORT, {"space": "acme/paint"})
         assert space.tokens == {"Bearer hf_secret"}
@@ -156,7 +156,7 @@ async def test_invalid_space_imports_are_rejected(
         assert sentence in answer.json()["error"]
 
 
-async def test_old_and_silent_spaces_are_refused_in_a_sentence(tmp_path: Path) -> None:
+async def test_unsupported_gradio_versions_are_rejected(tmp_path: Path) -> None:
     async with app_with_space(tmp_path, "4") as (app, space):
         space.config = {**space.config, "protocol": "ws", "version": "3.50.2"}
         answer = await post(app, IMPORT, {"space": "acme/paint"})
@@ -209,7 +209,7 @@ MINE: dict[str, Any] = {
 }
 
 
-async def test_an_import_replaces_only_what_its_key_sees(tmp_path: Path) -> None:
+async def test_import_replaces_only_models_visible_to_its_key(tmp_path: Path) -> None:
     async with app_with_space(tmp_path, "5") as (app, _):
         for _ in range(2):
             assert (await post(app, IMPORT, {"space": "acme/paint-box"})).status_code == 201
@@ -225,7 +225,7 @@ async def test_an_import_replaces_only_what_its_key_sees(tmp_path: Path) -> None
         assert (await post(app, IMPORT, {"space": "acme/box"})).status_code == 409
 
 
-async def test_a_training_replaces_only_what_its_key_trained(app: AppFixture) -> None:
+async def test_training_replaces_only_models_trained_by_its_key(app: AppFixture) -> None:
     narrow, other = [
         await app.database.read(keys.authenticate(await app.limited_key(Scope(), Rights.RUN)))
         for _ in range(2)

@@ -47,7 +47,7 @@ def sandbox() -> None:
         pytest.skip(fault)
 
 
-async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
+async def test_space_folder_runs_in_the_sandbox(tmp_path: Path, sandbox: None) -> None:
     import_folder(tmp_path)
     async with running_app(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as app:
         header = await operator(app)
@@ -85,7 +85,7 @@ async def test_failed_start_returns_status_and_last_log_lines(tmp_path: Path, sa
 
 
 @pytest.mark.parametrize(("package", "more"), [("gradio", "`sdk: gradio`"), ("no_such_package.part", "")])
-async def test_a_folder_whose_package_is_not_here_says_what_helps(
+async def test_missing_package_of_a_folder_is_named_with_its_remedy(
     tmp_path: Path, sandbox: None, package: str, more: str
 ) -> None:
     (import_folder(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
@@ -120,7 +120,7 @@ async def test_invalid_local_space_imports_are_rejected(
         assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), answer.text
 
 
-async def test_nobody_else_starts_programs_here(tmp_path: Path) -> None:
+async def test_only_the_operator_runs_spaces_on_this_machine(tmp_path: Path) -> None:
     import_folder(tmp_path)
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
         assert (await post(app, IMPORT, {"folder": KEPT}, app.bearer)).status_code == 403

@@ -144,7 +144,7 @@ async def read_configuration(app: AppFixture) -> dict[str, Any]:
     return answer.json()
 
 
-async def test_the_configuration_has_every_key_of_the_contract(app: AppFixture) -> None:
+async def test_configuration_has_every_documented_key(app: AppFixture) -> None:
     response = await read_configuration(app)
     assert (response["success"], response["defaultHardware"], response["defaultIdleSecs"]) == (
         True,
@@ -183,7 +183,7 @@ async def test_the_configuration_has_every_key_of_the_contract(app: AppFixture) 
     }
 
 
-async def test_the_hardware_is_the_contracts_in_its_order(app: AppFixture) -> None:
+async def test_hardware_list_is_the_documented_one_in_order(app: AppFixture) -> None:
     rows = """
         gpu-80gb-a|80 GB class A|8.0|80|80|$2.62
         gpu-80gb-b|80 GB class B|9.0|80|80|$4.78
@@ -203,7 +203,7 @@ async def test_the_hardware_is_the_contracts_in_its_order(app: AppFixture) -> No
     assert (await read_configuration(app))["hardware"] == response
 
 
-async def test_every_template_says_what_the_contract_says_of_it(app: AppFixture) -> None:
+async def test_templates_have_the_documented_values(app: AppFixture) -> None:
     listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
     assert (await read_configuration(app))["templates"] == list(listed.values())
     for line in TABLE.strip().splitlines():
@@ -242,7 +242,7 @@ def wanted_of(row: list[str], values: list[Any]) -> list[Any]:
     return [name, kind, first, required == "req", *bounds, known]
 
 
-async def test_every_input_is_the_contracts(app: AppFixture) -> None:
+async def test_template_inputs_are_the_documented_ones(app: AppFixture) -> None:
     listed = {each["name"]: each for each in (await app.client.get(TEMPLATES)).json()["templates"]}
     different: dict[str, Any] = {}
     for name, rows in read_declared().items():
@@ -259,14 +259,14 @@ async def test_every_input_is_the_contracts(app: AppFixture) -> None:
     assert different == {}
 
 
-async def test_further_inputs_are_listed_apart(app: AppFixture) -> None:
+async def test_additional_inputs_are_listed_separately(app: AppFixture) -> None:
     schema = (await app.client.get(f"{TEMPLATES}/bg-remover")).json()["schema"]
     assert [item["name"] for item in schema["extraInputs"]] == ["box", "points", "mask"]
     others = (await app.client.get(f"{TEMPLATES}/upscaler")).json()["schema"]
     assert "extraInputs" not in others
 
 
-async def test_text_has_variants_and_the_space_its_runtime(app: AppFixture) -> None:
+async def test_text_template_has_variants_and_space_has_a_runtime(app: AppFixture) -> None:
     body = (await app.client.get(f"{TEMPLATES}/text-llm")).json()
     assert body["modelVariants"] == ["auto", "uncensored-gguf", "dynamic-v3"]
     assert body["defaultModelVariant"] == "auto"
@@ -277,7 +277,7 @@ async def test_text_has_variants_and_the_space_its_runtime(app: AppFixture) -> N
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
 
 
-async def test_the_configuration_is_packed_and_known_by_its_tag(app: AppFixture) -> None:
+async def test_configuration_is_compressed_and_has_an_etag(app: AppFixture) -> None:
     plain = await app.client.get(CONFIG, headers={"Accept-Encoding": "identity"})
     request = app.client.build_request("GET", CONFIG, headers={"Accept-Encoding": "gzip"})
     packed = await app.client.send(request, stream=True)
@@ -293,7 +293,7 @@ async def test_the_configuration_is_packed_and_known_by_its_tag(app: AppFixture)
     assert other.status_code == 200
 
 
-async def test_the_operators_idle_time_stands_over_every_templates(tmp_path: Path) -> None:
+async def test_idle_seconds_setting_overrides_every_template(tmp_path: Path) -> None:
     async with running_app(tmp_path, idle_seconds=3.0) as app:
         response = await read_configuration(app)
         assert response["defaultIdleSecs"] == 3
@@ -301,7 +301,7 @@ async def test_the_operators_idle_time_stands_over_every_templates(tmp_path: Pat
 
 
 @pytest.mark.parametrize("path", [CONFIG, TEMPLATES, "/api/containers/hardware"])
-async def test_the_lists_need_no_key_but_a_wrong_one_is_none(app: AppFixture, path: str) -> None:
+async def test_public_lists_need_no_key(app: AppFixture, path: str) -> None:
     async with app.visitor("203.0.113.9", "http://example.com") as stranger:
         answer: httpx.Response = await stranger.get(path)
     assert answer.status_code == 200

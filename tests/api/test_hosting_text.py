@@ -17,7 +17,7 @@ from tests.api.test_gateway import PIXEL
 RUN = "/api/containers/run"
 
 
-async def test_text_is_answered_by_the_model_server_and_paid_by_time(tmp_path: Path) -> None:
+async def test_text_of_the_model_server_is_charged_by_time(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "say 3 words", "system": "be short"}}
         answer = await there.app.client.post(RUN, json=body, headers=there.headers)
@@ -87,7 +87,7 @@ async def test_images_of_concurrent_runs_have_a_limit(
         assert "must be at most" in (await run())["error"]
 
 
-async def test_without_a_model_server_it_says_what_unlocks_it(tmp_path: Path) -> None:
+async def test_missing_model_server_is_503_with_remedy(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         body = {"model": "text-llm", "input": {"prompt": "hello"}}
         answer = await app.client.post(RUN, json=body, headers=app.bearer)

@@ -62,7 +62,7 @@ def has_start_and_end(rows: list[Row]) -> bool:
     return len(rows) == 2 and all(row["ended_at"] for row in rows)
 
 
-def test_a_signature_is_the_standards() -> None:
+def test_signature_equals_the_example_of_the_standard() -> None:
     """The example of the standard's own libraries."""
     signed = signature(
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -137,7 +137,7 @@ async def test_late_webhook_has_the_state_at_the_time_of_the_step(tmp_path: Path
         assert (began["output"], began["completed_at"], began["cost"]) == (None, None, "0.00")
 
 
-async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> None:
+async def test_receiver_that_responds_410_is_not_retried(tmp_path: Path) -> None:
     faults = Faults()
     faults.add("told", fault_server.answer(410, {}), fault_server.answer(410, {}))
     async with running_app(tmp_path, **INSIDE) as app, webhook_url(faults) as url:
@@ -148,7 +148,7 @@ async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> Non
         ] * 2
 
 
-async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Path) -> None:
+async def test_pending_webhook_is_delivered_after_a_restart(tmp_path: Path) -> None:
     faults = Faults()
     async with running_app(tmp_path, **INSIDE) as app:
         async with webhook_url(Faults()) as url:  # a port that is free again in a moment
@@ -199,7 +199,7 @@ async def test_webhook_to_an_internal_address_is_refused_at_delivery(tmp_path: P
         assert all("may not be fetched" in row["error"] for row in rows)
 
 
-async def test_it_is_said_for_a_day_and_no_longer() -> None:
+async def test_deliveries_are_retried_for_a_day() -> None:
     schedule = RetrySchedule()
     waits = [schedule.delay_us(attempt) / 1e6 for attempt in range(1, 20)]
     assert waits[:4] == [5, 15, 45, 135]

@@ -41,7 +41,7 @@ async def prediction_count(app: AppFixture) -> int:
 
 
 @pytest.mark.parametrize("prompt", ["a fox", "LATE", "FAIL"])
-async def test_twenty_at_once_are_one(any_database_app: AppFixture, prompt: str) -> None:
+async def test_twenty_concurrent_requests_have_one_effect(any_database_app: AppFixture, prompt: str) -> None:
     app = any_database_app
     requests = [app.client.post("/api/ra1", json=body(app, prompt=prompt), headers=KEY) for _ in range(20)]
     answers = await asyncio.gather(*requests)
@@ -53,7 +53,7 @@ async def test_twenty_at_once_are_one(any_database_app: AppFixture, prompt: str)
     assert await app.faults() == ()
 
 
-async def test_a_failure_is_replayed_and_another_body_is_refused(app: AppFixture) -> None:
+async def test_failure_is_replayed_and_another_body_is_409(app: AppFixture) -> None:
     first = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
     again = await app.client.post("/api/ra1", json=body(app, prompt="FAIL"), headers=KEY)
     other = await app.client.post("/api/ra1", json=body(app), headers=KEY)
@@ -64,14 +64,14 @@ async def test_a_failure_is_replayed_and_another_body_is_refused(app: AppFixture
 
 
 @pytest.mark.parametrize("change", [{"size": "1x1"}, {"api_key": "sf_wrong"}])
-async def test_a_request_that_was_refused_may_be_put_right(app: AppFixture, change: dict[str, str]) -> None:
+async def test_key_of_a_rejected_request_can_be_used_again(app: AppFixture, change: dict[str, str]) -> None:
     refused = await app.client.post("/api/ra1", json=body(app, **change), headers=KEY)
     good = await app.client.post("/api/ra1", json=body(app), headers=KEY)
     assert refused.status_code in {400, 401}
     assert good.status_code == 200
 
 
-async def test_a_402_is_not_kept(app: AppFixture) -> None:
+async def test_response_402_is_not_stored(app: AppFixture) -> None:
     request = {"api_key": app.poor, "prompt": "x"}
     answers = [await app.client.post("/api/ra1", json=request, headers=KEY) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [402, 402]
@@ -86,7 +86,7 @@ async def test_a_key_belongs_to_its_account_method_and_path(app: AppFixture) -> 
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])
-async def test_a_bad_key_is_refused(app: AppFixture, key: str) -> None:
+async def test_key_of_invalid_length_is_400(app: AppFixture, key: str) -> None:
     answer = await app.client.post("/api/ra1", json=body(app), headers={"Idempotency-Key": key})
     assert answer.status_code == 400
     longest = await app.client.post("/api/ra1", json=body(app), headers={"Idempotency-Key": "x" * 255})
@@ -143,7 +143,7 @@ def keyed_request(app: AppFixture) -> Request:
     return Request(scope)
 
 
-async def test_a_second_request_waits_for_the_first_and_then_gives_up(app: AppFixture) -> None:
+async def test_second_request_waits_for_the_first_up_to_a_limit(app: AppFixture) -> None:
     repeats = IdempotencyGuard(app.database, "boot_1", 0.2)
     once = IdempotentRequest(app.account.id, b"body", error_response)
     release = asyncio.Event()
@@ -161,7 +161,7 @@ async def test_a_second_request_waits_for_the_first_and_then_gives_up(app: AppFi
     assert (await repeats.run(keyed_request(app), once, slow)).headers["Idempotent-Replayed"] == "true"
 
 
-async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(app: AppFixture) -> None:
+async def test_request_without_a_stored_response_runs_again(app: AppFixture) -> None:
     repeats = IdempotencyGuard(app.database, "boot_1", 0.2)
     once = IdempotentRequest(app.account.id, b"body", error_response)
 
@@ -176,7 +176,7 @@ async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(app: AppFixt
     assert (await repeats.run(keyed_request(app), once, whole)).body == b"done"
 
 
-async def test_after_a_day_the_key_is_new_again(app: AppFixture) -> None:
+async def test_key_can_be_used_again_after_its_expiry(app: AppFixture) -> None:
     first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
     clock = await app.database.read(one("clock"))
     assert clock is not None
@@ -186,7 +186,7 @@ async def test_after_a_day_the_key_is_new_again(app: AppFixture) -> None:
     assert first.json()["image_url"] != second.json()["image_url"]
 
 
-async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path) -> None:
+async def test_repeated_request_after_a_kill_finds_its_prediction(tmp_path: Path) -> None:
     async with running_app(tmp_path) as app:
         scope = idempotency.scope_id(app.account.id, "POST", "/api/ra1", "order 66")
         first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
@@ -198,7 +198,7 @@ async def test_after_a_kill_the_key_finds_the_work_that_was_begun(tmp_path: Path
         assert await prediction_count(app) == 1
 
 
-async def test_after_a_kill_the_key_finds_all_images_of_a_group(any_database_app: AppFixture) -> None:
+async def test_repeated_request_after_a_kill_finds_all_images(any_database_app: AppFixture) -> None:
     app, path = any_database_app, "/v1/images/generations"
     expected = {"model": "ra2", "prompt": "a fox", "n": 3, "size": "256x256"}
     first = await app.client.post(path, json=expected, headers={**app.bearer, **KEY})
