@@ -14,6 +14,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import one
 from sixfold.core.gallery import Gallery
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.queries import PredictionFilter
@@ -182,7 +183,11 @@ async def test_a_stream_and_a_webhook_tell_of_a_refund(app: AppFixture) -> None:
     assert '"status":"failed"' in after
     assert (await app.client.get(events, headers=resumed)).text == after
     rows = await app.database.read(webhooks.of_prediction(result["id"]))
-    states = {row["event"]: msgspec.json.decode(row["prediction"])["state"] for row in rows}
+    states: dict[str, str] = {}
+    for row in rows:
+        stored = await app.database.read(one("outbox_prediction", id=row["id"]))
+        assert stored is not None
+        states[row["event"]] = msgspec.json.decode(stored["prediction"])["state"]
     assert states == {"started": "running", "completed": "failed"}
     assert len({row["id"] for row in rows} - ids) == 1, "another message, which no listener drops as known"
 
