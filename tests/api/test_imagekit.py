@@ -57,7 +57,7 @@ FORMATS = [
 
 
 @pytest.mark.parametrize(("accepted", "kind"), FORMATS)
-async def test_a_picture_comes_in_the_format_that_is_asked_for(
+async def test_image_format_follows_the_accept_header(
     app: AppFixture, accepted: str | None, kind: str
 ) -> None:
     headers = {"Accept": accepted} if accepted is not None else {}
@@ -69,7 +69,7 @@ async def test_a_picture_comes_in_the_format_that_is_asked_for(
     assert answer.headers["X-Sixfold-Quality"] == "full"
 
 
-async def test_a_key_is_charged_and_the_own_machine_is_not(app: AppFixture) -> None:
+async def test_requests_with_a_key_are_charged_and_keyless_are_free(app: AppFixture) -> None:
     assert (await app.client.get("/create_image", params=SMALL)).status_code == 200
     assert (await app.client.get("/create_image", params=SMALL, headers=app.bearer)).status_code == 200
     poor = await app.client.get("/create_image", params=SMALL, headers=bearer(app.poor))
@@ -94,7 +94,9 @@ REFUSED: list[tuple[dict[str, str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("query", "names"), REFUSED)
-async def test_a_bad_query_is_resource_c1(app: AppFixture, query: dict[str, str], names: list[str]) -> None:
+async def test_invalid_query_is_422_with_details(
+    app: AppFixture, query: dict[str, str], names: list[str]
+) -> None:
     answer = await app.client.get("/create_image", params=query)
     assert answer.status_code == 422
     detail = answer.json()["detail"]
@@ -132,7 +134,7 @@ async def test_all_invalid_query_inputs_are_in_one_422(
         ("plain", "WEBP"),
     ],
 )
-async def test_a_picture_lies_at_the_callers_path(app: AppFixture, path: str, name: str, kind: str) -> None:
+async def test_image_is_stored_at_save_path(app: AppFixture, path: str, name: str, kind: str) -> None:
     answer = await app.client.get(path, params={**SMALL, "save_path": name})
     assert answer.status_code == 200
     body = answer.json()
@@ -143,7 +145,7 @@ async def test_a_picture_lies_at_the_callers_path(app: AppFixture, path: str, na
     assert stored.headers["Content-Type"] == f"image/{kind.lower()}"
 
 
-async def test_path_taken_meanwhile_is_reported_and_free(app: AppFixture) -> None:
+async def test_concurrent_conflicting_save_paths_are_409_and_free(app: AppFixture) -> None:
     async def put(name: str) -> httpx.Response:
         query = {**SMALL, "save_path": name}
         return await app.client.get("/create_and_upload_image", params=query, headers=app.bearer)
@@ -177,7 +179,7 @@ async def test_accounts_replace_files_only_in_their_own_folder(app: AppFixture) 
     assert unchanged.status_code == 304
 
 
-async def test_a_path_of_any_length_within_the_limit_is_taken(app: AppFixture) -> None:
+async def test_save_path_may_have_512_characters(app: AppFixture) -> None:
     for name in ("a" * 512, "a" * 300 + "/" + "b" * 200 + ".png", "x/" * 255 + "yz"):
         answer = await app.client.get("/create_and_upload_image", params={**SMALL, "save_path": name})
         assert answer.status_code == 200, name
@@ -204,7 +206,7 @@ async def test_unusable_path_is_refused_before_the_run(app: AppFixture) -> None:
     assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_a_failure_leaves_what_lies_at_the_path(app: AppFixture) -> None:
+async def test_failed_run_keeps_the_existing_file(app: AppFixture) -> None:
     upload = "/create_and_upload_image"
     good = await app.client.get(upload, params={**SMALL, "save_path": "x.png"}, headers=app.bearer)
     before = (await app.client.get(good.json()["path"])).content
@@ -244,7 +246,9 @@ STYLE_REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("body", "names"), STYLE_REFUSED)
-async def test_a_bad_body_is_resource_c1(app: AppFixture, body: dict[str, Any], names: list[str]) -> None:
+async def test_invalid_body_is_422_with_details(
+    app: AppFixture, body: dict[str, Any], names: list[str]
+) -> None:
     answer = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
     assert answer.status_code == 422
     assert [item["loc"] for item in answer.json()["detail"]] == [["body", name] for name in names]
@@ -252,13 +256,13 @@ async def test_a_bad_body_is_resource_c1(app: AppFixture, body: dict[str, Any], 
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"5", b"null"])
-async def test_a_body_that_is_no_object_is_resource_c1_too(app: AppFixture, raw: bytes) -> None:
+async def test_body_that_is_no_json_object_is_422(app: AppFixture, raw: bytes) -> None:
     answer = await app.client.post("/api/style-transfer", content=raw)
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["body"]
 
 
-async def test_errors_of_this_area_are_details(app: AppFixture) -> None:
+async def test_errors_have_the_field_detail(app: AppFixture) -> None:
     away = app.visitor("203.0.113.9")
     assert (await away.get("/create_image", params=SMALL)).json() == {
         "detail": "This request requires the header Authorization: Bearer <API_KEY>"
@@ -286,7 +290,7 @@ async def test_unknown_path_below_a_route_is_404(app: AppFixture, path: str) -> 
     assert (answer.status_code, list(answer.json())) == (404, ["detail"])
 
 
-async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path: Path) -> None:
+async def test_disabled_image_api_is_404(tmp_path: Path) -> None:
     async with running_app(tmp_path, areas=("media",)) as app:
         gone = await app.client.get("/create_image", params=SMALL)
         assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
@@ -303,7 +307,7 @@ async def test_head_request_is_405_and_free(app: AppFixture, path: str) -> None:
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_style_that_names_nothing_is_drawn_and_ignored(tmp_path: Path) -> None:
+async def test_unknown_style_words_are_listed_as_ignored(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         uri = image_files.data_uri(image_files.encode(Image.new("RGB", (40, 30), "#1040c0")))
         body = {"source_image_url": uri, "style_prompt": "qwertz uiop"}

@@ -109,7 +109,9 @@ async def test_photoreal_image_has_the_size_of_the_response(real: AppFixture) ->
         ({"resolution": 4}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 4"),
     ],
 )
-async def test_photoreal_names_what_it_refuses(app: AppFixture, change: dict[str, Any], text: str) -> None:
+async def test_photoreal_errors_name_the_parameter(
+    app: AppFixture, change: dict[str, Any], text: str
+) -> None:
     answer = await app.client.post("/api/photoreal", json={"api_key": app.key, "prompt": "x", **change})
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
     assert await app.balance() == ("5.00", "0.00")
@@ -160,7 +162,7 @@ SIZES_TOLD = re.compile(
 
 
 @pytest.mark.parametrize("sizes", WRONG_SIZES)
-async def test_sizes_that_cannot_be_are_refused(app: AppFixture, sizes: Any) -> None:
+async def test_invalid_target_sizes_are_refused(app: AppFixture, sizes: Any) -> None:
     body = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": sizes}
     answer = await app.client.post("/api/smart-resize", json=body)
     assert (answer.status_code, answer.json()["status"]) == (400, 400)
@@ -178,7 +180,7 @@ async def test_resize_takes_20_sizes_also_comma_separated_in_forms(app: AppFixtu
 
 
 @pytest.mark.parametrize("path", CUT)
-async def test_a_subject_is_cut_out_at_exactly_its_size(real: AppFixture, path: str) -> None:
+async def test_background_removal_keeps_size_and_cuts_out_the_subject(real: AppFixture, path: str) -> None:
     known = composites.composite(3, "plain", (180, 240))
     answer = await real.client.post(path, json={"api_key": real.key, "image_url": uri(png(known.rgb))})
     body = answer.json()
@@ -198,7 +200,7 @@ async def test_a_subject_is_cut_out_at_exactly_its_size(real: AppFixture, path: 
 @pytest.mark.parametrize(
     ("path", "more"), [("/api/smart-resize", {"target_sizes": ["90x120"]}), ("/api/remove-background", {})]
 )
-async def test_a_job_ends_in_what_waiting_would_have_given(
+async def test_job_has_the_same_result_as_a_direct_request(
     real: AppFixture, path: str, more: dict[str, Any]
 ) -> None:
     body = {"api_key": real.key, "image_url": uri(subject()), **more}
@@ -215,7 +217,7 @@ async def test_a_job_ends_in_what_waiting_would_have_given(
     assert set(job["result"]) == set(inline)
 
 
-async def test_the_key_and_then_the_parameters_and_then_the_balance(app: AppFixture) -> None:
+async def test_key_parameters_and_balance_are_checked_in_order(app: AppFixture) -> None:
     ways: dict[str, dict[str, Any]] = {
         "photoreal": {"prompt": "x"},
         "smart-resize": {"target_sizes": ["64x64"]},
@@ -258,7 +260,7 @@ def tricks() -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("path", "more"), [("/api/smart-resize", {"target_sizes": ["64x64"]}), ("/api/remove-background", {})]
 )
-async def test_a_trick_is_refused_by_name_and_nothing_is_charged(
+async def test_hostile_image_is_refused_by_name_and_free(
     real: AppFixture, name: str, path: str, more: dict[str, Any]
 ) -> None:
     body = {"api_key": real.key, "image_url": uri(tricks()[name]), **more}
@@ -294,7 +296,7 @@ def odd() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", sorted(odd()))
-async def test_an_odd_picture_is_read_as_it_is_seen(real: AppFixture, name: str) -> None:
+async def test_unusual_image_is_decoded_as_displayed(real: AppFixture, name: str) -> None:
     data = odd()[name]
     size = {"turned by EXIF": (120, 160), "one pixel": (1, 1), "a line": (300, 1)}.get(name, (160, 120))
     common = {"api_key": real.key, "image_url": uri(data)}
@@ -311,7 +313,7 @@ async def test_an_odd_picture_is_read_as_it_is_seen(real: AppFixture, name: str)
 
 @pytest.mark.parametrize("point", ["fail", "crash"])
 @pytest.mark.parametrize("model", ["photoreal", "smart-resize", "remove-background"])
-async def test_no_failure_is_charged(tmp_path: Path, model: str, point: str) -> None:
+async def test_failed_or_crashed_run_is_free(tmp_path: Path, model: str, point: str) -> None:
     async with running_app(tmp_path, failpoints=f"engine.run.{model}={point}", max_attempts=1) as app:
         body = {"api_key": app.key, "prompt": "x", "image_url": uri(subject()), "target_sizes": ["64x64"]}
         answer = await app.client.post(f"/api/{model}", json=body)
@@ -321,14 +323,14 @@ async def test_no_failure_is_charged(tmp_path: Path, model: str, point: str) -> 
         assert await app.faults() == ()
 
 
-async def test_a_job_that_met_a_damaged_picture_says_so(real: AppFixture) -> None:
+async def test_job_with_a_damaged_image_fails_with_the_reason(real: AppFixture) -> None:
     body = {"api_key": real.key, "image_url": uri(tricks()["damaged"]), "response_mode": "polling"}
     job = await finished_job(real, await real.client.post("/api/remove-background", json=body))
     assert (job["status"], job["error"]) == ("failed", "The image file is truncated or damaged.")
     assert await real.balance() == ("5.00", "0.00")
 
 
-async def test_a_picture_that_was_cut_off_makes_no_job(real: AppFixture) -> None:
+async def test_truncated_image_is_400_before_a_job_is_created(real: AppFixture) -> None:
     body = {"api_key": real.key, "image_url": uri(tricks()["truncated"]), "response_mode": "polling"}
     answer = await real.client.post("/api/remove-background", json=body)
     assert (answer.status_code, answer.json()["error"]) == (
@@ -337,7 +339,7 @@ async def test_a_picture_that_was_cut_off_makes_no_job(real: AppFixture) -> None
     )
 
 
-async def test_a_cancelled_job_is_free(tmp_path: Path) -> None:
+async def test_canceled_job_is_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, failpoints="engine.run.remove-background=hang") as app:
         body = {"api_key": app.key, "image_url": uri(subject()), "response_mode": "polling"}
         queued = (await app.client.post("/api/remove-background", json=body)).json()
@@ -345,7 +347,7 @@ async def test_a_cancelled_job_is_free(tmp_path: Path) -> None:
         await app.until("5.00", "0.00")
 
 
-async def test_a_face_is_whole_in_every_shape(real: AppFixture) -> None:
+async def test_face_is_within_every_crop(real: AppFixture) -> None:
     pytest.importorskip("skimage")
     from skimage import data  # noqa: PLC0415 - the pictures come with the package
 
@@ -363,7 +365,7 @@ async def test_a_face_is_whole_in_every_shape(real: AppFixture) -> None:
         assert way.carved is None
 
 
-async def test_no_url_of_a_picture_reaches_this_machine(real: AppFixture) -> None:
+async def test_hostile_image_urls_do_not_reach_this_machine(real: AppFixture) -> None:
     hits: list[bytes] = []
     real.server.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says
 
@@ -383,7 +385,7 @@ async def test_no_url_of_a_picture_reaches_this_machine(real: AppFixture) -> Non
     assert await real.balance() == ("5.00", "0.00")
 
 
-async def test_a_model_that_the_configuration_names_comes_first(tmp_path: Path) -> None:
+async def test_configured_model_is_preferred(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     model = onnx_model.write(tmp_path / "isnet-tiny.onnx", (1, 0, 0))
     tables = {"engines": {"weights-matting": {"source": str(model)}}}

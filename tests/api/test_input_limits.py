@@ -46,7 +46,7 @@ def place_filler(template: bytes, key: str, filler: bytes) -> bytes:
 
 @pytest.mark.parametrize("template", PLACES)
 @pytest.mark.parametrize("size", [12, 2 * MIB])
-async def test_key_in_a_json_body_is_found_wherever_it_stands(
+async def test_key_in_a_json_body_is_found_in_any_position(
     app: AppFixture, template: bytes, size: int
 ) -> None:
     good = await app.client.post(PUBLISH, content=place_filler(template, app.key, b"A" * size))
@@ -67,7 +67,7 @@ async def test_key_in_a_json_body_is_found_wherever_it_stands(
         b'{"Api_Key":KEY}',
     ],
 )
-async def test_key_elsewhere_or_no_text_is_no_key(app: AppFixture, body: bytes) -> None:
+async def test_nested_or_non_text_key_is_ignored(app: AppFixture, body: bytes) -> None:
     raw = body.replace(b"KEY", json.dumps(app.key).encode() if b'"\\"' not in body else app.key.encode())
     answer = await app.client.post(PUBLISH, content=raw)
     assert (answer.status_code, answer.json()) == (401, BAD_KEY)
@@ -111,7 +111,7 @@ async def test_large_body_without_a_good_key_is_not_decoded(app: AppFixture, key
 
 
 @pytest.mark.parametrize("key", [b"", b',"api_key":"sf_wrong"'])
-async def test_values_beyond_all_limits_are_not_searched(app: AppFixture, key: bytes) -> None:
+async def test_body_with_too_many_values_is_not_searched_for_a_key(app: AppFixture, key: bytes) -> None:
     raw = DENSEST + key + b"}"
     tracemalloc.start()
     try:
@@ -219,7 +219,7 @@ async def test_non_finite_number_is_refused_in_forms_and_json_texts(app: AppFixt
         assert answer.status_code == 400, (path, answer.text)
 
 
-async def test_budget_for_unknown_keys_full_refuses_and_is_given_back(tmp_path: Path) -> None:
+async def test_budget_for_unknown_keys_is_enforced_and_released(tmp_path: Path) -> None:
     started, goes_on = asyncio.Event(), asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -241,7 +241,7 @@ async def test_budget_for_unknown_keys_full_refuses_and_is_given_back(tmp_path: 
     assert [answer.status_code for answer in (keyed, small, first, later)] == [400, 400, 401, 401]
 
 
-async def test_memory_for_bodies_full_refuses_and_is_given_back(tmp_path: Path) -> None:
+async def test_memory_for_bodies_is_enforced_and_released(tmp_path: Path) -> None:
     started, goes_on = asyncio.Event(), asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -288,7 +288,7 @@ async def test_body_budget_bounds_all_callers_together() -> None:
 @pytest.mark.parametrize(
     "project", ["[" * 20_000, '{"a":' * 20_000, '{"a":NaN}', "[" + "{}," * 60_000 + "{}]"]
 )
-async def test_project_in_a_form_that_is_no_sound_json_is_refused(app: AppFixture, project: str) -> None:
+async def test_invalid_json_project_in_a_form_is_refused(app: AppFixture, project: str) -> None:
     form = {"api_key": app.key, "project": project}
     answer = await app.client.post("/api/video-editor/render", data=form)
     assert (answer.status_code, "project" in answer.text or "JSON document" in answer.text) == (400, True)

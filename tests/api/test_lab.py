@@ -25,13 +25,13 @@ HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra1=hang"}
 FORM = "application/x-www-form-urlencoded"
 
 
-async def test_outside_testing_mode_it_is_not_there(tmp_path: Path) -> None:
+async def test_lab_is_404_outside_testing_mode(tmp_path: Path) -> None:
     async with running_app(tmp_path, testing=False) as app:
         for method, path in (("GET", "/lab"), ("POST", "/lab/server/kill"), ("POST", "/lab/workers/x/kill")):
             assert (await app.client.request(method, path)).status_code == 404
 
 
-async def test_for_tenants_and_strangers_it_is_not_there(app: AppFixture) -> None:
+async def test_lab_is_for_operators_only(app: AppFixture) -> None:
     assert (await app.client.get("/lab")).status_code == 303
     await signed_in(app, app.operator)
     page = await app.client.get("/lab")
@@ -57,7 +57,7 @@ async def test_lab_reports_a_wrong_sum_of_balances(app: AppFixture) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: Path) -> None:
+async def test_server_killed_in_the_lab_resumes_its_work(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", **HANGING) as server:
         _, link = await server.command("account", "link", "local@localhost", "--json")
         answer = await server.call(
@@ -84,7 +84,7 @@ async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: P
 @pytest.mark.nightly
 @pytest.mark.browser
 @browser.needed
-async def test_a_worker_is_killed_in_a_browser_and_its_run_begins_anew(tmp_path: Path) -> None:
+async def test_run_of_a_worker_killed_in_the_lab_is_repeated(tmp_path: Path) -> None:
     changes = {"driver": "process", "failpoints": "engine.run.ra1=hang"}
     async with (
         running_app(tmp_path, app_catalog.models_document(), **changes) as app,

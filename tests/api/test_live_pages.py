@@ -94,7 +94,7 @@ async def test_file_dropped_on_a_page_opens_its_form_or_workflow(
         tab.ignore("status of 400")  # the words
 
 
-async def test_cards_show_outputs_films_move_and_sounds_sound(
+async def test_cards_show_outputs_and_play_videos_and_audio(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app

@@ -53,7 +53,7 @@ async def test_server_on_a_configured_host_is_named_after_it(
             assert status(app, "ollama").state == "absent"
 
 
-async def test_a_server_of_the_containers_host_is_found(
+async def test_server_on_the_container_host_is_discovered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "CONTAINER_HOST", "127.0.0.3")
@@ -64,7 +64,7 @@ async def test_a_server_of_the_containers_host_is_found(
             assert status(app, "ollama@127.0.0.3").state == "ready"
 
 
-async def test_local_server_under_the_container_host_name_is_one(
+async def test_local_server_is_not_found_again_on_container_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "CONTAINER_HOST", "127.0.0.3")
@@ -76,9 +76,7 @@ async def test_local_server_under_the_container_host_name_is_one(
             assert status(app, "ollama@127.0.0.3").state == "absent"
 
 
-async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_host_is_probed_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening(Ollama(USUAL), "0.0.0.0") as ollama:
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as app:
@@ -116,7 +114,7 @@ async def test_another_sixfold_on_a_known_port_is_no_model_server(
             assert {status(app, kind).state for kind in ("lmstudio", "ollama")} == {"absent"}
 
 
-async def test_every_request_of_a_look_carries_the_hop_header(
+async def test_every_probe_request_has_the_hop_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:
@@ -126,7 +124,7 @@ async def test_every_request_of_a_look_carries_the_hop_header(
             assert {headers.get("x-sixfold-hop") for headers in ollama.headers} == {"1"}
 
 
-async def test_a_server_that_is_slow_stays_and_delays_no_other(
+async def test_slow_server_is_kept_and_does_not_delay_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(found_servers, "PROBE_SECONDS", 0.3)

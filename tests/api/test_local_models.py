@@ -51,7 +51,7 @@ async def test_default_prefers_the_loaded_model_of_another_server(
             assert await serving_model(app) == "mistral"
 
 
-async def test_default_is_no_cloud_model_while_a_local_one_is_there(
+async def test_default_prefers_a_local_model_to_a_cloud_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ollama = Ollama({"gpt-oss:120b-cloud": COMPLETION, "qwen3:latest": COMPLETION})
@@ -373,7 +373,7 @@ async def test_ollama_list_with_capabilities_needs_no_details(
         {"/api/tags": {"models": [{"name": "qwen3", "digest": [1], "capabilities": {"completion": 1}}]}},
     ],
 )
-async def test_answers_that_are_wrong_leave_a_usable_list(
+async def test_invalid_model_lists_leave_a_usable_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]
 ) -> None:
     ollama = Ollama({"nomic-embed-text": EMBEDDING, "qwen3": COMPLETION})

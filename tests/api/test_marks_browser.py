@@ -81,7 +81,7 @@ async def _opacities(app: AppFixture, tab: Tab) -> list[int]:
 
 
 @pytest.mark.parametrize("width", nightly_after(1, WIDTHS))
-async def test_a_drawn_box_cuts_out_what_is_in_it(
+async def test_box_selects_the_subject_to_cut_out(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:
     app, url, chromium = browser_app
@@ -111,7 +111,7 @@ async def test_a_drawn_box_cuts_out_what_is_in_it(
 
 
 @pytest.mark.parametrize("width", nightly_after(1, reversed(WIDTHS)))
-async def test_points_cut_out_the_subject_that_they_are_on(
+async def test_points_select_the_subject_to_cut_out(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path, width: int
 ) -> None:
     app, url, chromium = browser_app

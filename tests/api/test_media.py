@@ -24,7 +24,7 @@ def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", RA1)
-async def test_ra1_gives_a_picture_for_four_cents(app: AppFixture, path: str) -> None:
+async def test_ra1_returns_an_image_for_four_cents(app: AppFixture, path: str) -> None:
     answer = await app.client.post(path, json=body_with(app, size="1360x768"))
     assert answer.status_code == 200
     body = answer.json()
@@ -107,14 +107,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "text"), REFUSED)
-async def test_a_refused_parameter_is_named(app: AppFixture, change: dict[str, Any], text: str) -> None:
+async def test_error_names_the_invalid_parameter(app: AppFixture, change: dict[str, Any], text: str) -> None:
     answer = await app.client.post("/api/ra1", json=body_with(app, **change))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
     assert await app.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("count", [0, 9, "2", 1.5, [1]])
-async def test_anime_makes_one_to_eight(app: AppFixture, count: Any) -> None:
+async def test_anime_num_images_is_from_1_to_8(app: AppFixture, count: Any) -> None:
     answer = await app.client.post("/api/anime", json=body_with(app, num_images=count))
     text = f"from 1 to 8; got {count}" if count in (0, 9) else "a whole number from 1 to 8"
     response = {"error": f"Invalid num_images: it must be {text}", "status": 400}
@@ -131,13 +131,13 @@ async def test_longest_prompt_is_accepted_and_unknown_field_ignored(app: AppFixt
 
 
 @pytest.mark.parametrize("key", [None, "", "sf_unknown", 5, ["x"], {"a": 1}, "x" * 10_000])
-async def test_the_key_is_looked_at_before_the_parameters(app: AppFixture, key: Any) -> None:
+async def test_key_is_checked_before_the_parameters(app: AppFixture, key: Any) -> None:
     for path in (*RA1, *ANIME):
         answer = await app.client.post(path, json={"api_key": key, "size": "nonsense"})
         assert (answer.status_code, answer.json()) == (401, BAD_KEY)
 
 
-async def test_the_parameters_are_looked_at_before_the_balance(app: AppFixture) -> None:
+async def test_parameters_are_checked_before_the_balance(app: AppFixture) -> None:
     bad = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x", "size": "1x1"})
     good = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x"})
     assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES}; got 1x1")
@@ -158,7 +158,7 @@ async def test_body_that_is_no_json_object_gets_invalid_json_body(app: AppFixtur
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_only_post_makes_pictures(app: AppFixture, method: str) -> None:
+async def test_only_post_is_allowed(app: AppFixture, method: str) -> None:
     answer = await app.client.request(method, "/api/ra1")
     assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})
     assert answer.headers["Allow"] == "POST"
@@ -190,7 +190,7 @@ async def test_failed_generation_gets_an_error_and_is_free(app: AppFixture) -> N
 @pytest.mark.parametrize(
     "point", ["engine.run.ra1=fail", "engine.run.ra1=crash", "store.before=fail", "capture.before=fail"]
 )
-async def test_no_way_to_fail_is_charged(tmp_path: Path, point: str) -> None:
+async def test_no_kind_of_failure_is_charged(tmp_path: Path, point: str) -> None:
     async with running_app(tmp_path, failpoints=point, max_attempts=1) as app:
         answer = await app.client.post("/api/ra1", json=body_with(app))
         assert answer.status_code == 502
@@ -199,7 +199,7 @@ async def test_no_way_to_fail_is_charged(tmp_path: Path, point: str) -> None:
         assert await app.faults() == ()
 
 
-async def test_a_run_that_takes_too_long_is_free(tmp_path: Path) -> None:
+async def test_run_beyond_its_time_limit_is_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, run_limit_seconds=0.2, max_attempts=1) as app:
         answer = await app.client.post("/api/ra1", json=body_with(app, prompt="SLOW"))
         assert answer.status_code == 502
@@ -216,7 +216,7 @@ async def test_same_seed_gives_same_bytes_and_other_seed_others(app: AppFixture)
     assert len({first, other, random}) == 3
 
 
-async def test_polling_ends_in_what_waiting_would_have_given(app: AppFixture) -> None:
+async def test_job_has_the_same_result_as_a_direct_request(app: AppFixture) -> None:
     inline = (await app.client.post("/api/anime", json=body_with(app, seed=3))).json()
     queued = await app.client.post("/api/anime", json=body_with(app, seed=3, response_mode="polling"))
     assert queued.status_code == 202
@@ -267,7 +267,7 @@ async def test_an_unknown_job_is_not_found(app: AppFixture) -> None:
     assert (wrong.status_code, wrong.json()) == (405, {"error": "Method not allowed", "status": 405})
 
 
-async def test_a_wait_that_ends_first_is_answered_with_the_job(tmp_path: Path) -> None:
+async def test_response_after_the_inline_time_is_a_job(tmp_path: Path) -> None:
     async with running_app(tmp_path, inline_seconds=0.05) as app:
         answer = await app.client.post("/api/ra1", json=body_with(app, prompt="LATE"))
         assert answer.status_code == 202
@@ -299,7 +299,7 @@ async def test_preview_engine_does_not_serve_publicly_by_default(tmp_path: Path)
         assert answer.json()["image_url"].startswith("https://media.example/media/")
 
 
-async def test_limited_keys_reach_what_they_may(app: AppFixture) -> None:
+async def test_limited_keys_use_only_their_services(app: AppFixture) -> None:
     reader = await app.limited_key(Scope(read_only=True))
     painter = await app.limited_key(Scope(services=("anime",)))
     for key, path, status in (

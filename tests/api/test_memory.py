@@ -64,7 +64,7 @@ async def exported_files(app: AppFixture) -> dict[str, bytes]:
 # -- pages ---------------------------------------------------------------------------------------
 
 
-async def test_a_page_is_made_once_found_and_replaced(app: AppFixture) -> None:
+async def test_page_is_created_once_found_and_replaced(app: AppFixture) -> None:
     page = {"slug": "People/Ann Smith", "title": "Ann", "body": "Ann likes zeppelins.", "tags": ["team"]}
     reply = await app.client.post("/api/pages", json=page, headers=app.bearer)
     again = await app.client.post("/api/pages", json=page, headers=app.bearer)
@@ -151,7 +151,7 @@ async def test_an_old_slug_redirects_and_links_follow(app: AppFixture) -> None:
     assert (await get(app, "/api/backlinks/a"))["backlinks"][0]["from"] == "b"
 
 
-async def test_versions_differ_and_come_back(app: AppFixture) -> None:
+async def test_versions_are_compared_and_restored(app: AppFixture) -> None:
     await put(app, "a", "one\n")
     first = (await get(app, "/api/pages/a"))["updated_at"]
     await put(app, "a", "two\n", tags=["x"])
@@ -184,7 +184,7 @@ async def test_tags_are_read_as_of_a_time_and_graph_is_refused(app: AppFixture) 
     assert walk.status_code == 400
 
 
-async def test_links_of_a_page_come_in_parts(app: AppFixture) -> None:
+async def test_links_of_a_page_are_paged(app: AppFixture) -> None:
     body = "\n".join(f"- knows [[people/{name}]]" for name in ("ann", "bea", "cy"))
     await app.client.post("/api/pages", json={"slug": "a", "body": body}, headers=app.bearer)
     whole = await get(app, "/api/links/a")
@@ -197,7 +197,7 @@ async def test_links_of_a_page_come_in_parts(app: AppFixture) -> None:
     assert (rest["links"], rest["next_cursor"]) == (whole["links"][2:], None)
 
 
-async def test_tags_links_and_timelines_have_routes_of_their_own(app: AppFixture) -> None:
+async def test_tags_links_and_timelines_have_their_own_routes(app: AppFixture) -> None:
     await put(app, "a", tags=["x"], type="person", collections=["shelf"])
     await put(app, "b")
     assert (await send_route(app, "POST /api/tags/{slug}", "a", app.key, json={"tags": ["y"]})).json()[
@@ -223,7 +223,7 @@ async def test_tags_links_and_timelines_have_routes_of_their_own(app: AppFixture
     assert (noted.status_code, noted.json()["timeline"][0]["date"]) == (201, "2026")
 
 
-async def test_lists_go_on_by_cursor(app: AppFixture) -> None:
+async def test_page_lists_are_paged_by_cursor(app: AppFixture) -> None:
     for number in range(5):
         await put(app, f"n/{number}", tags=["t"])
     seen: list[str] = []
@@ -251,7 +251,7 @@ async def test_times_of_a_response_bound_lists_and_searches(app: AppFixture) -> 
     assert await find(until=changed[:10]) == 1, "and until its end"
 
 
-async def test_the_same_idempotency_key_does_it_once(app: AppFixture) -> None:
+async def test_repeated_idempotency_key_has_one_effect(app: AppFixture) -> None:
     await put(app, "a")
     headers = {**app.bearer, "Idempotency-Key": "once"}
     answers = [
@@ -262,7 +262,7 @@ async def test_the_same_idempotency_key_does_it_once(app: AppFixture) -> None:
     assert len((await get(app, "/api/timeline/a"))["timeline"]) == 1
 
 
-async def test_a_page_is_a_file_for_whoever_asks_for_one(app: AppFixture) -> None:
+async def test_page_can_be_read_and_written_as_markdown(app: AppFixture) -> None:
     text = "---\ntitle: T\n# kept\nodd:   spacing\n---\n# Body\r\n"
     headers = {**app.bearer, "Content-Type": "text/markdown"}
     response = await app.client.put("/api/pages/f", content=text.encode(), headers=headers)
@@ -282,7 +282,7 @@ async def test_a_page_is_a_file_for_whoever_asks_for_one(app: AppFixture) -> Non
 
 
 @pytest.mark.parametrize("route", sorted(ROUTES))
-async def test_anothers_page_is_as_unknown_as_none(app: AppFixture, route: str) -> None:
+async def test_page_of_another_account_is_not_found(app: AppFixture, route: str) -> None:
     await put(app, "mine", "[[x]]", tags=["x"])
     before = await get(app, "/api/pages/mine")
     if route == CREATES:  # his own page of that name
@@ -295,7 +295,7 @@ async def test_anothers_page_is_as_unknown_as_none(app: AppFixture, route: str) 
     assert await get(app, "/api/pages/mine") == before
 
 
-async def test_nothing_of_another_account_shows_anywhere(app: AppFixture) -> None:
+async def test_lists_search_and_export_exclude_other_accounts(app: AppFixture) -> None:
     await put(
         app, "secret-project", "zeppelin", tags=["secret-tag"], collections=["secret-shelf"], type="secret"
     )
@@ -334,14 +334,14 @@ async def test_limited_key_sees_its_collections_read_key_cannot_write(app: AppFi
     assert (await app.client.post("/api/import", content=data, headers=bearer(reader))).status_code == 403
 
 
-async def test_without_a_key_there_is_no_memory(app: AppFixture) -> None:
+async def test_requests_without_a_key_are_401(app: AppFixture) -> None:
     for path in ("/api/pages", "/api/export", "/api/tags"):
         answer = await app.client.get(path)
         assert (answer.status_code, set(answer.json())) == (401, CODED)
     assert (await app.client.post("/api/pages", content=b"{")).status_code == 401
 
 
-async def test_a_used_up_plan_is_402_where_that_is_set(tmp_path: Path) -> None:
+async def test_exceeded_plan_is_402_when_enforced(tmp_path: Path) -> None:
     async with running_app(tmp_path, memory_plans="enforced") as app:
         files = [(f"n/{number}.md", "x") for number in range(100)]
         assert (await import_report(app, zip_of(files)))["created"] == 100

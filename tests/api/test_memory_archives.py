@@ -31,7 +31,7 @@ def tar_of(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
     return result.getvalue()
 
 
-async def test_archives_come_back_byte_for_byte(app: AppFixture) -> None:
+async def test_exported_files_equal_the_imported_ones(app: AppFixture) -> None:
     files = {
         "Projects/Big Plan.md": "---\ntitle: 'Plan'\na: [x]   # kept\ntags:\n  - a\n  - b\n---\r\nCRLF\r\n",
         "people/ann.md": "\ufeff# Ann\n[[Big Plan]] [plan](../Projects/Big%20Plan.md)",
@@ -100,7 +100,7 @@ async def test_pages_are_exported_in_batches_of_a_bounded_size(app: AppFixture) 
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-async def test_tars_are_taken_in_every_packing_and_as_forms(app: AppFixture, mode: str) -> None:
+async def test_tar_is_imported_with_every_compression(app: AppFixture, mode: str) -> None:
     data = tar_of([("a/b.md", "# B"), ("c.png", "x")], mode)
     form = await app.client.post("/api/import", files={"file": ("x.tar", data)}, headers=app.bearer)
     left = {"left_out": ["c.png"], "errors": []}
@@ -108,7 +108,7 @@ async def test_tars_are_taken_in_every_packing_and_as_forms(app: AppFixture, mod
     assert (await import_report(app, data))["skipped"] == 2
 
 
-async def test_an_outliners_pages_and_journals_keep_their_names(app: AppFixture) -> None:
+async def test_logseq_pages_and_journals_keep_their_names(app: AppFixture) -> None:
     files = [
         ("logseq/config.edn", "{}"),
         ("pages/work___acme.md", "type:: company\ntags:: a, b\n\n- text [[people]]"),
@@ -135,14 +135,14 @@ async def test_packed_outliner_folder_is_recognised(app: AppFixture) -> None:
     assert [link["from"] for link in page["backlinks"]] == ["graph/journals/2026-11-20"]
 
 
-async def test_a_folder_about_an_outliner_is_no_outliners(app: AppFixture) -> None:
+async def test_folder_named_logseq_is_not_a_logseq_graph(app: AppFixture) -> None:
     files = {"logseq/note.md": "about it", "pages/a___b.md": "kept as it is", "v/logseq/bak/old.md": "x"}
     assert (await import_report(app, zip_of(files.items())))["created"] == 2
     result = (await get(app, "/api/pages"))["pages"]
     assert [page["slug"] for page in result] == ["logseq/note", "pages/a___b"]
 
 
-async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(app: AppFixture) -> None:
+async def test_links_of_a_vault_in_a_folder_are_resolved(app: AppFixture) -> None:
     files = {
         "Vault/daily/1.md": "[[Work/Plan]], [[Work/Plan#Later|later]], [[No/Body]]\nowner:: [[People/Ann]]",
         "Vault/daily/old/Work/Plan.md": "of last year",
@@ -165,7 +165,7 @@ async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(app: AppF
     assert await leads("vault/daily/1") == {("work/plan", "links_to"), ("vault/people/ann", "owner")}
 
 
-async def test_a_damaged_member_says_so_and_the_others_are_taken(app: AppFixture) -> None:
+async def test_damaged_member_is_reported_and_others_are_imported(app: AppFixture) -> None:
     data = bytearray(zip_of((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
     at = data.index(b"second.md") + len("second.md") + 4
     data[at : at + 6] = b"\xff" * 6
@@ -179,7 +179,7 @@ def zip_bomb() -> bytes:
     return zip_of((f"{number}.md", b"0" * 1_000_000) for number in range(100))
 
 
-async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
+async def test_archive_size_and_file_count_are_limited(tmp_path: Path) -> None:
     limits: dict[str, Any] = {"memory_import_bytes": 5_000_000, "memory_import_files": 200}
     async with running_app(tmp_path, **limits) as app:
         many = zip_of((f"{number}.md", "x") for number in range(201))
@@ -224,7 +224,7 @@ async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixtur
     assert sorted(await exported_files(app)) == ["good.md", "utf16.md"]
 
 
-async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> None:
+async def test_every_skipped_file_of_an_archive_is_reported(app: AppFixture) -> None:
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a name stands there twice, which is the point
@@ -250,7 +250,7 @@ async def test_no_page_of_an_archive_goes_without_a_word(app: AppFixture) -> Non
     assert await exported_files(app) == {"vault/twice.md": b"second"}
 
 
-async def test_a_tar_with_links_leads_nowhere(app: AppFixture) -> None:
+async def test_links_in_a_tar_are_not_followed(app: AppFixture) -> None:
     result = io.BytesIO()
     with tarfile.open(fileobj=result, mode="w") as archive:
         for name, kind in (("a.md", tarfile.SYMTYPE), ("b.md", tarfile.LNKTYPE), ("c.md", tarfile.FIFOTYPE)):
@@ -301,7 +301,7 @@ async def test_imported_export_keeps_the_redirects_of_old_slugs(app: AppFixture)
     assert "old_slugs" not in plain.text
 
 
-async def test_an_export_taken_in_elsewhere_is_the_same_memory(app: AppFixture) -> None:
+async def test_export_imported_elsewhere_is_equal(app: AppFixture) -> None:
     names = {
         "title": 'Odd "title": [x]',
         "type": "decision",

@@ -52,7 +52,7 @@ async def browser_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, str, An
         yield app, url, chromium
 
 
-async def test_search_finds_while_one_types_and_is_walked_by_keys(
+async def test_search_updates_while_typing_and_works_by_keyboard(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -73,7 +73,7 @@ async def test_search_finds_while_one_types_and_is_walked_by_keys(
         assert await page.inner_text("h1") == "Acme"
 
 
-async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(
+async def test_edit_is_previewed_saved_and_merged(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -109,7 +109,9 @@ async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(
     assert (await read(app, "projects/zeppelin"))["version"] == 5
 
 
-async def test_links_are_judged_and_versions_come_back(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_inferred_links_are_reviewed_and_versions_restored(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
@@ -137,7 +139,7 @@ async def test_links_are_judged_and_versions_come_back(browser_app: tuple[AppFix
         await page.wait_for_selector(".prose")
 
 
-async def test_without_scripts_a_page_is_written_and_read(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_page_is_edited_and_read_without_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(scripts=False)) as tab:
         page = tab.page
@@ -177,7 +179,7 @@ async def test_every_page_fits_and_is_accessible(
             assert messages == [], (path, json.dumps(messages, indent=1))
 
 
-async def test_hostile_texts_are_inert(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_hostile_texts_run_no_scripts(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     assert len(hostile.ALL) > 120
     async with browser.tab(chromium, app, url) as tab:

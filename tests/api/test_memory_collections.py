@@ -44,7 +44,7 @@ async def memory_rows(app: AppFixture) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("route", sorted(WRITES))
-async def test_a_key_of_a_collection_changes_a_page_that_lies_there(app: AppFixture, route: str) -> None:
+async def test_collection_key_changes_pages_of_its_collection(app: AppFixture, route: str) -> None:
     answer = await send_route(app, route, "open", await key_of(app, *TEAM))
     assert answer.status_code in {200, 201}, answer.text
     if route != "DELETE /api/pages/{slug}":
@@ -88,7 +88,7 @@ async def create_page(app: AppFixture, key: str, slug: str, **fields: Any) -> ht
     )
 
 
-async def test_a_new_page_lies_in_collections_of_the_key(app: AppFixture) -> None:
+async def test_new_page_must_be_in_collections_of_the_key(app: AppFixture) -> None:
     key = await key_of(app, *BOTH)
     assert (await create_page(app, key, "n/1", collections=["work"])).json()["collections"] == ["work"]
     assert (await create_page(app, key, "n/2", collections=["team", "work"])).status_code == 201
@@ -106,7 +106,7 @@ async def test_a_new_page_lies_in_collections_of_the_key(app: AppFixture) -> Non
     assert sorted(await memory_rows(app)) == ["closed", "loose", "n/1", "n/2", "n/3", "open", "shared"]
 
 
-async def test_a_key_of_a_collection_names_no_shared_folder(app: AppFixture) -> None:
+async def test_collection_key_cannot_name_a_shared_folder(app: AppFixture) -> None:
     share = {"folder": "work/apollo", "with": "ben@example.com"}
     answer = await app.client.post("/api/shared-folders", json=share, headers=app.bearer)
     assert answer.status_code == 201
@@ -156,7 +156,7 @@ async def test_a_page_is_not_moved_out_of_the_collections_of_the_key(app: AppFix
 
 
 @pytest.mark.parametrize("slug", ["closed", "loose", "shared"])
-async def test_a_slug_is_not_taken_from_a_page_outside(app: AppFixture, slug: str) -> None:
+async def test_slug_of_a_page_outside_cannot_be_used(app: AppFixture, slug: str) -> None:
     key = await key_of(app, *TEAM)
     before = await memory_rows(app)
     page = {"body": "mine", "collections": ["team"]}
@@ -173,7 +173,7 @@ async def test_a_slug_is_not_taken_from_a_page_outside(app: AppFixture, slug: st
     assert await memory_rows(app) == before
 
 
-async def test_an_old_slug_of_a_page_outside_keeps_leading_there(app: AppFixture) -> None:
+async def test_old_slug_of_a_page_outside_cannot_be_used(app: AppFixture) -> None:
     rename = {"operation": "rename", "slug": "vault"}
     await app.client.patch("/api/pages/closed", json=rename, headers=app.bearer)
     key = await key_of(app, *TEAM)
@@ -288,7 +288,7 @@ async def test_tool_writes_into_the_only_collection_of_the_key(app: AppFixture) 
     assert (good, "(team, work)" in text) == (False, True)
 
 
-async def test_pages_for_people_offer_and_take_changes_inside_alone(app: AppFixture) -> None:
+async def test_html_pages_allow_changes_inside_only(app: AppFixture) -> None:
     key = await key_of(app, *TEAM)
     headers = {**bearer(key), "Accept": "text/html"}
     before = await memory_rows(app)
@@ -315,7 +315,7 @@ async def test_pages_for_people_offer_and_take_changes_inside_alone(app: AppFixt
     assert (await get(app, "/api/pages/new"))["collections"] == ["team"]
 
 
-async def test_a_key_of_collections_still_reaches_the_memory_alone(app: AppFixture) -> None:
+async def test_collection_key_has_no_rights_outside_the_memory(app: AppFixture) -> None:
     key = await key_of(app, *TEAM)
     for path in ("/api/account", "/api/containers/predictions"):
         assert (await app.client.get(path, headers=bearer(key))).status_code == 403

@@ -83,7 +83,7 @@ async def test_the_header_and_its_answer_are_described(gateway: Gateway) -> None
         assert "X-Sixfold-Memory" in operation["responses"]["200"]["headers"]
 
 
-async def test_a_page_cannot_forge_the_marks_of_a_context(gateway: Gateway) -> None:
+async def test_page_cannot_forge_the_delimiters_of_a_context(gateway: Gateway) -> None:
     text = (await context(gateway, query="rotor"))["text"]
     code = re.search(r"^<<memory ([0-9a-f]{12})>>$", text, re.MULTILINE)
     assert code is not None
@@ -94,7 +94,7 @@ async def test_a_page_cannot_forge_the_marks_of_a_context(gateway: Gateway) -> N
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
-async def test_a_chat_with_the_header_gets_memory_and_says_so(gateway: Gateway, path: str) -> None:
+async def test_memory_header_adds_pages_and_response_reports_them(gateway: Gateway, path: str) -> None:
     question = [{"role": "user", "content": "say 3 words: what colour is the rotor?"}]
     name, server = ("anth/small", gateway.anth) if path == "messages" else ("acme/small", gateway.acme)
     body = {"model": name, "max_tokens": 50, ("input" if path == "responses" else "messages"): question}
@@ -111,7 +111,7 @@ async def test_a_chat_with_the_header_gets_memory_and_says_so(gateway: Gateway, 
     assert "Rotors are blue." not in str(server.seen[-1].document)
 
 
-async def test_a_stream_begins_with_what_was_added(gateway: Gateway) -> None:
+async def test_stream_begins_with_a_report_of_the_added_pages(gateway: Gateway) -> None:
     question = [{"role": "user", "content": "say 3 words about the keel"}]
     body = {"model": "acme/small", "stream": True, "messages": question}
     headers = {**gateway.headers, "X-Sixfold-Memory": "*"}

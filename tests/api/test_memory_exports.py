@@ -81,7 +81,7 @@ async def test_a_notion_export_has_links_tags_and_no_ids(app: AppFixture) -> Non
     assert (again["created"], again["updated"]) == (0, 0)
 
 
-async def test_files_of_an_html_export_lead_to_each_other(app: AppFixture) -> None:
+async def test_links_between_html_files_are_resolved(app: AppFixture) -> None:
     report = await import_files(app, HTML)
     assert (report["created"], report["left_out"]) == (2, ["site/style.css"])
     home = await page(app, "site/index.html")
@@ -90,7 +90,7 @@ async def test_files_of_an_html_export_lead_to_each_other(app: AppFixture) -> No
     assert [row["to"] for row in (await page(app, "site/sub/ann.html"))["links"]] == ["site/index.html"]
 
 
-async def test_an_export_for_logseq_has_its_folders_and_comes_back(app: AppFixture) -> None:
+async def test_logseq_export_has_its_folders_and_can_be_imported(app: AppFixture) -> None:
     bodies = {
         "people/ann": "---\ntitle: Ann Lee\n---\n- knows [[people/ben]]\n",
         "people/ben": "- a builder\n",

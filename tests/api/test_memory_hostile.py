@@ -47,7 +47,7 @@ SLUGS = [
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-async def test_a_slug_is_one_or_is_refused_and_comes_back_as_it_is(app: AppFixture, slug: str) -> None:
+async def test_slug_is_rejected_or_returned_unchanged(app: AppFixture, slug: str) -> None:
     answer = await app.client.post("/api/pages", json={"slug": slug, "body": "x"}, headers=app.bearer)
     if answer.status_code == 400:
         assert "slug" in answer.json()["error"]
@@ -95,7 +95,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("number", range(len(TEXTS)))
-async def test_any_text_is_a_page_and_comes_back_whole(app: AppFixture, number: int) -> None:
+async def test_any_text_is_stored_and_returned_unchanged(app: AppFixture, number: int) -> None:
     text = TEXTS[number]
     headers = {**app.bearer, "Content-Type": "text/markdown"}
     reply = await app.client.put("/api/pages/t", content=text.encode(), headers=headers)
@@ -156,7 +156,7 @@ async def test_invalid_request_is_rejected_and_changes_nothing(app: AppFixture, 
     assert [(page["slug"], page["version"]) for page in pages] == [("p", 1)]
 
 
-async def test_bodies_that_break_parsers_and_methods_that_are_none(app: AppFixture) -> None:
+async def test_malformed_bodies_and_unsupported_methods_are_rejected(app: AppFixture) -> None:
     for path, data in itertools.product(
         ("/api/pages", "/api/search", "/api/tags/p"),
         (b"", b"{", b"[]", b'{"slug":"\xff"}', b'{"slug":"\\ud800"}'),

@@ -46,7 +46,7 @@ def editor_text(text: str) -> str:
     return html.unescape(result[1])
 
 
-async def test_a_page_is_read_with_everything_around_it(any_database_app: AppFixture) -> None:
+async def test_page_shows_links_and_is_listed_by_folder_type_and_tag(any_database_app: AppFixture) -> None:
     app = any_database_app
     await put(app, "projects/zeppelin", "# Zeppelin\n\nSee [[people/ann]].\n")
     await put(app, "companies/acme", "# Acme\n")
@@ -66,7 +66,7 @@ async def test_a_page_is_read_with_everything_around_it(any_database_app: AppFix
         assert f">{name}</a> <span>1</span>" in browse
 
 
-async def test_whoever_is_nobody_signs_in_and_others_find_nothing(app: AppFixture) -> None:
+async def test_pages_need_a_login_and_are_404_for_other_accounts(app: AppFixture) -> None:
     await put(app, "people/ann", ANN)
     answer = await app.visitor().get("/memory/people/ann")
     assert (answer.status_code, answer.headers["Location"]) == (303, "/signin?next=%2Fmemory%2Fpeople%2Fann")
@@ -106,7 +106,7 @@ async def test_read_only_key_reads_and_sees_no_edit_controls(app: AppFixture) ->
     assert (await open_page(app, "/memory", services)).status_code == 200
 
 
-async def test_a_change_needs_the_token_of_the_session(app: AppFixture) -> None:
+async def test_changes_need_the_csrf_token_of_the_session(app: AppFixture) -> None:
     await put(app, "a", "text")
     token = await signed_in(app)
     for path in (
@@ -123,7 +123,7 @@ async def test_a_change_needs_the_token_of_the_session(app: AppFixture) -> None:
     assert (stored["body"], stored["title"], stored["version"]) == ("better", "A", 2)
 
 
-async def test_a_form_keeps_what_nobody_touched(app: AppFixture) -> None:
+async def test_saved_form_keeps_unchanged_fields_and_line_endings(app: AppFixture) -> None:
     await put(app, "a", "one\r\ntwo\r\n", tags=["with, comma", "x"])
     page = (await open_page(app, "/memory/a/~edit")).text
     body = editor_text(page).replace("\r\n", "\n")
@@ -159,7 +159,7 @@ async def test_concurrent_edit_is_merged_without_loss(app: AppFixture) -> None:
     assert (await read(app, "a"))["body"] == merged
 
 
-async def test_lines_that_both_changed_are_marked_and_not_saved_unseen(app: AppFixture) -> None:
+async def test_conflicting_lines_are_marked_and_not_saved(app: AppFixture) -> None:
     await put(app, "a", "old\n", title="T")
     await put(app, "a", "theirs\n", title="Their title")
     answer = await post_form(app, "/memory/a/~edit", version="1", body="mine\n", title="My title")
@@ -190,7 +190,7 @@ async def test_edit_of_a_moved_or_deleted_page_is_kept(app: AppFixture) -> None:
     assert (await read(app, "b"))["body"] == "one\n\nmine\n"
 
 
-async def test_new_move_delete_and_bring_back(app: AppFixture) -> None:
+async def test_page_is_created_moved_deleted_and_restored(app: AppFixture) -> None:
     answer = await post_form(app, "/memory/~new", title="Quiet engines", body="Text", type="idea")
     assert answer.headers["Location"] == "/memory/quiet-engines"
     response = await post_form(app, "/memory/~new", slug="quiet-engines", body="typed before")
@@ -242,7 +242,7 @@ async def test_inferred_links_are_confirmed_and_dismissed(app: AppFixture) -> No
     assert await origins() == [("confirmed", False)]
 
 
-async def test_tags_in_a_text_are_found_like_others(any_database_app: AppFixture) -> None:
+async def test_tags_in_the_text_are_indexed(any_database_app: AppFixture) -> None:
     app = any_database_app
     await put(app, "a", "For #hangar and `#code`, %%#secret%%.\n", tags=["team"])
     assert ">hangar</a> <span>1</span>" in (await open_page(app, "/memory")).text
@@ -259,7 +259,7 @@ async def test_tags_in_a_text_are_found_like_others(any_database_app: AppFixture
     assert [row["name"] for row in listed.json()["tags"]] == ["team"]
 
 
-async def test_tasks_are_checked_where_they_are_now(app: AppFixture) -> None:
+async def test_task_is_checked_in_the_current_version(app: AppFixture) -> None:
     await put(app, "a", "# A\n\n- [ ] one\n- [x] two\n")
     page = (await open_page(app, "/memory/a")).text
     assert page.count('form="tasks"') == 2
@@ -288,7 +288,7 @@ async def test_a_graph_shows_only_visible_pages(any_database_app: AppFixture) ->
     assert 'id="graph"' not in (await open_page(app, "/memory/open?version=1")).text
 
 
-async def test_files_come_in_and_go_out(app: AppFixture) -> None:
+async def test_files_are_imported_and_exported(app: AppFixture) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as result:
         result.writestr("people/ann.md", ANN)
@@ -308,7 +308,7 @@ async def test_files_come_in_and_go_out(app: AppFixture) -> None:
         assert sorted(result.namelist()) == ["people/ann.md", "weekly-report.md"]
 
 
-async def test_search_tells_why_and_its_results_point_to_the_pages(app: AppFixture) -> None:
+async def test_search_results_show_matches_and_link_to_pages(app: AppFixture) -> None:
     await put(app, "projects/zeppelin", "# Zeppelin\n\nQuiet <b>engines</b> for an airship.\n")
     page = (await open_page(app, "/memory/~results?q=quiet+engines")).text
     assert "<mark>Quiet</mark> &lt;b&gt;<mark>engines</mark>&lt;/b&gt;" in page
@@ -321,7 +321,7 @@ async def test_search_tells_why_and_its_results_point_to_the_pages(app: AppFixtu
     assert (await open_page(app, f"/memory?q={'x' * 9000}&offset=99999")).status_code == 200
 
 
-async def test_every_page_stands_without_scripts_and_has_the_policy(app: AppFixture) -> None:
+async def test_every_page_has_a_csp_and_no_inline_scripts(app: AppFixture) -> None:
     await put(app, "a/b", ANN)
     paths = ["/memory", "/memory?q=ann", "/memory/a/b", "/memory/a/b/~edit", "/memory/a/b/~history"]
     paths += ["/memory/a/b/~move", "/memory/~new", "/memory/~import", "/memory/none", "/memory/~x"]
