@@ -69,7 +69,7 @@ async def test_every_route_refuses_a_non_finite_json_number(app: AppFixture) -> 
     assert not accepted, "\n".join(accepted)
 
 
-async def test_no_route_breaks_at_a_query_that_is_not_finite(app: AppFixture) -> None:
+async def test_no_route_fails_on_a_non_finite_query_parameter(app: AppFixture) -> None:
     broken: list[str] = []
     for route in _routes(app):
         for method in sorted(route.handlers.keys() & {"GET", "POST"}):
@@ -81,7 +81,7 @@ async def test_no_route_breaks_at_a_query_that_is_not_finite(app: AppFixture) ->
     assert not broken, "\n".join(broken)
 
 
-async def test_no_route_breaks_at_a_header_that_is_not_finite(app: AppFixture) -> None:
+async def test_no_route_fails_on_a_non_finite_header(app: AppFixture) -> None:
     names = (
         "Prefer",
         "Last-Event-ID",
@@ -100,7 +100,7 @@ async def test_no_route_breaks_at_a_header_that_is_not_finite(app: AppFixture) -
 
 
 @pytest.mark.parametrize("text", TEXTS)
-async def test_every_numeric_input_of_every_model_refuses_it(app: AppFixture, text: str) -> None:
+async def test_every_numeric_input_refuses_a_non_finite_number(app: AppFixture, text: str) -> None:
     tried = 0
     for model in app.server.catalog.models():
         for descriptor in model.inputs:

@@ -122,7 +122,7 @@ async def test_user_signs_in_reads_the_consent_and_approves(app: AppFixture) -> 
     assert forbidden.status_code == 403
 
 
-async def test_reading_is_all_that_was_granted(app: AppFixture) -> None:
+async def test_token_has_only_the_rights_of_its_scope(app: AppFixture) -> None:
     tokens = await (await OAuthClient.registered(app)).tokens(scope="memory.read")
     page = {"slug": "a", "body": "b"}
     written = await app.visitor().post("/api/pages", json=page, headers=bearer(tokens["access_token"]))
@@ -130,13 +130,13 @@ async def test_reading_is_all_that_was_granted(app: AppFixture) -> None:
     assert tokens["scope"] == "memory.read"
 
 
-async def test_a_person_may_say_no(app: AppFixture) -> None:
+async def test_denied_consent_returns_access_denied(app: AppFixture) -> None:
     back = await (await OAuthClient.registered(app)).let_in(decision="deny")
     assert back["error"] == "access_denied"
     assert "code" not in back
 
 
-async def test_a_code_is_good_once_for_its_program_with_its_verifier(app: AppFixture) -> None:
+async def test_code_is_valid_once_for_its_client_and_verifier(app: AppFixture) -> None:
     program, other = await OAuthClient.registered(app), await OAuthClient.registered(app)
     code = (await program.let_in())["code"]
     for wrong in ({"code_verifier": "x" * 43}, {"redirect_uri": BACK + "x"}, {"client_id": other.id}):
@@ -148,7 +148,7 @@ async def test_a_code_is_good_once_for_its_program_with_its_verifier(app: AppFix
     assert (await tools(app, tokens["access_token"])).status_code == 401, "a code that comes twice was stolen"
 
 
-async def test_a_refresh_token_turns_and_a_spent_one_ends_the_grant(app: AppFixture) -> None:
+async def test_reused_refresh_token_ends_the_grant(app: AppFixture) -> None:
     program = await OAuthClient.registered(app)
     first = await program.tokens()
     second = (await program.refresh(first["refresh_token"])).json()
@@ -159,7 +159,7 @@ async def test_a_refresh_token_turns_and_a_spent_one_ends_the_grant(app: AppFixt
     assert (await program.refresh(second["refresh_token"])).json()["error"] == "invalid_grant"
 
 
-async def test_two_that_turn_at_once_leave_one_living_key_at_most(app: AppFixture) -> None:
+async def test_concurrent_refreshes_leave_at_most_one_valid_token(app: AppFixture) -> None:
     program = await OAuthClient.registered(app)
     first = await program.tokens()
     answers = await asyncio.gather(*(program.refresh(first["refresh_token"]) for _ in range(4)))
@@ -189,7 +189,7 @@ async def test_a_grant_is_ended_by_either_of_its_tokens(app: AppFixture, kind: s
         ({"resource": "https://elsewhere.example/mcp"}, "invalid_target"),
     ],
 )
-async def test_a_wrong_wish_goes_back_to_the_program(
+async def test_invalid_request_is_reported_to_the_client(
     app: AppFixture, changes: dict[str, str], code: str
 ) -> None:
     program = await OAuthClient.registered(app)
@@ -201,7 +201,7 @@ async def test_a_wrong_wish_goes_back_to_the_program(
     assert (back["error"], back["state"]) == (code, "a state")
 
 
-async def test_nothing_is_sent_to_an_address_that_was_not_registered(app: AppFixture) -> None:
+async def test_unregistered_redirect_uris_get_no_redirect(app: AppFixture) -> None:
     program = await OAuthClient.registered(app)
     for changes in (
         {"redirect_uri": "https://thief.example/"},
@@ -216,7 +216,7 @@ async def test_nothing_is_sent_to_an_address_that_was_not_registered(app: AppFix
             assert "location" not in answer.headers
 
 
-async def test_a_program_on_this_machine_may_listen_on_any_port(app: AppFixture) -> None:
+async def test_loopback_redirect_uri_may_have_any_port(app: AppFixture) -> None:
     program = await OAuthClient.registered(app, "http://127.0.0.1/callback")
     good = await app.client.get(AUTHORIZE, params=program.asks(redirect_uri="http://127.0.0.1:5577/callback"))
     assert good.status_code == 303
@@ -246,12 +246,12 @@ async def test_a_form_that_cannot_be_parsed_is_refused(app: AppFixture, form: by
         "*",
     ],
 )
-async def test_answers_go_to_addresses_of_programs_only(app: AppFixture, uri: Any) -> None:
+async def test_invalid_redirect_uri_cannot_be_registered(app: AppFixture, uri: Any) -> None:
     answer = await app.client.post("/oauth/register", json={"redirect_uris": [uri]})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_redirect_uri")
 
 
-async def test_another_site_cannot_say_yes_for_a_person(app: AppFixture) -> None:
+async def test_cross_site_or_forged_consent_is_403(app: AppFixture) -> None:
     program = await OAuthClient.registered(app)
     csrf = await signed_in(app)
     form = {**program.asks(), "decision": "allow", "csrf": csrf}

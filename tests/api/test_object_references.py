@@ -144,7 +144,7 @@ async def test_foreign_object_is_refused_and_the_operators_is_passed(
         {"input": "Hello", "tools": [{"type": "file_search", "vector_store_ids": ["vs-theirs"]}]},
     ],
 )
-async def test_files_and_vector_stores_are_those_of_this_server(
+async def test_unknown_file_and_vector_store_ids_are_not_forwarded(
     servers: tuple[Gateway, Gateway], fields: dict[str, Any]
 ) -> None:
     first, gateway = servers
@@ -159,7 +159,7 @@ async def test_files_and_vector_stores_are_those_of_this_server(
 
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_container_belongs_to_the_account_that_made_it(
+async def test_container_belongs_to_the_account_that_created_it(
     servers: tuple[Gateway, Gateway], store: bool, stream: bool
 ) -> None:
     first, gateway = servers

@@ -105,14 +105,14 @@ async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> N
         {"sub": None},
     ],
 )
-async def test_a_token_that_does_not_hold_signs_nobody_in(pair: Both, lie: dict[str, Any]) -> None:
+async def test_token_with_invalid_claims_does_not_sign_in(pair: Both, lie: dict[str, Any]) -> None:
     app, result = pair
     now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
     result.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_a_token_of_another_key_or_of_none_signs_nobody_in(pair: Both) -> None:
+async def test_token_with_an_invalid_signature_does_not_sign_in(pair: Both) -> None:
     app, result = pair
     result.signing_key = ec.generate_private_key(ec.SECP256R1())
     assert (await sign_in(app, result)).status_code == 401
@@ -128,7 +128,7 @@ async def test_a_token_of_another_key_or_of_none_signs_nobody_in(pair: Both) -> 
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_an_answer_counts_once_and_in_the_browser_that_asked(pair: Both) -> None:
+async def test_callback_is_valid_once_and_in_the_browser_that_began(pair: Both) -> None:
     app, result = pair
     visitor, stranger = app.visitor(), app.visitor()
     there = result.grant(await login_redirect(visitor))
@@ -144,7 +144,7 @@ async def test_an_answer_counts_once_and_in_the_browser_that_asked(pair: Both) -
     assert (await visitor.get(f"{result.grant(url)}&iss=https://evil.example")).status_code == 401
 
 
-async def test_one_links_and_unlinks_who_one_is_there(pair: Both) -> None:
+async def test_user_links_and_unlinks_an_identity(pair: Both) -> None:
     app, result = pair
     result.claims = {"sub": "stranger", "email": "else@where.example", "email_verified": False}
     form = {"csrf": await signed_in(app)}
@@ -162,7 +162,7 @@ async def test_one_links_and_unlinks_who_one_is_there(pair: Both) -> None:
     assert (await sign_in(app, result)).status_code == 403
 
 
-async def test_the_end_of_an_identity_ends_the_sessions_that_it_opened(pair: Both) -> None:
+async def test_unlinking_an_identity_ends_its_sessions(pair: Both) -> None:
     app, result = pair
     by_identity = app.visitor()
     assert (await by_identity.get(result.grant(await login_redirect(by_identity)))).status_code == 303
@@ -187,7 +187,7 @@ async def test_linked_identity_and_foreign_link_request_are_refused(pair: Both) 
         assert (await app.client.get(result.grant(url))).status_code == (403 if left else 409)
 
 
-async def test_strangers_get_an_account_where_the_operator_says_so(tmp_path: Path) -> None:
+async def test_unknown_user_gets_an_account_when_signup_is_allowed(tmp_path: Path) -> None:
     async with provider() as result, app_with_provider(tmp_path, result, oidc_signup="allow") as app:
         result.claims = {"sub": "new", "email": "New@example.com", "email_verified": True}
         assert (await sign_in(app, result)).status_code == 303
@@ -195,7 +195,7 @@ async def test_strangers_get_an_account_where_the_operator_says_so(tmp_path: Pat
         assert (account.posted, account.kind) == (0, "customer")
 
 
-async def test_a_provider_that_says_it_is_another_is_not_believed(pair: Both) -> None:
+async def test_provider_with_wrong_metadata_is_refused(pair: Both) -> None:
     app, result = pair
     for metadata in (
         {"issuer": "https://evil.example"},
@@ -208,7 +208,7 @@ async def test_a_provider_that_says_it_is_another_is_not_believed(pair: Both) ->
     assert (await sign_in(app, result)).status_code == 303
 
 
-async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None:
+async def test_oidc_login_is_404_without_a_provider(app: AppFixture) -> None:
     assert (await app.client.get("/signin/oidc")).status_code == 404
     wrong_settings: tuple[dict[str, Any], ...] = (
         {"oidc_issuer": "http://evil.example", "oidc_client_id": "x"},
@@ -219,7 +219,7 @@ async def test_without_a_provider_there_is_no_such_door(app: AppFixture) -> None
             settings.load({}, **wrong)
 
 
-async def test_a_sign_in_is_as_fresh_as_the_one_at_the_provider(pair: Both) -> None:
+async def test_login_session_has_the_auth_time_of_the_provider(pair: Both) -> None:
     app, result = pair
     visitor = app.visitor()
     url = await login_redirect(visitor)

@@ -76,7 +76,7 @@ async def test_two_spellings_of_a_name_are_one_organization(tmp_path: Path) -> N
         assert await join(app, account.id) == [("eve@example.com", "member", "Media")]
 
 
-async def test_a_full_organization_hinders_no_sign_in(
+async def test_full_organization_does_not_prevent_a_sign_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(members, "MAX_MEMBERS", 1)

@@ -71,7 +71,7 @@ async def test_a_chat_streams_with_true_counts_and_times(gateway: Gateway, model
     assert (call["stream"], call["usage"]["output_tokens"]) == (True, 3)
 
 
-async def test_a_stream_is_what_a_request_without_stream_gets(gateway: Gateway) -> None:
+async def test_chat_is_streamed_by_default(gateway: Gateway) -> None:
     body = {"model": "acme/small", "messages": TURN}
     answer = await gateway.app.client.post(f"{BASE}/chat", json=body, headers=gateway.headers)
     assert answer.headers["content-type"].startswith("application/x-ndjson")
@@ -206,7 +206,7 @@ BAD: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("path", "body"), BAD)
-async def test_bad_input_is_one_sentence(gateway: Gateway, path: str, body: Any) -> None:
+async def test_invalid_input_is_400_and_sends_no_request(gateway: Gateway, path: str, body: Any) -> None:
     answer = await gateway.app.client.post(f"{BASE}/{path}", json=body, headers=gateway.headers)
     assert (answer.status_code, list(answer.json())) == (400, ["error"])
     assert await gateway.pending() == 0
@@ -310,7 +310,7 @@ def test_the_type_of_an_image_is_read_from_its_bytes(kind: str, media_type: str)
     assert turn.parts == (TextPart("x"), ImagePart(media_type=media_type, data=data))
 
 
-def test_results_without_ids_answer_the_calls_of_their_names() -> None:
+def test_tool_results_without_ids_are_matched_by_name() -> None:
     calls = [{"function": {"name": name, "arguments": {"n": 1}}} for name in ("a", "b", "a")]
     results = [{"role": "tool", "tool_name": name, "content": name} for name in ("b", "a", "a")]
     turns = [{"role": "assistant", "thinking": "hm", "content": "", "tool_calls": calls}, *results]

@@ -164,7 +164,7 @@ async def test_openai_name_with_only_a_preview_is_503_with_remedy(preview: AppFi
     assert await preview.balance() == before
 
 
-async def test_bad_input_under_an_openai_name_is_400_first(preview: AppFixture) -> None:
+async def test_invalid_input_under_an_openai_name_is_400_first(preview: AppFixture) -> None:
     inputs: tuple[dict[str, Any], ...] = (
         {"input": ""},
         {"input": "a", "dimensions": 7},

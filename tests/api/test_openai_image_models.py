@@ -146,7 +146,7 @@ async def test_unsupported_size_is_400_and_names_supported_sizes(
     assert await app.balance() == before
 
 
-async def test_model_that_makes_no_images_of_a_prompt_is_404(app: AppFixture) -> None:
+async def test_model_that_is_not_text_to_image_is_404(app: AppFixture) -> None:
     for name in ("upscaler", "tts", "smart-resize", "gpt-9"):
         with pytest.raises(openai.NotFoundError):
             await client(app).images.generate(model=name, prompt="a lake")

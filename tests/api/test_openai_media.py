@@ -92,7 +92,7 @@ async def test_embeddings_as_numbers_and_base64_are_equal(real: AppFixture) -> N
     assert await paid(real, before) == 0.0003
 
 
-async def test_lines_within_a_text_stay_one_text(real: AppFixture) -> None:
+async def test_text_with_line_breaks_is_one_input(real: AppFixture) -> None:
     answer = await client(real).embeddings.create(model="embeddings", input="one\ntwo\nthree")
     assert len(answer.data) == 1
 
@@ -100,7 +100,7 @@ async def test_lines_within_a_text_stay_one_text(real: AppFixture) -> None:
 # -- pictures --------------------------------------------------------------------------------------
 
 
-async def test_a_picture_of_the_asked_size_lies_at_its_address(real: AppFixture) -> None:
+async def test_image_of_the_requested_size_is_at_its_url(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     size: Any = "256x192"
     answer = await client(real).images.generate(model="dall-e-3", prompt="a lake at dawn", size=size)
@@ -111,7 +111,7 @@ async def test_a_picture_of_the_asked_size_lies_at_its_address(real: AppFixture)
     assert await paid(real, before) == 0.04
 
 
-async def test_several_pictures_differ_and_each_is_paid(real: AppFixture) -> None:
+async def test_several_images_differ_and_each_is_charged(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     body = {"model": "gpt-image-1", "prompt": "a fox", "n": 2, "size": "128x128", "output_format": "webp"}
     document = (await post(real, "/v1/images/generations", body)).json()
@@ -122,7 +122,7 @@ async def test_several_pictures_differ_and_each_is_paid(real: AppFixture) -> Non
     assert await paid(real, before) == 0.08
 
 
-async def test_an_edit_repaints_the_picture_that_was_sent(real: AppFixture) -> None:
+async def test_edit_changes_the_uploaded_image(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     answer = await client(real).images.edit(
         model="gpt-image-1", image=("photo.png", png(), "image/png"), prompt="watercolour"
@@ -297,7 +297,7 @@ async def test_image_whose_background_stays_is_refunded(
     assert await paid(real, before) == 0
 
 
-async def test_an_image_that_could_be_read_before_its_cut_out_is_paid(real: AppFixture) -> None:
+async def test_image_readable_before_its_cut_out_is_charged(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     path = "/api/containers/predictions"
 
@@ -323,7 +323,7 @@ async def test_an_image_that_could_be_read_before_its_cut_out_is_paid(real: AppF
     assert await paid(real, before) == float(image["cost"])
 
 
-async def test_an_image_whose_cut_out_is_late_is_paid(
+async def test_image_whose_cut_out_is_late_is_charged(
     real: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait = PredictionService.wait
@@ -449,7 +449,7 @@ async def test_invalid_request_is_free_and_names_its_parameter(
     assert await real.balance() == before
 
 
-async def test_a_file_that_is_no_recording_is_refused_by_its_name(real: AppFixture) -> None:
+async def test_invalid_media_file_is_refused_and_names_its_parameter(real: AppFixture) -> None:
     for recording in (b"no sound at all", b"RIFF....WAVE"):
         with pytest.raises(openai.BadRequestError) as caught:
             await client(real).audio.transcriptions.create(model="stt", file=("a.wav", recording))
@@ -471,7 +471,7 @@ async def test_openai_client_gets_its_errors_for_key_funds_and_scope(real: AppFi
         await client(real, limited).images.generate(prompt="x")
 
 
-async def test_the_same_key_gives_the_same_picture_once(real: AppFixture) -> None:
+async def test_repeated_idempotency_key_returns_the_same_images(real: AppFixture) -> None:
     before = float((await real.balance())[0])
     headers = {**real.bearer, "Idempotency-Key": "picture"}
     body = {"prompt": "a hill", "size": "64x64", "n": 2}
@@ -482,7 +482,7 @@ async def test_the_same_key_gives_the_same_picture_once(real: AppFixture) -> Non
     assert await paid(real, before) == 0.08
 
 
-async def test_where_one_of_several_fails_none_is_paid(tmp_path: Path) -> None:
+async def test_failed_or_unaffordable_group_of_images_is_free(tmp_path: Path) -> None:
     async with running_app(tmp_path, **FILES) as app:
         answer = await post(app, "/v1/images/generations", {"prompt": "FAIL", "n": 3})
         assert (answer.status_code, answer.json()["error"]["code"]) == (502, "generation_failed")

@@ -63,7 +63,7 @@ def gateway(shared: Gateway) -> Gateway:
 # -- vectors ---------------------------------------------------------------------------------------
 
 
-async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(gateway: Gateway) -> None:
+async def test_embeddings_are_charged_by_the_reported_tokens(gateway: Gateway) -> None:
     answer = await gateway.openai().embeddings.create(
         model="acme/vec", input=["a", "b"], dimensions=3, encoding_format="float"
     )
@@ -79,7 +79,7 @@ async def test_vectors_are_relayed_and_paid_by_what_the_server_counts(gateway: G
     assert call["cost_usd"] == "0.0014"
 
 
-async def test_a_vector_is_held_for_a_token_for_each_byte(gateway: Gateway) -> None:
+async def test_hold_of_an_embedding_is_one_token_per_byte(gateway: Gateway) -> None:
     """Emoji and digits have more tokens than words, and a charge never exceeds the hold."""
     body = {"model": "acme/vec", "input": "9 9 9 9 🦊🦊🦊🦊"}
     answer = await gateway.app.client.post("/v1/embeddings", json=body, headers=gateway.headers)
@@ -103,7 +103,7 @@ async def test_failed_server_is_free_and_alias_falls_back(gateway: Gateway) -> N
     assert (await gateway.last_call())["cost_usd"] == "0.00"
 
 
-async def test_of_an_alias_only_servers_of_the_dialect_are_asked(gateway: Gateway) -> None:
+async def test_alias_uses_only_servers_with_embeddings(gateway: Gateway) -> None:
     answer = await gateway.openai().embeddings.create(model="mixed", input="a", encoding_format="float")
     assert answer.data
     assert (await gateway.last_call())["target"] == "acme/vec"
@@ -116,7 +116,7 @@ async def test_rejected_embedding_keeps_the_servers_message(gateway: Gateway) ->
     assert (cast("Any", caught.value.body)["message"], caught.value.param) == ("It says so", "temperature")
 
 
-async def test_an_answer_that_is_none_is_a_failure(gateway: Gateway) -> None:
+async def test_malformed_response_of_the_server_is_an_error(gateway: Gateway) -> None:
     gateway.acme.mode = "garbage"
     with pytest.raises(openai.InternalServerError):
         await gateway.openai().embeddings.create(model="acme/vec", input="a")
@@ -132,7 +132,7 @@ async def test_unpriced_model_is_refused_and_own_names_are_kept(gateway: Gateway
     assert not gateway.acme.seen
 
 
-async def test_a_key_that_is_limited_to_services_may_use_its_own(gateway: Gateway) -> None:
+async def test_limited_key_may_use_its_services(gateway: Gateway) -> None:
     speaker = await gateway.app.limited_key(Scope(services=("tts",)))
     assert (await gateway.openai(speaker).audio.speech.create(model="acme/say", input="a", voice="x")).content
     with pytest.raises(openai.PermissionDeniedError):
@@ -151,7 +151,7 @@ async def test_vectors_count_against_the_tokens_per_minute_of_a_key(gateway: Gat
     assert statuses == [200, 429]
 
 
-async def test_the_same_idempotency_key_asks_and_pays_once(gateway: Gateway) -> None:
+async def test_repeated_idempotency_key_is_sent_and_charged_once(gateway: Gateway) -> None:
     headers = {**gateway.headers, "Idempotency-Key": "vectors"}
     body = {"model": "acme/vec", "input": "a"}
     answers = [await gateway.app.client.post("/v1/embeddings", json=body, headers=headers) for _ in range(2)]
@@ -170,7 +170,7 @@ async def test_the_same_idempotency_key_asks_and_pays_once(gateway: Gateway) -> 
 # -- pictures --------------------------------------------------------------------------------------
 
 
-async def test_pictures_are_paid_by_their_tokens_or_apiece(gateway: Gateway) -> None:
+async def test_images_are_charged_by_tokens_or_per_image(gateway: Gateway) -> None:
     client = gateway.openai()
     answer = await client.images.generate(model="acme/pic", prompt="a hill", n=2, quality="low")
     assert answer.data is not None
@@ -184,7 +184,7 @@ async def test_pictures_are_paid_by_their_tokens_or_apiece(gateway: Gateway) -> 
     assert (call["usage"]["counted_by"], call["cost_usd"]) == ("estimate", "0.0602")
 
 
-async def test_an_edit_goes_on_with_every_file_under_its_name(gateway: Gateway) -> None:
+async def test_image_edit_forwards_every_file_with_its_name(gateway: Gateway) -> None:
     await gateway.openai().images.edit(
         model="acme/pic",
         image=[("one.png", PICTURE, "image/png"), ("two.png", PICTURE, "image/png")],
@@ -221,7 +221,7 @@ async def test_a_repeated_field_is_sent_as_it_was_priced(gateway: Gateway) -> No
     assert (await gateway.last_call())["cost_usd"] == "0.05"
 
 
-async def test_pictures_come_as_events_where_they_are_asked_for(gateway: Gateway) -> None:
+async def test_streamed_images_are_events(gateway: Gateway) -> None:
     stream = await gateway.openai().images.generate(
         model="acme/pic", prompt="a hill", stream=True, partial_images=1, quality="low"
     )
@@ -285,7 +285,7 @@ async def test_speech_tokens_come_from_events_or_are_estimated(gateway: Gateway)
 
 
 @pytest.mark.parametrize("shape", ["json", "verbose_json", "text"])
-async def test_recordings_are_paid_by_the_minute(gateway: Gateway, shape: Any) -> None:
+async def test_transcriptions_are_charged_by_the_minute(gateway: Gateway, shape: Any) -> None:
     file = ("a.wav", fault_server.tone(60, 8000), "audio/wav")
     answer = await gateway.openai().audio.transcriptions.create(
         model="acme/hear", file=file, response_format=shape, language="en"
@@ -296,7 +296,7 @@ async def test_recordings_are_paid_by_the_minute(gateway: Gateway, shape: Any) -
     assert (await gateway.last_call())["cost_usd"] == ("0.06" if shape == "text" else "0.03")
 
 
-async def test_a_file_that_states_less_is_paid_by_what_was_heard(gateway: Gateway) -> None:
+async def test_understated_duration_is_charged_by_the_server_duration(gateway: Gateway) -> None:
     """The header states a thousandth of the duration; the model server hears 30 s."""
     recording = bytearray(fault_server.tone(60, 8000))
     recording[28:32] = (1000 * 16_000).to_bytes(4, "little")
@@ -318,7 +318,7 @@ async def test_only_the_priced_recording_is_sent(gateway: Gateway) -> None:
     assert (call.body.count(b"filename="), b'"b.wav"' in call.body) == (1, True)
 
 
-async def test_recordings_by_tokens_and_as_events(gateway: Gateway) -> None:
+async def test_streamed_transcription_is_charged_by_tokens(gateway: Gateway) -> None:
     file = ("a.wav", fault_server.tone(1, 8000), "audio/wav")
     stream = await gateway.openai().audio.transcriptions.create(
         model="acme/hear-tokens", file=file, stream=True

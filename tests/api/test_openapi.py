@@ -88,7 +88,7 @@ async def test_an_operation_names_the_right_that_its_route_needs(app: AppFixture
                 assert [each for each in operation["security"] if each] == needed, f"{method} {path}"
 
 
-async def test_a_document_is_made_once_and_off_the_event_loop(app: AppFixture) -> None:
+async def test_document_is_built_once_and_off_the_event_loop(app: AppFixture) -> None:
     results: list[bool] = []
     table = cast("WebApp", app.asgi).table.entries
 
@@ -106,13 +106,13 @@ async def test_a_document_is_made_once_and_off_the_event_loop(app: AppFixture) -
 @pytest.mark.parametrize(
     "name", ["", "memory", "memory.yaml", ".json", "..%2fmemory.json", "memory.json/x", "%00.json"]
 )
-async def test_path_of_no_document_is_one_sentence(app: AppFixture, name: str) -> None:
+async def test_unknown_document_is_404(app: AppFixture, name: str) -> None:
     answer = await app.client.get(f"/openapi/{name}")
     assert answer.status_code == 404
     assert answer.json()["error"] in {"Not found", "The OpenAPI document was not found"}
 
 
-async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(app: AppFixture) -> None:
+async def test_response_that_violates_its_schema_is_detected(app: AppFixture) -> None:
     request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
     error = {"error": "", "code": "", "status": 404, "request_id": ""}
     whole = httpx.Response(404, json=error, request=request)
@@ -122,7 +122,7 @@ async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(app: AppFixt
         answers.check(app.server, cast("WebApp", app.asgi), part)
 
 
-async def test_each_area_describes_itself(app: AppFixture) -> None:
+async def test_every_api_has_an_openapi_document(app: AppFixture) -> None:
     for area in AREAS:
         answer = await app.client.get(f"/openapi/{area}.json")
         assert answer.json()["openapi"] == "3.1.0"

@@ -106,7 +106,7 @@ async def test_budgets_and_keys_of_an_account(app: AppFixture) -> None:
     assert key[1] not in text
 
 
-async def test_an_account_cannot_lift_the_operators_budget(any_database_app: AppFixture) -> None:
+async def test_account_cannot_raise_the_budget_of_the_operator(any_database_app: AppFixture) -> None:
     app = any_database_app
     url, own = f"/api/operator/accounts/{app.account.id}", "/api/organization"
     operator = bearer(await app.operator_key())
@@ -139,7 +139,7 @@ async def test_pages_are_hidden_from_others(app: AppFixture, page: str) -> None:
     assert (await app.client.get(page)).status_code == 404
 
 
-async def test_forms_need_the_operator_a_recent_sign_in_and_the_token(
+async def test_forms_need_an_operator_a_fresh_sign_in_and_csrf_token(
     app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     csrf = await signed_in(app)

@@ -45,7 +45,7 @@ async def operator_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, ModelS
 
 
 @pytest.mark.parametrize("width", [1440, 834, 390])
-async def test_the_pages_fit_are_light_still_and_accessible(
+async def test_operator_pages_are_accessible_small_and_do_not_shift(
     operator_app: tuple[AppFixture, ModelServer, str, Any], width: int
 ) -> None:
     app, acme, url, chromium = operator_app
@@ -72,7 +72,7 @@ async def test_the_pages_fit_are_light_still_and_accessible(
                 assert await tab.page.eval_on_selector(".model-dots .preview", mark) == "none"
 
 
-async def test_a_server_an_alias_and_a_price_are_set_without_scripts(
+async def test_server_alias_and_price_are_set_without_scripts(
     operator_app: tuple[AppFixture, ModelServer, str, Any],
 ) -> None:
     app, acme, url, chromium = operator_app
@@ -109,7 +109,7 @@ async def test_a_server_an_alias_and_a_price_are_set_without_scripts(
     assert app.server.catalog.prices["ra1"].unit == 50_000
 
 
-async def test_the_list_of_accounts_fits_a_phone(
+async def test_list_of_accounts_fits_a_phone(
     operator_app: tuple[AppFixture, ModelServer, str, Any],
 ) -> None:
     app, _acme, url, chromium = operator_app

@@ -130,7 +130,7 @@ async def test_an_unreachable_server_is_not_shown_as_ready(app: AppFixture, mode
         assert await show(acme.url) == ["ready"]
 
 
-async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppFixture) -> None:
+async def test_another_server_applies_a_change(any_database_app: AppFixture) -> None:
     app = any_database_app
     other = bootstrap.build(app.settings, small_models())
     watching = asyncio.create_task(other.operator.reloader.run())
@@ -170,7 +170,7 @@ async def test_another_server_takes_up_a_change_by_itself(any_database_app: AppF
         ("prices/models", {"name": "ra1", "usd.": "-1"}, "must be USD with at most six decimals"),
     ],
 )
-async def test_bad_input_is_one_sentence_and_changes_nothing(
+async def test_invalid_input_is_reported_and_changes_nothing(
     app: AppFixture, form: str, fields: dict[str, str], sentence: str
 ) -> None:
     csrf = await signed_in(app, app.operator)
@@ -190,7 +190,7 @@ async def test_bad_input_is_one_sentence_and_changes_nothing(
     assert await app.database.read(entries.all_entries()) == ()
 
 
-async def test_values_of_the_file_win_and_are_marked(tmp_path: Path) -> None:
+async def test_values_of_the_file_have_precedence_and_are_marked(tmp_path: Path) -> None:
     text = '[prices.ra1]\nusd = "0.03"\n'
     async with running_server(tmp_path, text) as (app, _):
         assert await put(app, "prices", "ra1", {"usd": "0.05"}) == 400
@@ -260,7 +260,7 @@ async def test_a_pasted_key_is_tested_sealed_and_used_at_once(either: Path) -> N
             assert (fixed.status_code, "FAL_KEY is set in the environment" in fixed.text) == (400, True)
 
 
-async def test_another_server_takes_a_key_over(any_database_app: AppFixture, tmp_path: Path) -> None:
+async def test_another_server_applies_a_provider_key(any_database_app: AppFixture, tmp_path: Path) -> None:
     app = any_database_app
     away = tmp_path / "other"
     away.mkdir()

@@ -172,7 +172,7 @@ def expire(account_id: str, token: str) -> Transaction[None]:
     )
 
 
-async def test_no_role_takes_more_than_it_has(app: AppFixture) -> None:
+async def test_members_cannot_exceed_the_rights_of_their_role(app: AppFixture) -> None:
     ben, cleo = await member(app, "ben@example.com"), await member(app, "cleo@example.com", "admin")
     ben_key, cleo_key = await key_of(app, ben), await key_of(app, cleo)
     send = app.client.request
@@ -212,7 +212,7 @@ async def test_no_role_takes_more_than_it_has(app: AppFixture) -> None:
     assert (await send("PATCH", of_ben, json={"role": "admin"}, headers=bearer(cleo_key))).status_code == 403
 
 
-async def test_the_pages_refuse_what_a_role_may_not_do(app: AppFixture) -> None:
+async def test_pages_refuse_actions_outside_a_role(app: AppFixture) -> None:
     ben = await member(app, "ben@example.com")
     cleo = await member(app, "cleo@example.com", "admin")
     as_ben, as_cleo = (
@@ -233,7 +233,7 @@ async def test_the_pages_refuse_what_a_role_may_not_do(app: AppFixture) -> None:
 
 
 @pytest.mark.parametrize("end", ["removed", "demoted"])
-async def test_what_an_admin_has_set_up_ends_with_the_role(any_database_app: AppFixture, end: str) -> None:
+async def test_objects_of_an_admin_end_with_the_role(any_database_app: AppFixture, end: str) -> None:
     app = any_database_app
     ben = await member(app, "ben@example.com", "admin")
     headers, path = bearer(await key_of(app, ben)), f"{ORGANIZATION}/members/{ben.id}"
@@ -260,7 +260,7 @@ async def test_what_an_admin_has_set_up_ends_with_the_role(any_database_app: App
     assert [(each["mask"], each["hook"]) for each in guardrails] == [(["emails"], None)]
 
 
-async def test_the_end_of_a_membership_ends_what_hangs_on_it(any_database_app: AppFixture) -> None:
+async def test_end_of_membership_ends_its_keys_streams_and_shares(any_database_app: AppFixture) -> None:
     app = any_database_app
     ben = await member(app, "ben@example.com", "admin")
     key, page = await key_of(app, ben), await acting(app, "ben@example.com", app.account.id)
@@ -303,7 +303,7 @@ class TestSeveral:
             assert (await visitor.get("/api/account", headers=bearer(key))).status_code == 401
 
 
-async def test_an_organization_changes_hands_with_all_it_has(app: AppFixture) -> None:
+async def test_organization_is_transferred_with_its_objects(app: AppFixture) -> None:
     database = app.database
     ben = await member(app, "ben@example.com")
     expected = {"member_id": ben.id, "handle": "acme"}
@@ -331,7 +331,7 @@ async def test_an_organization_changes_hands_with_all_it_has(app: AppFixture) ->
     assert await app.faults() == ()
 
 
-async def test_what_the_former_owner_has_made_ends_with_its_membership(any_database_app: AppFixture) -> None:
+async def test_objects_of_a_former_owner_end_with_its_membership(any_database_app: AppFixture) -> None:
     app, write = any_database_app, any_database_app.database.write
     ben = await member(app, "ben@example.com", "admin")
     await app.client.post("/api/pages", json={"slug": "work/plan", "body": "x"}, headers=app.bearer)
@@ -399,7 +399,7 @@ async def test_usage_is_reported_by_member_and_team(tmp_path: Path) -> None:
         assert await app.faults() == ()
 
 
-async def test_a_closed_organization_is_not_acted_for(any_database_app: AppFixture) -> None:
+async def test_closed_organization_cannot_be_selected(any_database_app: AppFixture) -> None:
     app = any_database_app
     await member(app, "ben@example.com", "admin")
     result = await browser(app, "ben@example.com")
@@ -410,7 +410,7 @@ async def test_a_closed_organization_is_not_acted_for(any_database_app: AppFixtu
     assert "You act for this account as its owner" in page.text
 
 
-async def test_a_version_names_its_key_and_for_whom_it_was_written(any_database_app: AppFixture) -> None:
+async def test_page_version_names_its_key_and_team(any_database_app: AppFixture) -> None:
     app = any_database_app
     lab = await app.client.post(f"{ORGANIZATION}/teams", json={"name": "Lab"}, headers=app.bearer)
     team = lab.json()["id"]

@@ -60,7 +60,7 @@ LEFT = {'"stop"': (2, 508, 508), "word": (9, 501, 502)}
 
 
 @pytest.mark.parametrize("mark", LEFT)
-async def test_leaving_before_the_end_does_not_save_the_reasoning(tmp_path: Path, mark: str) -> None:
+async def test_disconnect_is_charged_for_reasoning_tokens(tmp_path: Path, mark: str) -> None:
     def report(usage: dict[str, Any]) -> dict[str, Any]:
         details = {"reasoning_tokens": 500}
         return usage | {"completion_tokens": 508, "completion_tokens_details": details}
@@ -75,7 +75,7 @@ async def test_leaving_before_the_end_does_not_save_the_reasoning(tmp_path: Path
         assert await gateway.app.faults() == ()
 
 
-async def test_leaving_a_server_that_goes_on_pays_what_was_sent(tmp_path: Path) -> None:
+async def test_disconnect_from_a_stalled_server_is_charged_as_sent(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         gateway.acme.mode = "trickle"
         await leave_at(gateway, "word", go_on=False)

@@ -55,7 +55,7 @@ async def test_account_without_credit_runs_free_and_sees_list_price(either: Path
         assert await app.database.read(ledger_queries.verify()) == ()
 
 
-async def test_the_default_is_the_list_price_and_no_field_beside_it(app: AppFixture) -> None:
+async def test_default_charges_the_list_price_without_an_extra_field(app: AppFixture) -> None:
     body = (await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})).json()
     assert (body["cost"], body["credits_charged"]) == ("0.04", 4)
     assert "list_price" not in body
@@ -76,7 +76,7 @@ async def test_a_provider_costs_its_price_where_own_hardware_is_free(tmp_path: P
         assert await app.faults() == ()
 
 
-async def test_the_quote_the_list_and_the_pages_name_both_prices(tmp_path: Path) -> None:
+async def test_quote_list_and_pages_show_both_prices(tmp_path: Path) -> None:
     async with running_app(tmp_path, tables=FREE) as app:
         quote = await app.client.post(
             "/api/containers/ra1/quote", json={"input": PICTURE}, headers=app.bearer
@@ -116,7 +116,7 @@ async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:
         assert "list_price" not in document
 
 
-async def test_free_work_spends_nothing_of_a_used_up_budget(either: Path) -> None:
+async def test_free_run_is_allowed_with_an_exhausted_budget(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
         key = await app.limited_key(Scope(budget_day=0))
         answer = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
@@ -299,7 +299,7 @@ def test_a_fee_per_request_is_refused_where_use_is_charged() -> None:
         app_catalog.catalog(settings, app_catalog.price_table(settings))
 
 
-def test_the_variable_wins_over_the_file() -> None:
+def test_environment_variable_overrides_the_file() -> None:
     settings = Settings(prices_own_hardware="list", tables=FREE)
     assert not app_catalog.price_table(settings).own_hardware_free
 
@@ -307,7 +307,7 @@ def test_the_variable_wins_over_the_file() -> None:
 # -- the operator's own account ----------------------------------------------------------------------
 
 
-async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> None:
+async def test_operator_with_negative_balance_is_never_refused(either: Path) -> None:
     async with running_gateway(either, models=graph_models()) as gateway:
         app = gateway.app
         database = app.database
@@ -331,7 +331,7 @@ async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> No
         assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> None:
+async def test_operator_memory_has_no_plan_limit(tmp_path: Path) -> None:
     async with running_app(tmp_path, memory_plans="enforced") as app:
         key = (await app.database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         for number in range(101):

@@ -29,7 +29,9 @@ SHIFT = """() => new Promise((done) => {
 })"""
 
 
-async def test_a_merge_stays_open_until_all_are_settled(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_merge_stays_open_until_every_conflict_is_resolved(
+    browser_app: tuple[AppFixture, str, Any],
+) -> None:
     app, url, chromium = browser_app
     await put(app, "notes/two", "# Two\n\nFirst.\n\nMiddle.\n\nLast.\n")
     async with browser.tab(chromium, app, url) as tab:
@@ -137,7 +139,7 @@ async def test_editor_and_guides_do_not_shift(browser_app: tuple[AppFixture, str
             assert await tab.page.evaluate(SHIFT) < 0.05, path
 
 
-async def test_a_result_and_save_are_seen_without_scrolling(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_result_and_save_button_are_in_the_first_view(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     await put(app, "notes/long", "# Long\n\n" + "A line of the page.\n\n" * 60)
     painted = {"model": "ra1", "input": {"prompt": "a fox", "size": "1024x1024"}}
@@ -150,7 +152,7 @@ async def test_a_result_and_save_are_seen_without_scrolling(browser_app: tuple[A
             assert box["y"] + box["height"] <= 900, path
 
 
-async def test_a_refused_value_leaves_the_result(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_refused_value_keeps_the_displayed_result(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         await tab.open("/catalog/ra1")

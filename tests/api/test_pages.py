@@ -52,7 +52,7 @@ async def test_the_start_page_asks_for_a_first_password(app: AppFixture) -> None
     assert "and submit it again" in again.text
 
 
-async def test_start_page_works_without_scripts_and_has_no_foreign(app: AppFixture) -> None:
+async def test_start_page_has_no_inline_or_external_scripts(app: AppFixture) -> None:
     page = await app.client.get("/", headers=HTML)
     policy = page.headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy
@@ -133,7 +133,7 @@ async def test_fonts_are_local_immutable_and_preloaded(app: AppFixture) -> None:
         assert path.endswith(f"?v={hashlib.sha256(face.content).hexdigest()[:12]}")
 
 
-async def test_a_run_is_charged_and_needs_the_page_s_token(app: AppFixture) -> None:
+async def test_page_run_is_charged_and_needs_a_csrf_token(app: AppFixture) -> None:
     assert (await app.client.post(RUN, json=PICTURE)).status_code == 401
     token = await signed_in(app)
     for inputs in ([], [(b"X-CSRF-Token", b"wrong")], [(b"X-CSRF-Token", "é".encode())]):
@@ -157,7 +157,7 @@ async def test_a_run_is_charged_and_needs_the_page_s_token(app: AppFixture) -> N
         {"Host": "evil.example", "Origin": "http://evil.example"},
     ],
 )
-async def test_no_other_site_gets_in(app: AppFixture, headers: dict[str, str]) -> None:
+async def test_cross_site_requests_are_403(app: AppFixture, headers: dict[str, str]) -> None:
     token = await signed_in(app)
     form = {"csrf": token, "email": "a@b.c", "password": "x"}
     response = await app.client.post(RUN, json=PICTURE, headers={**headers, "X-CSRF-Token": token})
@@ -198,7 +198,7 @@ async def test_signing_out_ends_the_session_on_the_server(app: AppFixture) -> No
     assert (await old.get("/account")).status_code == 303
 
 
-async def test_passwords_and_how_often_one_may_try(app: AppFixture) -> None:
+async def test_password_logins_are_checked_and_rate_limited(app: AppFixture) -> None:
     stored = passwords.make("correct horse")
     await app.database.write(accounts.set_password_hash(app.account.id, stored))
 
@@ -283,7 +283,7 @@ async def test_form_with_hardware_and_variant_shows_their_price(app: AppFixture)
         assert answer.json()["errors"][0]["input"] == name
 
 
-async def test_a_run_that_is_awaited_returns_its_record_or_error(tmp_path: Path) -> None:
+async def test_run_with_wait_returns_its_prediction_or_error(tmp_path: Path) -> None:
     async with running_app(tmp_path, failpoints="engine.run.anime=fail", max_attempts=1) as app:
         headers = {"X-CSRF-Token": await signed_in(app)}
         request = {"model": "photoreal", "input": {"prompt": "hello"}, "wait": True}
@@ -294,7 +294,7 @@ async def test_a_run_that_is_awaited_returns_its_record_or_error(tmp_path: Path)
         assert (failed.status_code, failed.json()["code"]) == (502, "generation_failed")
 
 
-def test_all_scripts_of_all_pages_together_are_small() -> None:
+def test_scripts_of_all_pages_are_within_150_kb() -> None:
     packed = {path.name: len(gzip.compress(path.read_bytes())) for path in STATIC.glob("*.js")}
     assert len(packed) > 5
     assert sum(packed.values()) <= 150_000, packed
@@ -317,7 +317,7 @@ async def test_the_catalog_lists_one_section_also_for_earlier_links(app: AppFixt
         assert 'href="/catalog/anime"' not in page, query
 
 
-async def test_an_error_does_not_call_somebody_signed_out(app: AppFixture) -> None:
+async def test_error_page_shows_a_signed_in_user_as_signed_in(app: AppFixture) -> None:
     await signed_in(app)
     lost = await app.client.get("/nowhere", headers={"Accept": "text/html"})
     assert lost.status_code == 404

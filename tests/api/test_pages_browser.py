@@ -73,7 +73,7 @@ async def test_form_shows_price_runs_and_shows_image_with_receipt(
         await page.wait_for_selector(".pairs dd:has-text('a red fox in snow')")
 
 
-async def test_a_dropped_file_becomes_a_thing_that_turns(
+async def test_chosen_image_becomes_a_displayed_3d_model(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
     app, url, chromium = browser_app
@@ -92,7 +92,7 @@ async def test_a_dropped_file_becomes_a_thing_that_turns(
         assert int(await page.get_attribute("[data-glb]", "data-ready")) > 100
 
 
-async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_key_is_created_shown_once_used_and_revoked(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
@@ -113,7 +113,7 @@ async def test_a_key_is_made_shown_once_works_and_ends(browser_app: tuple[AppFix
 
 
 @pytest.mark.parametrize("model", nightly_after(1, ["world-model", "motion-model"]))
-async def test_a_live_session_draws_and_hears_keys(
+async def test_live_session_draws_and_handles_key_presses(
     browser_app: tuple[AppFixture, str, Any], model: str
 ) -> None:
     app, url, chromium = browser_app
@@ -132,7 +132,7 @@ async def test_a_live_session_draws_and_hears_keys(
 @pytest.mark.parametrize(
     "options", [TabOptions(), TabOptions(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
 )
-async def test_the_pages_fit_and_are_accessible(
+async def test_pages_are_accessible_and_fit_the_window(
     browser_app: tuple[AppFixture, str, Any], options: TabOptions
 ) -> None:
     app, url, chromium = browser_app
@@ -185,7 +185,7 @@ async def test_phone_menu_is_one_line_and_opens_by_keyboard(browser_app: tuple[A
         assert await page.inner_text("h1") == "a mill"
 
 
-async def test_the_words_of_the_reference_stay_whole_on_a_phone(
+async def test_reference_paths_are_not_broken_on_a_phone(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app

@@ -131,7 +131,7 @@ async def test_a_passkey_is_added_signs_in_and_is_removed(browser_app: tuple[App
 
 @pytest.mark.browser
 @browser.needed
-async def test_answers_that_lie_or_come_twice_make_no_passkey(
+async def test_forged_or_replayed_responses_create_no_passkey(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app

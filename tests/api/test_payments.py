@@ -104,7 +104,7 @@ async def deliver_event(app: AppFixture, event: Mapping[str, Any], **changes: An
     return await app.visitor().post(TOLD, content=changes.get("body", body), headers=headers)
 
 
-async def test_credit_is_paid_on_a_page_of_the_processors(shop: tuple[AppFixture, Processor]) -> None:
+async def test_credit_checkout_returns_a_page_of_the_processor(shop: tuple[AppFixture, Processor]) -> None:
     app, processor = shop
     answer = await app.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=app.bearer)
     assert (answer.status_code, answer.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
@@ -115,7 +115,7 @@ async def test_credit_is_paid_on_a_page_of_the_processors(shop: tuple[AppFixture
     assert await app.balance() == ("5.00", "0.00"), "nothing is credited before it is paid"
 
 
-async def test_a_plan_is_paid_on_a_page_of_the_processors(shop: tuple[AppFixture, Processor]) -> None:
+async def test_plan_checkout_creates_a_subscription(shop: tuple[AppFixture, Processor]) -> None:
     app, processor = shop
     answer = await app.client.post(PLAN, json={"plan": "yearly"}, headers=app.bearer)
     assert answer.status_code == 200
@@ -183,7 +183,7 @@ async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path:
         assert (await deliver_event(app, over)).status_code == 200
 
 
-async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[AppFixture, Processor]) -> None:
+async def test_closing_an_account_cancels_its_plan(shop: tuple[AppFixture, Processor]) -> None:
     app, processor = shop
     about = {"account_id": app.account.id, "plan": "monthly"}
     await deliver_event(app, session(app, mode="subscription", subscription="sub_1", metadata=about))
@@ -205,7 +205,9 @@ async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[App
         {"body": "{}"},
     ],
 )
-async def test_a_forged_message_changes_nothing(shop: tuple[AppFixture, Processor], changes: Any) -> None:
+async def test_webhook_event_with_an_invalid_signature_is_400(
+    shop: tuple[AppFixture, Processor], changes: Any
+) -> None:
     app, _ = shop
     answer = await deliver_event(app, session(app), **changes)
     assert answer.status_code == 400
@@ -222,7 +224,7 @@ async def test_a_forged_message_changes_nothing(shop: tuple[AppFixture, Processo
         {"metadata": None},
     ],
 )
-async def test_a_checkout_that_is_not_ours_or_not_paid_credits_nobody(
+async def test_unpaid_or_foreign_checkout_adds_no_credit(
     shop: tuple[AppFixture, Processor], changes: Any
 ) -> None:
     app, _ = shop
@@ -263,7 +265,7 @@ async def test_a_failed_checkout_can_be_repeated_with_its_key(
     assert len(processor.asked) == 2
 
 
-async def test_without_a_processor_the_variable_is_named(
+async def test_missing_payment_settings_are_503_and_named(
     app: AppFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = refusals.recorder().totals["not_configured"]

@@ -15,7 +15,7 @@ from tests.api.app_fixture import ORIGIN, AppFixture, bearer, running_app
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 
 
-async def test_an_upload_is_kept_and_typed_by_its_own_bytes(app: AppFixture) -> None:
+async def test_upload_is_stored_with_the_type_of_its_content(app: AppFixture) -> None:
     headers = {**app.bearer, "Content-Type": "text/html"}
     raw = await app.client.post("/api/uploads", content=PNG, headers=headers)
     form = await app.client.post(
@@ -49,7 +49,7 @@ TYPED = [
 
 
 @pytest.mark.parametrize(("data", "kind", "handed_over"), TYPED)
-async def test_nothing_that_is_served_can_run(
+async def test_uploads_are_served_without_active_content(
     app: AppFixture, data: bytes, kind: str, handed_over: bool
 ) -> None:
     headers = {**app.bearer, "Content-Type": "image/png"}
@@ -90,9 +90,7 @@ async def test_uploads_declared_html_are_attachments(app: AppFixture, declared: 
         ("application/octet-stream", b""),
     ],
 )
-async def test_a_broken_upload_is_refused_and_leaves_nothing(
-    app: AppFixture, kind: str, content: bytes
-) -> None:
+async def test_malformed_upload_is_400_and_leaves_no_file(app: AppFixture, kind: str, content: bytes) -> None:
     answer = await app.client.post(
         "/api/uploads", content=content, headers={**app.bearer, "Content-Type": kind}
     )
@@ -146,7 +144,7 @@ RANGES = [
 
 
 @pytest.mark.parametrize(("byte_range", "status", "data", "message"), RANGES)
-async def test_byte_ranges(
+async def test_uploads_are_served_in_byte_ranges(
     app: AppFixture, byte_range: str, status: int, data: bytes, message: str | None
 ) -> None:
     body = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
@@ -157,7 +155,7 @@ async def test_byte_ranges(
     assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", "10")
 
 
-async def test_validators(app: AppFixture) -> None:
+async def test_uploads_support_conditional_requests(app: AppFixture) -> None:
     body = (await app.client.post("/api/uploads", content=b"0123456789", headers=app.bearer)).json()
     tag = (await app.client.get(body["url"])).headers["ETag"]
     for inputs in (tag, f"W/{tag}", f'"other", {tag}', "*"):
@@ -168,7 +166,7 @@ async def test_validators(app: AppFixture) -> None:
         assert (await app.client.get(body["url"], headers=headers)).status_code == status
 
 
-async def test_the_account_and_its_journal(app: AppFixture) -> None:
+async def test_account_and_its_ledger_are_returned(app: AppFixture) -> None:
     for _ in range(3):
         await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)
     body = (await app.client.get("/api/account", headers=app.bearer)).json()
@@ -199,7 +197,7 @@ async def test_the_account_and_its_journal(app: AppFixture) -> None:
     assert nonsense.status_code == 400
 
 
-async def test_health_and_figures(app: AppFixture) -> None:
+async def test_health_checks_and_metrics(app: AppFixture) -> None:
     await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)
     await app.client.get("/media/guess-me-not")
     for path in ("/livez", "/readyz"):
@@ -222,7 +220,7 @@ async def test_health_and_figures(app: AppFixture) -> None:
     assert (await away.get("/metrics", headers=app.bearer)).status_code == 403
 
 
-async def test_a_request_of_our_own_never_goes_round(app: AppFixture) -> None:
+async def test_request_with_the_hop_header_is_403(app: AppFixture) -> None:
     answer = await app.client.get("/livez", headers={"X-Sixfold-Hop": "1"})
     assert answer.status_code == 403
 
@@ -230,7 +228,7 @@ async def test_a_request_of_our_own_never_goes_round(app: AppFixture) -> None:
 @pytest.mark.parametrize(
     "path", ["/livez", "/readyz", "/api/services", "/api/containers/templates", "/api/posts"]
 )
-async def test_whoever_only_wants_to_know_may_ask_by_head(app: AppFixture, path: str) -> None:
+async def test_head_requests_have_the_headers_of_get(app: AppFixture, path: str) -> None:
     head, get = await app.client.head(path), await app.client.get(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"] == get.headers["content-type"]

@@ -44,7 +44,7 @@ async def test_dropped_file_returns_form_inputs_and_prediction(app: AppFixture) 
     assert FOX.items() <= response["inputs"].items()
 
 
-async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(app: AppFixture) -> None:
+async def test_output_file_of_every_format_opens_its_form(app: AppFixture) -> None:
     token = await signed_in(app)
     result = await run(app, "ra1", FOX)
     text = embed.extract((await app.client.get(result["output"]["url"])).content)
@@ -128,7 +128,7 @@ async def test_changed_and_foreign_files_have_no_valid_signature(app: AppFixture
         assert (response["code"], "does not contain a manifest" in response["error"]) == (400, True)
 
 
-async def test_a_digest_in_a_file_becomes_the_url_of_what_lies_here(app: AppFixture) -> None:
+async def test_digest_in_a_manifest_becomes_the_url_of_the_file(app: AppFixture) -> None:
     token = await signed_in(app)
     first = await run(app, "ra1", FOX)
     data = (await app.client.get(first["output"]["url"])).content

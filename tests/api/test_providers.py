@@ -75,7 +75,7 @@ async def test_fal_image_has_list_price_and_records_the_fal_cost(app: AppFixture
     assert await app.faults() == ()
 
 
-async def test_eight_pictures_are_two_calls_and_eight_charges(app: AppFixture, queue: fal.Fal) -> None:
+async def test_eight_images_are_two_calls_and_eight_charges(app: AppFixture, queue: fal.Fal) -> None:
     answer = await app.client.post("/api/anime", json=body_with(app, num_images=8))
     assert answer.status_code == 200
     assert len(set(answer.json()["images"])) == 8
@@ -161,7 +161,7 @@ async def test_openai_and_replicate_serve_where_only_their_keys_are(tmp_path: Pa
             assert (await read_spent(app))["replicate-image-fast"].spent == 2 * 3_000
 
 
-async def test_many_wait_for_a_provider_at_once_and_take_no_worker(app: AppFixture, queue: fal.Fal) -> None:
+async def test_twelve_concurrent_provider_runs_succeed(app: AppFixture, queue: fal.Fal) -> None:
     async def one() -> int:
         return (await app.client.post("/api/ra1", json=body_with(app, size="1152x768"))).status_code
 

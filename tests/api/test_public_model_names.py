@@ -72,7 +72,7 @@ def test_spellings_are_translated_and_empty_inputs_left_out() -> None:
     assert FLUX.translate({"prompt": "none", "image": None, "num_outputs": 1}) == {"prompt": ""}
 
 
-def test_an_error_has_the_names_of_the_client() -> None:
+def test_error_uses_the_input_names_of_the_client() -> None:
     error = FLUX.client_error(InvalidInput.of("width", "width must be at most 2048"))
     assert error.message == "aspect_ratio must be at most 2048"
 

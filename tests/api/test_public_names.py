@@ -21,7 +21,7 @@ SMALL = {"prompt": "x", "width": "64", "height": "64", "save_path": "draft.png"}
 UPLOAD = "/create_and_upload_image"
 
 
-async def test_no_route_that_answers_a_stranger_names_an_account(app: AppFixture) -> None:
+async def test_public_routes_name_no_account(app: AppFixture) -> None:
     # Paths that a stranger sends may be in the answer.
     names = {**(await create_objects(app)), "account_id": "someone"}
     assert (await post(app)).status_code == 200
@@ -45,7 +45,7 @@ async def test_no_route_that_answers_a_stranger_names_an_account(app: AppFixture
     assert named == []
 
 
-async def test_uploads_lie_at_urls_that_nobody_guesses(any_database_app: AppFixture) -> None:
+async def test_upload_urls_cannot_be_guessed(any_database_app: AppFixture) -> None:
     app = any_database_app
     response = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)
     path = response.json()["path"].removeprefix(ORIGIN)
@@ -78,7 +78,7 @@ async def test_url_of_a_file_made_without_a_key_is_for_this_machine(app: AppFixt
     assert (await app.client.get(f"{ORIGIN}/uploads/own.png")).status_code == 404
 
 
-async def test_urls_from_before_answer_their_owner_alone(any_database_app: AppFixture) -> None:
+async def test_old_upload_urls_are_for_their_owner_only(any_database_app: AppFixture) -> None:
     app = any_database_app
     key = (await app.database.write(keys.create(app.operator.id))).api_key
     rows = ((app.bearer, f"/uploads/{app.account.id}/draft.png"), (bearer(key), "/uploads/draft.png"))
@@ -97,7 +97,7 @@ async def test_urls_from_before_answer_their_owner_alone(any_database_app: AppFi
 
 
 @pytest.mark.parametrize("name", ["acct_x.png", "_keyless/x.png"])
-async def test_the_operator_puts_nothing_where_others_keep_their_files(app: AppFixture, name: str) -> None:
+async def test_operator_cannot_save_into_reserved_folders(app: AppFixture, name: str) -> None:
     key = (await app.database.write(keys.create(app.operator.id))).api_key
     query = {**SMALL, "save_path": name}
     answer = await app.client.get(UPLOAD, params=query, headers=bearer(key))
@@ -152,7 +152,7 @@ def test_a_migration_gives_every_account_an_author_id(tmp_path: Path) -> None:
     assert all(re.fullmatch("user_[0-9a-f]{32}", row[0]) for row in rows)
 
 
-async def test_browsers_are_kept_to_https_where_the_public_url_is(tmp_path: Path) -> None:
+async def test_https_public_url_sends_strict_transport_security(tmp_path: Path) -> None:
     public = "https://six.example"
     async with running_app(tmp_path, public_url=public) as app, app.visitor(base_url=public) as visitor:
         for path in ("/livez", "/signin", "/nowhere", "/api/account"):
@@ -160,7 +160,7 @@ async def test_browsers_are_kept_to_https_where_the_public_url_is(tmp_path: Path
             assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
-async def test_on_loopback_no_browser_is_kept_to_https(app: AppFixture) -> None:
+async def test_loopback_sends_no_strict_transport_security(app: AppFixture) -> None:
     assert "Strict-Transport-Security" not in (await app.client.get("/signin")).headers
 
 

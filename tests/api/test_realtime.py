@@ -335,7 +335,7 @@ async def test_guardrails_and_the_content_log_apply(tmp_path: Path) -> None:
         assert "Write to [EMAIL] today" in logged
 
 
-async def test_an_unknown_model_and_names_of_openai(server: RealtimeServer) -> None:
+async def test_unknown_model_fails_and_openai_name_is_served(server: RealtimeServer) -> None:
     async with server.connect(TEXT, model="nothing/here") as connection:
         events = await say(connection, "say 1 words")
         (error,) = [each.error for each in events if each.type == "error"]
@@ -375,7 +375,7 @@ async def test_credentials_of_the_handshake(server: RealtimeServer) -> None:
     assert (plain.status_code, "websocket" in plain.json()["error"]["message"]) == (501, True)
 
 
-async def test_a_key_that_may_not_use_the_model(server: RealtimeServer) -> None:
+async def test_limited_key_gets_an_error_for_other_models(server: RealtimeServer) -> None:
     key = await server.gateway.app.limited_key(Scope(services=("tts",)))
     async with server.connect(TEXT, key=key) as connection:
         events = await say(connection, "say 1 words")
