@@ -8,7 +8,7 @@ import zipfile
 from tests.unit.cli.conftest import Commands
 
 
-def test_all_of_an_account_is_written_into_one_zip(sixfold: Commands) -> None:
+def test_export_writes_all_data_of_an_account_to_one_zip(sixfold: Commands) -> None:
     output = sixfold.ok("account", "create", "a@b.c", "--credit", "5")
     path = sixfold.folder.parent / "a.zip"
     response = sixfold.ok("account", "export", "a@b.c", str(path))
@@ -21,7 +21,7 @@ def test_all_of_an_account_is_written_into_one_zip(sixfold: Commands) -> None:
     assert "does not exist" in sixfold.refused("account", "export", "a@b.c", str(path / "x" / "y.zip"))
 
 
-def test_an_account_is_closed_kept_and_erased(sixfold: Commands) -> None:
+def test_account_is_closed_reopened_and_erased(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "5")
     sixfold.ok("account", "create", "other@b.c", "--credit", "7")
     assert "--yes" in sixfold.refused("account", "delete", "a@b.c")

@@ -55,7 +55,7 @@ def test_data_folder_is_readable_by_its_owner_only(sixfold: Commands) -> None:
     assert {path.stat().st_mode & 0o077 for path in [sixfold.folder, *sixfold.folder.iterdir()]} == {0}
 
 
-def test_credit_is_added_and_taken_back_but_never_below_zero(sixfold: Commands) -> None:
+def test_credit_is_added_and_removed_but_not_below_zero(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.ok("account", "credit", "a@b.c", "25")["balance_usd"] == "25.00"
     assert sixfold.ok("account", "credit", "a@b.c", "-0.005")["balance_usd"] == "24.995"
@@ -64,7 +64,7 @@ def test_credit_is_added_and_taken_back_but_never_below_zero(sixfold: Commands) 
 
 
 @pytest.mark.parametrize("amount", ["ten", "0.0000001", "1e30", "nan", "", "0"])
-def test_an_amount_that_is_none_is_refused(sixfold: Commands, amount: str) -> None:
+def test_invalid_amount_of_credit_is_refused(sixfold: Commands, amount: str) -> None:
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.refused("account", "credit", "a@b.c", amount)
     assert sixfold.ok("account", "show", "a@b.c")["balance_usd"] == "0.00"
@@ -96,7 +96,7 @@ def test_a_refusal_is_one_sentence(sixfold: Commands, words: tuple[str, ...], se
         ("ledger", "verify"),
     ],
 )
-def test_a_command_on_no_data_says_so_and_makes_none(sixfold: Commands, words: tuple[str, ...]) -> None:
+def test_command_without_data_fails_and_creates_no_folder(sixfold: Commands, words: tuple[str, ...]) -> None:
     assert "There is no Sixfold data" in sixfold.refused(*words)
     assert not sixfold.folder.exists()
 
@@ -138,7 +138,7 @@ def test_sign_in_link_token_is_stored_as_a_hash(sixfold: Commands) -> None:
     assert rows(sixfold.folder, "SELECT token_hash, kind FROM signin") == [(keys.hash_of(token), "link")]
 
 
-def test_a_key_has_every_limit_that_it_was_given(sixfold: Commands) -> None:
+def test_key_is_created_with_every_limit_of_the_options(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     limits = ["--read-only", "--collections", "notes,work", "--services", "ra1,anime", "--rpm", "60"]
     limits += ["--tpm", "5000", "--budget-day", "1.50", "--budget-month", "20", "--expires", "2999-01-31"]
@@ -184,13 +184,13 @@ def test_a_server_has_one_operator(sixfold: Commands) -> None:
         ("--budget-month", "much"),
     ],
 )
-def test_a_limit_that_is_none_is_refused_and_no_key_made(sixfold: Commands, limit: tuple[str, str]) -> None:
+def test_invalid_limit_is_refused_and_no_key_created(sixfold: Commands, limit: tuple[str, str]) -> None:
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.refused("key", "create", "a@b.c", *limit)
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 
 
-def test_no_key_is_created_that_has_expired(sixfold: Commands) -> None:
+def test_expiry_in_the_past_is_refused_and_no_key_created(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     done = sixfold("key", "create", "a@b.c", "--expires", "2001-01-01", "--json")
     assert done.status == 1
@@ -272,7 +272,7 @@ def test_verify_detects_a_changed_ledger(sixfold: Commands) -> None:
     assert "balance differs from the sum of its entries" in sixfold("ledger", "verify").err
 
 
-def test_the_entries_of_a_ledger_have_the_sum_behind_each_charge(sixfold: Commands) -> None:
+def test_ledger_entries_show_the_calculation_of_each_charge(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "3")
     account_id = sixfold.ok("account", "show", "a@b.c")["account_id"]
     lines = (LineItem("input_tokens", 1200, 100_000, 10**6), LineItem("output_tokens", 300, 400_000, 10**6))
@@ -312,9 +312,7 @@ def test_the_entries_of_a_ledger_have_the_sum_behind_each_charge(sixfold: Comman
         ("engines", "list"),
     ],
 )
-def test_people_get_text_without_colour_where_no_terminal_is(
-    sixfold: Commands, words: tuple[str, ...]
-) -> None:
+def test_output_without_a_terminal_is_text_without_color(sixfold: Commands, words: tuple[str, ...]) -> None:
     sixfold.ok("account", "create", "a@b.c")
     done = sixfold(*words)
     assert (done.status, done.err) == (0, "")

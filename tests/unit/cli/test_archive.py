@@ -28,7 +28,7 @@ def sixfold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands(tmp_path / "data", capsys)
 
 
-def test_the_archive_is_listed_verified_and_read(sixfold: Commands, tmp_path: Path) -> None:
+def test_archive_is_listed_verified_and_shown(sixfold: Commands, tmp_path: Path) -> None:
     assert "The archive is empty" in sixfold_of_new(sixfold)
     names = asyncio.run(archived(sixfold.folder))
     rows = sixfold.ok("archive", "list")["segments"]
@@ -53,7 +53,7 @@ def sixfold_of_new(sixfold: Commands) -> str:
     return sixfold("archive", "list").out
 
 
-def test_a_lost_file_fails_the_verification(sixfold: Commands) -> None:
+def test_missing_segment_file_fails_the_verification(sixfold: Commands) -> None:
     asyncio.run(archived(sixfold.folder))
     blob = sixfold.ok("archive", "list")["segments"][-1]["blob"]
     (sixfold.folder / "store" / blob).unlink()

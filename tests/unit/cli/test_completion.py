@@ -40,7 +40,7 @@ def complete(text: str, folder: Path, *words: str) -> list[str]:
 
 
 @bash
-def test_bash_ends_commands_options_choices_names_and_files(sixfold: Commands, tmp_path: Path) -> None:
+def test_bash_completes_commands_options_choices_and_files(sixfold: Commands, tmp_path: Path) -> None:
     text = script(sixfold, "bash")
     (tmp_path / "photo.jpg").touch()
     assert complete(text, tmp_path, "acc") == ["account"]
@@ -55,7 +55,7 @@ def test_bash_ends_commands_options_choices_names_and_files(sixfold: Commands, t
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_other_shells_know_every_command_and_option(sixfold: Commands, shell: str) -> None:
+def test_other_shells_complete_every_command_and_option(sixfold: Commands, shell: str) -> None:
     text = script(sixfold, shell)
     for place in positions(build_parser()):
         for word in (*place.next, *place.options):
@@ -70,5 +70,5 @@ def test_every_non_serving_command_has_json_output() -> None:
     assert mute == {" serve", " worker", " mcp", " completion"}
 
 
-def test_another_shell_is_wrong_usage(sixfold: Commands) -> None:
+def test_unsupported_shell_exits_with_status_2(sixfold: Commands) -> None:
     assert sixfold("completion", "cmd").status == 2

@@ -21,7 +21,9 @@ def podman() -> Iterator[Podman]:
         yield result
 
 
-def test_an_image_is_added_runs_is_missed_and_goes(podman: Podman, start: Starter, tmp_path: Path) -> None:
+def test_image_model_is_added_run_reported_missing_and_removed(
+    podman: Podman, start: Starter, tmp_path: Path
+) -> None:
     folder, socket = tmp_path / "data", {"SIXFOLD_CONTAINER_SOCKET": str(podman.socket)}
     server = start(folder, **socket)
     options = ("--name", "probe", "--hardware", "gpu-16gb-a")
@@ -46,7 +48,7 @@ def test_an_image_is_added_runs_is_missed_and_goes(podman: Podman, start: Starte
     assert inside(folder, "model", "remove", "probe").status == 1
 
 
-def test_a_folder_is_built_runs_shut_in_and_goes(podman: Podman, start: Starter, tmp_path: Path) -> None:
+def test_folder_is_built_run_isolated_and_removed(podman: Podman, start: Starter, tmp_path: Path) -> None:
     folder, space = tmp_path / "data", tmp_path / "Probe Space"
     space.mkdir()
     source = Path(__file__).parents[2] / "fakes" / "gradio.c"

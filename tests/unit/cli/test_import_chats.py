@@ -189,7 +189,7 @@ def test_hostile_files_are_refused(owner: Commands, tmp_path: Path, monkeypatch:
     assert (refused.status, "not a database of Open WebUI" in refused.err) == (1, True)
 
 
-def test_chat_above_a_limit_is_left_out(
+def test_chat_above_a_limit_is_not_imported(
     owner: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chat_files, "MAX_CHAT_BYTES", 2000)

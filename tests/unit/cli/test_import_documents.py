@@ -159,7 +159,7 @@ def test_titles_with_one_slug_become_two_pages(sixfold: Commands, export: Path) 
     assert (again["documents"], again["imported_before"]) == (0, total)
 
 
-def test_image_is_attached_beside_its_text(sixfold: Commands, export: Path) -> None:
+def test_image_is_attached_to_the_page_of_its_text(sixfold: Commands, export: Path) -> None:
     (export.parent / "uploads" / "f8_chart.png").write_bytes(picture(8, 8))
     row = ("f8", "u1", "chart.png", "f8_chart.png", json.dumps({"content": "Sales in May"}), 8)
     with sqlite3.connect(export) as file:
@@ -174,7 +174,7 @@ def test_image_is_attached_beside_its_text(sixfold: Commands, export: Path) -> N
     assert "chart.png" in names
 
 
-def test_damaged_text_ends_nothing(sixfold: Commands, export: Path) -> None:
+def test_damaged_text_does_not_stop_the_import(sixfold: Commands, export: Path) -> None:
     with sqlite3.connect(export) as file:
         file.execute("UPDATE note SET title = CAST(x'52ff70652066697665' AS TEXT) WHERE id = 'n1'")
         file.execute("UPDATE memory SET content = CAST(x'426f62ff' AS TEXT)")
@@ -185,20 +185,22 @@ def test_damaged_text_ends_nothing(sixfold: Commands, export: Path) -> None:
     assert "Bob\N{REPLACEMENT CHARACTER}" in stored_pages(sixfold, BOB)["open-webui/memories"]
 
 
-def test_a_name_that_no_file_can_have_is_listed(sixfold: Commands, export: Path) -> None:
+def test_invalid_file_name_is_listed_as_not_imported(sixfold: Commands, export: Path) -> None:
     with sqlite3.connect(export) as file:
         file.execute("UPDATE file SET path = ? WHERE id = 'f3'", ("x" * 5000,))
     done = sixfold.ok("import", "openwebui", str(export))
     assert "lost.pdf" in {row["setting"] for row in done["not_imported"]}
 
 
-def test_too_many_texts_are_refused(sixfold: Commands, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_above_the_total_limit_are_refused(
+    sixfold: Commands, export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sixfold.cli.imports.openwebui_documents.MAX_BYTES", 20)
     refused = sixfold("import", "openwebui", str(export), "--write")
     assert (refused.status, "more than 20 characters in total" in refused.err) == (1, True)
 
 
-def test_unknown_tables_leave_the_chats(sixfold: Commands, export: Path) -> None:
+def test_unknown_tables_are_reported_and_give_no_documents(sixfold: Commands, export: Path) -> None:
     with sqlite3.connect(export) as file:
         file.execute("ALTER TABLE file RENAME COLUMN path TO place")
     done = sixfold.ok("import", "openwebui", str(export))

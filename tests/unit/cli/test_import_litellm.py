@@ -144,7 +144,7 @@ def test_a_new_file_is_private_and_no_key_is_printed(sixfold: Commands) -> None:
         ("model_list:\n" + "- {model_name: a, litellm_params: {model: gpt-4}}\n" * 1001, "at most 1,000"),
     ],
 )
-def test_a_wrong_file_is_refused_and_changes_nothing(sixfold: Commands, text: str, reason: str) -> None:
+def test_invalid_file_is_refused_and_writes_nothing(sixfold: Commands, text: str, reason: str) -> None:
     file = sixfold.folder.parent / "config.yaml"
     file.write_text(text)
     assert reason in sixfold.refused("import", "litellm", str(file), "--write")
@@ -225,7 +225,7 @@ def test_keys_get_new_secrets_with_the_same_limits(sixfold: Commands) -> None:
         ('[{"expires": "soon"}]', "not a date"),
     ],
 )
-def test_wrong_keys_are_refused_and_change_nothing(sixfold: Commands, text: str, reason: str) -> None:
+def test_invalid_keys_are_refused_and_write_nothing(sixfold: Commands, text: str, reason: str) -> None:
     config, keys = sixfold.folder.parent / "config.yaml", sixfold.folder.parent / "keys.json"
     config.write_text(CONFIG)
     keys.write_text(text)
@@ -245,7 +245,7 @@ def test_an_unknown_account_leaves_the_file_unchanged(sixfold: Commands) -> None
     assert len(sixfold.ok("key", "list", "a@b.c")["keys"]) == 1
 
 
-async def test_a_server_answers_at_an_imported_alias(tmp_path: Path, start: Starter) -> None:
+async def test_server_serves_an_imported_alias(tmp_path: Path, start: Starter) -> None:
     async with model_server() as upstream:
         (tmp_path / "config.yaml").write_text(
             "model_list:\n- model_name: team-chat\n"

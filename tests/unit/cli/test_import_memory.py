@@ -79,6 +79,6 @@ def test_yaml_that_multiplies_its_values_is_refused(text: str, reason: str) -> N
         file_limits.parse_yaml(text)
 
 
-def test_aliases_and_merge_keys_are_read() -> None:
+def test_yaml_aliases_and_merge_keys_are_resolved() -> None:
     text = "a: &a {x: 1}\nb: {<<: *a, y: 2}\nc: [*a, *a]"
     assert file_limits.parse_yaml(text) == {"a": {"x": 1}, "b": {"x": 1, "y": 2}, "c": [{"x": 1}, {"x": 1}]}

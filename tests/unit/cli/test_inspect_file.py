@@ -56,7 +56,7 @@ def outputs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
 @pytest.mark.parametrize(
     "name", nightly_after(6, ["photo", "anime-1", "create_image", "klein", "style", "film", "anime-2"])
 )
-def test_a_file_is_made_again_to_the_byte(
+def test_replay_reproduces_the_file_byte_for_byte(
     server: Server, outputs: Mapping[str, Path], name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
@@ -65,7 +65,7 @@ def test_a_file_is_made_again_to_the_byte(
     assert target.read_bytes() == outputs[name].read_bytes()
 
 
-def test_checking_writes_nothing(server: Server, outputs: Mapping[str, Path]) -> None:
+def test_replay_check_writes_no_file(server: Server, outputs: Mapping[str, Path]) -> None:
     before = sorted(outputs["photo"].parent.iterdir())
     done = inside(server.folder, "replay", str(outputs["photo"]), "--check", "--json")
     assert done.json == {
@@ -87,7 +87,9 @@ def test_check_detects_an_edited_file(server: Server, outputs: Mapping[str, Path
     assert "has different bytes" in done.err
 
 
-def test_without_its_parent_a_file_says_which_it_needs(outputs: Mapping[str, Path], tmp_path: Path) -> None:
+def test_replay_without_the_parent_names_the_missing_file(
+    outputs: Mapping[str, Path], tmp_path: Path
+) -> None:
     done = inside(tmp_path, "replay", str(outputs["style"]), "--check")
     assert done.status == 1
     assert "pass the file with --parent" in done.err
@@ -96,7 +98,7 @@ def test_without_its_parent_a_file_says_which_it_needs(outputs: Mapping[str, Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, outputs: Mapping[str, Path]) -> None:
+def test_inspect_shows_the_manifest_and_its_signer(server: Server, outputs: Mapping[str, Path]) -> None:
     result = inside(server.folder, "inspect", str(outputs["photo"]), "--json").json
     assert result["signature"] == "ours"
     assert result["signed_by"].startswith("ed25519:")
@@ -108,7 +110,9 @@ def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, outputs: 
     assert "valid, signed by this server" in inside(server.folder, "inspect", str(outputs["photo"])).out
 
 
-def test_another_servers_file_is_foreign(outputs: Mapping[str, Path], start: Starter, tmp_path: Path) -> None:
+def test_manifest_of_another_server_is_foreign(
+    outputs: Mapping[str, Path], start: Starter, tmp_path: Path
+) -> None:
     start(tmp_path / "other").stop()
     for folder in (tmp_path / "other", tmp_path / "nothing"):
         assert inside(folder, "inspect", str(outputs["photo"]), "--json").json["signature"] == "foreign"
@@ -130,7 +134,9 @@ def test_a_forged_manifest_is_invalid_and_not_replayed(
 
 
 @pytest.mark.parametrize("command", ["inspect", "replay"])
-def test_a_file_without_a_manifest_is_one_sentence(server: Server, tmp_path: Path, command: str) -> None:
+def test_file_without_a_manifest_fails_with_one_sentence(
+    server: Server, tmp_path: Path, command: str
+) -> None:
     plain = tmp_path / "plain.txt"
     plain.write_text("nothing")
     for path, sentence in (

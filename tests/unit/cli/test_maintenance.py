@@ -17,7 +17,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIXFOLD_PROBE", "0")
 
 
-def test_the_doctor_tells_which_engine_serves_what(sixfold: Commands) -> None:
+def test_doctor_reports_the_engine_of_each_model(sixfold: Commands) -> None:
     sixfold.ok("account", "create", "a@b.c")
     report = sixfold.ok("doctor")
     assert report["ok"] is True
@@ -44,7 +44,7 @@ def test_the_doctor_tells_which_engine_serves_what(sixfold: Commands) -> None:
     assert "FAL_KEY" in sixfold("doctor", "--all").out
 
 
-def test_the_doctor_knows_whether_a_language_model_can_be_asked(
+def test_doctor_reports_whether_a_language_model_is_available(
     sixfold: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = {row["model"]: row for row in sixfold.ok("doctor")["models"]}
@@ -55,12 +55,12 @@ def test_the_doctor_knows_whether_a_language_model_can_be_asked(
     assert [served[name] for name in ("chat", "vision", "text-llm")] == ["relay", "relay-vision", "relay"]
 
 
-def test_the_doctor_of_nothing_makes_nothing(sixfold: Commands) -> None:
+def test_doctor_without_data_creates_no_folder(sixfold: Commands) -> None:
     assert sixfold.ok("doctor")["database"] is None
     assert not sixfold.folder.exists()
 
 
-def test_the_doctor_says_where_no_engine_may_serve(
+def test_doctor_of_a_public_server_names_the_previews_setting(
     sixfold: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_PUBLIC_URL", "https://six.example")
@@ -87,7 +87,7 @@ def change(folder: Path, statement: str) -> None:
         ("PRAGMA user_version=999", "upgrade Sixfold"),
     ],
 )
-def test_the_doctor_names_what_is_wrong(sixfold: Commands, statement: str, problem: str) -> None:
+def test_doctor_names_each_problem(sixfold: Commands, statement: str, problem: str) -> None:
     sixfold.ok("account", "create", "a@b.c")
     change(sixfold.folder, statement)
     done = sixfold("doctor", "--json")
@@ -96,14 +96,14 @@ def test_the_doctor_names_what_is_wrong(sixfold: Commands, statement: str, probl
     assert problem in done.err
 
 
-def test_a_file_that_is_no_database_is_one_sentence(sixfold: Commands) -> None:
+def test_invalid_database_file_fails_with_one_sentence(sixfold: Commands) -> None:
     sixfold.folder.mkdir()
     (sixfold.folder / "sixfold.db").write_bytes(b"no database at all" * 100)
     assert "cannot be used" in sixfold.refused("account", "show", "a@b.c")
     assert "damaged" in sixfold("doctor").err
 
 
-def test_the_engines_are_listed_with_what_they_serve(sixfold: Commands) -> None:
+def test_engines_are_listed_with_their_models(sixfold: Commands) -> None:
     engines = {row["engine"]: row for row in sixfold.ok("engines", "list")["engines"]}
     messages = {"engine", "version", "kind", "quality", "models", "ready", "detail", "unlock"}
     assert set(engines["scene-painter"]) == messages
@@ -112,7 +112,7 @@ def test_the_engines_are_listed_with_what_they_serve(sixfold: Commands) -> None:
     assert "style-transfer" in engines["style-painter"]["models"]
 
 
-def test_the_schema_goes_back_and_forth(sixfold: Commands) -> None:
+def test_schema_is_migrated_down_and_up(sixfold: Commands) -> None:
     newest = sql.latest("sqlite")
     sixfold.ok("account", "create", "a@b.c")
     assert sixfold.ok("migrate") == {"before": newest, "after": newest, "latest": newest}
@@ -124,7 +124,7 @@ def test_the_schema_goes_back_and_forth(sixfold: Commands) -> None:
         assert "--to must be a schema from 0 to" in sixfold.refused("migrate", "--to", goal)
 
 
-def test_migrating_nothing_makes_nothing(sixfold: Commands) -> None:
+def test_migrate_without_data_creates_no_folder(sixfold: Commands) -> None:
     assert "There is no Sixfold data" in sixfold.refused("migrate")
     assert not sixfold.folder.exists()
 
@@ -145,7 +145,7 @@ def test_a_restore_ends_all_access_of_the_backup(sixfold: Commands, tmp_path: Pa
     assert sorted(item.name for item in target.folder.iterdir()) == ["server.lock", "sixfold.db"]
 
 
-def test_a_backup_and_its_restore_tell_what_they_moved(sixfold: Commands, tmp_path: Path) -> None:
+def test_backup_and_restore_report_tables_and_bytes(sixfold: Commands, tmp_path: Path) -> None:
     sixfold.ok("account", "create", "a@b.c", "--credit", "2")
     path = tmp_path / "all.tar"
     written = sixfold.ok("backup", str(path))
@@ -178,7 +178,7 @@ def test_a_backup_and_its_restore_tell_what_they_moved(sixfold: Commands, tmp_pa
     assert "is not empty" in target.refused("restore", str(path))
 
 
-def test_a_backup_is_written_to_a_file_in_a_folder_that_is_there(sixfold: Commands, tmp_path: Path) -> None:
+def test_backup_to_an_unusable_path_is_refused(sixfold: Commands, tmp_path: Path) -> None:
     assert "There is no Sixfold data" in sixfold.refused("backup", str(tmp_path / "x.tar"))
     sixfold.ok("account", "create", "a@b.c")
     assert "not a folder" in sixfold.refused("backup", str(tmp_path))

@@ -48,7 +48,7 @@ def run_with_input(server: Server, text: str, *words: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_page_is_written_found_read_changed_and_linked(server: Server) -> None:
+def test_page_is_written_found_read_edited_and_linked(server: Server) -> None:
     done = run_with_input(
         server, "# Ann\nAnn likes zeppelins.\n", "write", "people/ann", "--tag", "team", "--type", "person"
     )
@@ -115,7 +115,7 @@ def test_a_lost_update_is_refused(server: Server) -> None:
     assert "already" in run_with_input(server, "three", "write", "a").err
 
 
-def test_a_folder_goes_in_and_comes_out_as_it_was(server: Server, tmp_path: Path) -> None:
+def test_imported_folder_is_exported_unchanged(server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "vault"
     (folder / ".obsidian").mkdir(parents=True)
     files = {"Plan A.md": b"---\ntags: [x]\n---\r\n# A\n", "sub/b.md": b"[[Plan A]]", ".obsidian/x.md": b"no"}
@@ -139,7 +139,7 @@ def test_a_folder_goes_in_and_comes_out_as_it_was(server: Server, tmp_path: Path
         }
 
 
-def test_a_folder_and_the_memory_are_kept_alike(server: Server, tmp_path: Path) -> None:
+def test_sync_copies_changes_between_folder_and_memory(server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "Here.md").write_text("# Here\n")
@@ -202,7 +202,7 @@ def test_watch_runs_until_interrupted_and_locks_the_folder(server: Server, tmp_p
     assert (folder / ".sixfold" / "memory-sync.json").exists()
 
 
-def test_sync_with_a_collection_key_writes_only_there(server: Server, tmp_path: Path) -> None:
+def test_sync_with_a_collection_key_writes_to_that_collection(server: Server, tmp_path: Path) -> None:
     run_with_input(server, "mine", "write", "ours", "--collection", "team")
     run_with_input(server, "not yours", "write", "theirs", "--collection", "other")
     result = program(server.folder, "key", "create", "local@localhost", "--collections", "team", "--json")

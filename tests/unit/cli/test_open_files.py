@@ -91,7 +91,7 @@ def test_serve_raises_a_low_soft_limit_but_not_for_workers(limited: Limited, tmp
     assert {soft_limit(child) for child in below} == {300}
 
 
-def test_serve_with_a_low_hard_limit_says_so_in_its_log(limited: Limited, tmp_path: Path) -> None:
+def test_serve_with_a_low_hard_limit_logs_a_warning(limited: Limited, tmp_path: Path) -> None:
     limited(300, 2000)
     assert "may open only 2,000 files" in (tmp_path / "log").read_text()
 

@@ -100,7 +100,7 @@ def test_server_requires_linux_before_creating_files(tmp_path: Path, system: str
 
 
 @pytest.mark.parametrize("words", [("--help",), ("memory", "--help")], ids=" ".join)
-def test_help_is_there_on_every_system(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_help_is_available_on_every_system(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = on("win32", tmp_path, *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "sixfold" in done.stdout
@@ -143,7 +143,7 @@ def test_make_serve_requires_linux_before_creating_files(tmp_path: Path) -> None
     assert not (tmp_path / "venv").exists()
 
 
-def test_the_package_says_that_it_is_for_linux() -> None:
+def test_package_metadata_and_docs_state_that_linux_is_required() -> None:
     project = tomllib.loads((source.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert "Operating System :: POSIX :: Linux" in project["classifiers"]
     for page in ("README.md", "docs/start/installation.md"):

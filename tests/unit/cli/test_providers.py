@@ -27,9 +27,7 @@ def key_input(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_key_is_read_from_stdin_and_only_its_end_is_shown(
-    sixfold: Commands, key_input: pytest.MonkeyPatch
-) -> None:
+def test_key_is_read_from_stdin_and_shown_masked(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     result = sixfold("provider", "set", "openai", "--json")
     assert result.json == {"provider": "openai", "source": "stored", "hint": "…cdef", "used": True}
     assert provider_key(Settings(data_dir=sixfold.folder), "openai_api_key") == KEY
@@ -42,7 +40,7 @@ def test_key_is_read_from_stdin_and_only_its_end_is_shown(
     assert KEY not in result.out + result.err + listing.out + doctor.out + doctor.err
 
 
-def test_the_data_folder_of_a_key_is_for_its_owner_alone(
+def test_data_folder_of_a_key_is_accessible_by_its_owner_only(
     sixfold: Commands, key_input: pytest.MonkeyPatch
 ) -> None:
     sixfold.ok("provider", "set", "openai")
@@ -58,7 +56,7 @@ def test_malformed_key_is_refused(sixfold: Commands, monkeypatch: pytest.MonkeyP
     assert provider_key(Settings(data_dir=sixfold.folder), "fal_key") == ""
 
 
-def test_a_key_is_never_taken_from_the_command_line(sixfold: Commands) -> None:
+def test_key_as_a_command_line_argument_is_refused(sixfold: Commands) -> None:
     assert sixfold("provider", "set", "fal", KEY).status == 2
     assert sixfold("provider", "set", "someone").status == 2
 
@@ -73,7 +71,7 @@ def test_variable_precedes_a_stored_key_with_a_notice(
     assert (row["source"], row["hint"]) == ("environment", "…9999")
 
 
-def test_a_removed_key_is_gone(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
+def test_removed_key_is_no_longer_stored(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "openai")
     assert sixfold.ok("provider", "remove", "openai") == {"provider": "openai", "removed": True}
     assert "is not stored" in sixfold.refused("provider", "remove", "openai")
@@ -88,14 +86,14 @@ def test_key_of_another_server_is_listed_with_an_error(
     assert "server.key was different" in row["problem"]
 
 
-def test_without_a_data_folder_nothing_is_made(sixfold: Commands, tmp_path: Path) -> None:
+def test_list_and_check_create_no_data_folder(sixfold: Commands, tmp_path: Path) -> None:
     sixfold.folder = tmp_path / "nowhere"
     assert all(row["source"] is None for row in sixfold.ok("provider", "list")["providers"])
     assert not sixfold.folder.exists()
     assert "not found" in sixfold.refused("provider", "check", "fal")
 
 
-def test_a_check_names_the_address_that_is_missing(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
+def test_check_names_the_missing_url(sixfold: Commands, key_input: pytest.MonkeyPatch) -> None:
     sixfold.ok("provider", "set", "azure")
     assert "requires AZURE_OPENAI_ENDPOINT" in sixfold.refused("provider", "check", "azure")
 

@@ -32,7 +32,7 @@ SUCCEEDED = [
 FAILED = [*SUCCEEDED[:4], step("stored", None, at=False), step("captured", None, "0.00", at=False)]
 
 
-def test_six_stations_with_their_time_and_money() -> None:
+def test_receipt_shows_six_steps_with_time_and_amount() -> None:
     assert rendered_receipt({"status": "succeeded", "receipt": SUCCEEDED}) == [
         "  ●───────────●───────────●───────────●───────────●───────────●",
         "  priced      held        queued      run         stored      captured",
@@ -41,20 +41,20 @@ def test_six_stations_with_their_time_and_money() -> None:
     ]
 
 
-def test_small_sums_stand_apart() -> None:
+def test_columns_widen_for_small_amounts() -> None:
     held = [step("priced", 1.6, "0.058334"), step("held", None, "0.058334"), *SUCCEEDED[2:]]
     lines = rendered_receipt({"status": "succeeded", "receipt": held})
     assert lines[3].startswith("  0.058334 USD  0.058334 USD  ")
     assert [lines[0].find("●", 3), lines[1].find("held")] == [lines[3].find("0.058334", 3)] * 2
 
 
-def test_a_failed_run_is_crossed_where_it_ended() -> None:
+def test_failed_step_is_marked_with_a_cross() -> None:
     lines = rendered_receipt({"status": "failed", "receipt": FAILED})
     assert lines[0] == "  ●───────────●───────────●───────────✕───────────○───────────○"
     assert lines[-1] == "  failed: nothing was charged"
 
 
-def test_a_prediction_without_a_receipt_draws_nothing() -> None:
+def test_prediction_without_a_receipt_prints_nothing() -> None:
     assert rendered_receipt({"status": "queued"}) == []
 
 
@@ -65,7 +65,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_is_drawn_for_a_terminal_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_is_shown_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     for stream, silent in ((io.StringIO(), True), (Terminal(), False)):
         bar = receipt.ReceiptBar(TerminalStyle(stream))
@@ -75,14 +75,14 @@ def test_a_bar_is_drawn_for_a_terminal_and_for_nothing_else(monkeypatch: pytest.
         assert ("50%" in stream.getvalue()) != silent
 
 
-def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_variable_disables_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     assert "\x1b" in TerminalStyle(Terminal()).accent("x")
     monkeypatch.setenv("NO_COLOR", "1")
     assert TerminalStyle(Terminal()).accent("x") == "x"
 
 
-def test_the_sum_of_the_charge_stands_below_the_steps() -> None:
+def test_calculation_of_the_charge_is_below_the_steps() -> None:
     charge = {"amount_usd": "0.04", "sum": "1 × 0.04/image = 0.04 USD", "lines": [{"unit": "image"}]}
     paid = [*SUCCEEDED[:5], {**SUCCEEDED[5], "charge": charge}]
     assert rendered_receipt({"status": "succeeded", "receipt": paid})[4:] == ["  1 × 0.04/image = 0.04 USD"]

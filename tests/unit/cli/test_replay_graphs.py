@@ -86,7 +86,7 @@ def test_replay_refuses_non_embedded_engines_by_name(
     assert len(done.err.splitlines()) == 1
 
 
-def test_a_workflow_that_stands_in_the_picture_runs_again(tmp_path: Path) -> None:
+def test_workflow_stored_in_the_image_is_replayed(tmp_path: Path) -> None:
     graph = {
         "1": {"class_type": "EmptyImage", "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 255}},
         "2": SAVED,
@@ -130,7 +130,7 @@ def imported_folder(server: Server, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize("name", nightly_after(1, IMPORTED))
-def test_imported_workflow_output_is_replayed_where_it_ran(
+def test_imported_workflow_output_is_replayed_on_its_server(
     server: Server, imported_folder: Path, name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
@@ -139,13 +139,13 @@ def test_imported_workflow_output_is_replayed_where_it_ran(
     assert target.read_bytes() == (imported_folder / name).read_bytes()
 
 
-def test_elsewhere_nothing_is_known_of_the_workflow_of_a_sound(imported_folder: Path, tmp_path: Path) -> None:
+def test_audio_of_a_workflow_is_not_replayed_on_another_server(imported_folder: Path, tmp_path: Path) -> None:
     done = inside(tmp_path, "replay", str(imported_folder / "rain.mp3"), "--check")
     assert (done.status, len(done.err.splitlines())) == (1, 1)
     assert f"{tmp_path} has no record of the run" in done.err
 
 
-def test_a_workflow_that_stands_nowhere_is_refused(tmp_path: Path) -> None:
+def test_replay_of_an_image_without_its_graph_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "gone.png"
     path.write_bytes(_picture(None, "space:of-somebody"))
     done = inside(tmp_path / "nothing", "replay", str(path), "--check")

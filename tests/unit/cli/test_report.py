@@ -60,7 +60,7 @@ async def detect(folder: Path, **inputs: object) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in (await look(folder, **inputs)).found}
 
 
-async def test_a_model_server_that_answers_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_responding_model_server_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
         row = (await detect(tmp_path))["Ollama"]
@@ -92,7 +92,7 @@ async def test_a_port_that_refuses_is_absent(tmp_path: Path, monkeypatch: pytest
     assert (await detect(tmp_path))["Ollama"]["state"] == "absent"
 
 
-async def test_a_model_server_that_accepts_and_does_not_answer_is_slow(
+async def test_unresponsive_model_server_is_reported_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
@@ -103,9 +103,7 @@ async def test_a_model_server_that_accepts_and_does_not_answer_is_slow(
     assert row["how"] == f"wait for Ollama: http://127.0.0.1:{port} did not respond in time"
 
 
-async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unresponsive_comfyui_is_reported_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "PROBE_SECONDS", 0.2)
     async with comfyui() as comfy:
         comfy.silent.add("/system_stats")
@@ -114,19 +112,21 @@ async def test_a_comfyui_that_accepts_and_does_not_answer_is_slow(
     assert row["how"] == f"wait for ComfyUI: {comfy.url} did not respond within 0.2 seconds"
 
 
-async def test_nothing_is_asked_when_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_server_is_probed_if_probing_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
         assert (await detect(tmp_path, probe=False))["Ollama"]["found"] is None
 
 
-async def test_our_own_port_is_no_model_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_own_port_is_not_reported_as_a_model_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with text_server(VERSION) as port:
         ollama_at(monkeypatch, port)
         assert (await detect(tmp_path, port=port))["Ollama"]["found"] is None
 
 
-async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) -> None:
+async def test_model_table_agrees_with_the_detected_servers(tmp_path: Path) -> None:
     async with comfyui() as comfy:
         seen = await look(tmp_path, comfyui_url=comfy.url, probe=False)
     row = next(row for row in seen.found if row["name"] == "ComfyUI")
@@ -138,13 +138,13 @@ async def test_the_table_of_models_agrees_with_what_was_found(tmp_path: Path) ->
     assert served["upscaler"] == ("comfyui-upscale", "full")
 
 
-async def test_a_comfyui_without_models_says_what_to_put_where(tmp_path: Path) -> None:
+async def test_comfyui_without_models_names_a_checkpoint_to_add(tmp_path: Path) -> None:
     async with comfyui(InstalledFiles(checkpoints=(), upscale_models=())) as comfy:
         row = (await detect(tmp_path, comfyui_url=comfy.url))["ComfyUI"]
     assert "put a checkpoint such as sd_xl_base_1.0.safetensors into its folder" in row["unlocks"]
 
 
-async def test_a_configured_comfyui_that_is_not_there_is_absent(tmp_path: Path) -> None:
+async def test_unreachable_configured_comfyui_is_absent(tmp_path: Path) -> None:
     async with comfyui() as comfy:
         url = comfy.url
     row = (await detect(tmp_path, comfyui_url=url))["ComfyUI"]
@@ -214,7 +214,7 @@ async def test_uninstalled_embedded_engines_are_reported_missing(
     assert "install `sixfold[embedded]` for images, videos and audio without weights" in printed
 
 
-def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_banner_marks_a_slow_server(capsys: pytest.CaptureFixture[str]) -> None:
     how = "wait for ComfyUI: http://127.0.0.1:8188 did not respond within 1 second"
     banner.print_found(
         TerminalStyle(), [Resource("ComfyUI", "comfyui", None, "images", how, used=True, state="slow")]
@@ -233,7 +233,7 @@ def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[st
     ],
 )
 @pytest.mark.parametrize(("host", "place"), [("127.0.0.1", " on this machine"), ("gpu-box", "")])
-async def test_a_model_server_is_found_with_what_its_models_can_do(
+async def test_model_server_is_found_with_its_capabilities(
     tmp_path: Path, models: dict[str, str], offers: str, host: str, place: str
 ) -> None:
     listing = tuple(ServedModel(name, frozenset({able}), stated=True) for name, able in models.items())
@@ -246,7 +246,7 @@ async def test_a_model_server_is_found_with_what_its_models_can_do(
     assert row.unlocks == f"{offers}{place}{pull}"
 
 
-async def test_an_ollama_without_models_is_found_with_how_to_get_one(tmp_path: Path) -> None:
+async def test_ollama_without_models_is_found_with_a_command(tmp_path: Path) -> None:
     server = ServerStatus(
         "ollama", "http://127.0.0.1:11434", "ready", (), "ollama", "Ollama", discovered=True
     )
@@ -262,14 +262,14 @@ def test_container_banner_omits_the_host_if_a_server_is_found(capsys: pytest.Cap
     assert "In this container" not in capsys.readouterr().out
 
 
-def test_the_banner_in_a_container_says_how_to_reach_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+def test_banner_in_a_container_names_the_host_address(capsys: pytest.CaptureFixture[str]) -> None:
     banner.print_found(TerminalStyle(), [], container=True)
     assert "host.docker.internal" in capsys.readouterr().out
     banner.print_found(TerminalStyle(), [])
     assert "host.docker.internal" not in capsys.readouterr().out
 
 
-async def test_a_look_that_takes_too_long_is_not_waited_for(
+async def test_slow_refresh_of_resources_is_not_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sixfold.engines.resources._REFRESH_SECONDS", 0.01)

@@ -43,7 +43,7 @@ def test_run_saves_the_image_and_prints_the_receipt(server: Server, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["hill.png"]
 
 
-def test_a_program_gets_the_prediction_and_the_files(server: Server, tmp_path: Path) -> None:
+def test_json_output_has_the_prediction_and_the_files(server: Server, tmp_path: Path) -> None:
     done = run(server, "anime", "prompt=a cat", "num_images=2", "-o", f"{tmp_path}/out/", "--json")
     assert done.status == 0
     assert done.json["status"] == "succeeded"
@@ -68,7 +68,7 @@ def test_non_file_output_is_saved_to_the_named_path(server: Server, tmp_path: Pa
     assert [pose["t"] for pose in json.loads((tmp_path / "poses.json").read_text())] == [50, 100]
 
 
-def test_a_file_goes_in_by_its_name(server: Server, tmp_path: Path) -> None:
+def test_file_argument_is_uploaded(server: Server, tmp_path: Path) -> None:
     photo = tmp_path / "photo.png"
     run(server, "ra2", "prompt=a hill", *SMALL, "-o", str(photo))
     words = (f"source_image_url=@{photo}", "style_prompt=watercolor", "-o", str(tmp_path / "styled"))
@@ -76,7 +76,7 @@ def test_a_file_goes_in_by_its_name(server: Server, tmp_path: Path) -> None:
     assert (tmp_path / "styled.webp").exists()
 
 
-def test_a_prompt_may_begin_with_an_at_sign(server: Server) -> None:
+def test_prompt_can_begin_with_an_at_sign(server: Server) -> None:
     done = run(server, "ra2", "prompt=@home", *SMALL, "--json", "-o", str(server.folder.parent / "at.png"))
     assert done.json["input"]["prompt"] == "@home"
 
@@ -111,13 +111,13 @@ def test_wrong_key_is_named_in_the_error(server: Server) -> None:
     assert "does not accept this key" in done.err
 
 
-def test_without_a_server_the_way_out_is_named(tmp_path: Path) -> None:
+def test_run_without_a_server_names_the_command_to_start_one(tmp_path: Path) -> None:
     done = program(tmp_path, "run", "ra1", "prompt=x", SIXFOLD_PORT="9")
     assert done.status == 1
     assert "start one with `sixfold serve`" in done.err
 
 
-def test_the_owners_key_is_not_sent_to_another_machine(tmp_path: Path) -> None:
+def test_local_key_is_not_sent_to_other_hosts(tmp_path: Path) -> None:
     (tmp_path / "local.key").write_text("sf_secret\n")
     code = (
         "import argparse;from sixfold.cli.client import ServerClient;"
@@ -159,7 +159,7 @@ def test_predictions_are_listed_newest_first_with_receipts(server: Server) -> No
         (("--limit", "0"), "--limit must be from 1 to 200"),
     ],
 )
-def test_predictions_that_are_none_are_one_sentence(
+def test_unknown_predictions_fail_with_one_sentence(
     server: Server, words: tuple[str, ...], sentence: str
 ) -> None:
     done = program(server.folder, "predictions", *words)
@@ -167,7 +167,7 @@ def test_predictions_that_are_none_are_one_sentence(
     assert sentence in done.err
 
 
-def test_a_run_is_canceled_and_costs_nothing(start: Starter, tmp_path: Path) -> None:
+def test_canceled_run_is_free(start: Starter, tmp_path: Path) -> None:
     environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=hang"}
     server = start(tmp_path / "data", **environ)
     client = subprocess.Popen(
@@ -206,7 +206,7 @@ def test_interrupted_run_prints_how_to_find_it(start: Starter, tmp_path: Path) -
     assert f"sixfold predictions cancel {row['id']}" in content.decode()
 
 
-def test_a_failed_run_says_why_and_is_status_1(start: Starter, tmp_path: Path) -> None:
+def test_failed_run_prints_its_reason_and_exits_with_1(start: Starter, tmp_path: Path) -> None:
     environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra2=fail"}
     server = start(tmp_path / "data", **environ)
     done = run(server, "ra2", "prompt=x", *SMALL, "--json")
@@ -215,7 +215,7 @@ def test_a_failed_run_says_why_and_is_status_1(start: Starter, tmp_path: Path) -
     assert "failed: nothing was charged" in run(server, "ra2", "prompt=x", *SMALL).out
 
 
-def test_a_quote_runs_nothing(server: Server, tmp_path: Path) -> None:
+def test_quote_prints_the_price_without_a_run(server: Server, tmp_path: Path) -> None:
     done = run(server, "bg-remover", f"image=@{_picture(tmp_path)}", "--quote", "--hardware", "gpu-24gb-b")
     assert (done.status, done.err) == (0, "")
     assert "0.09 USD" in done.out  # 0.54 USD an hour for 600 s

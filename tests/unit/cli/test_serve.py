@@ -35,7 +35,7 @@ def local_key(server: Server) -> str:
     return (server.folder / "local.key").read_text().strip()
 
 
-def test_a_second_start_tells_where_the_key_lies_and_not_the_key(start: Starter, tmp_path: Path) -> None:
+def test_second_start_prints_the_path_of_the_key_only(start: Starter, tmp_path: Path) -> None:
     first = start(tmp_path / "data")
     key = local_key(first)
     assert first.stop() == 0
@@ -53,7 +53,7 @@ def test_two_servers_never_share_a_folder(server: Server) -> None:
     assert server.url in done.err
 
 
-def test_the_folder_is_free_again_after_a_kill(start: Starter, tmp_path: Path) -> None:
+def test_data_folder_is_unlocked_after_a_kill(start: Starter, tmp_path: Path) -> None:
     start(tmp_path / "data").stop(signal.SIGKILL)
     again = start(tmp_path / "data")
     assert again.stop() == 0
@@ -67,7 +67,7 @@ def test_scratch_of_former_processes_is_deleted(start: Starter, tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.glob("scratch-*")) == ["scratch-x"]
 
 
-def test_a_taken_port_is_one_sentence_and_leaves_no_account(server: Server, tmp_path: Path) -> None:
+def test_used_port_fails_with_one_sentence_and_no_account(server: Server, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
     done = program(tmp_path / "other", "serve", "--port", port)
     assert (done.status, done.out) == (1, "")
@@ -110,7 +110,7 @@ def test_public_server_with_only_the_local_account_is_refused(start: Starter, tm
     assert "there is only the local account" in done.err
 
 
-def test_with_both_it_starts_and_makes_no_local_account(start: Starter, tmp_path: Path) -> None:
+def test_public_server_with_both_creates_no_local_account(start: Starter, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     result = json.loads(inside(folder, "account", "create", "a@b.c", "--json").out)
     port = free_port()
@@ -158,14 +158,14 @@ def test_a_running_server_keeps_its_schema(server: Server) -> None:
     assert json.loads(forward.out)["before"] == json.loads(forward.out)["after"]
 
 
-def test_a_second_port_serves_the_same(start: Starter, tmp_path: Path) -> None:
+def test_comfyui_port_serves_the_same_api(start: Starter, tmp_path: Path) -> None:
     port = free_port()
     server = start(tmp_path / "data", "--comfyui-port", port)
     assert ask(f"http://127.0.0.1:{port}/api/account", local_key(server)) == 200
     assert server.stop() == 0
 
 
-def test_unserved_areas_are_not_there(start: Starter, tmp_path: Path) -> None:
+def test_routes_of_disabled_apis_return_404(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", "--areas", "imagekit")
     assert ask(f"{server.url}/api/containers/predictions", local_key(server)) == 404
     (line,) = [line for line in server.banner.splitlines() if line.startswith("curl ")]
@@ -174,7 +174,7 @@ def test_unserved_areas_are_not_there(start: Starter, tmp_path: Path) -> None:
     assert server.stop(signal.SIGINT) == 0
 
 
-def test_no_line_asks_for_a_picture_that_nothing_can_make(start: Starter, tmp_path: Path) -> None:
+def test_banner_suggests_no_image_without_an_image_engine(start: Starter, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "sixfold.toml").write_text('[engines]\norder = ["weights"]\n')
     server = start(tmp_path / "data")
@@ -203,7 +203,7 @@ def wait_for_run(server: Server) -> None:
             return
 
 
-def test_a_caller_who_waits_is_answered_202_when_the_server_ends(start: Starter, tmp_path: Path) -> None:
+def test_waiting_request_is_answered_202_at_shutdown(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", **HANGING, SIXFOLD_DRAIN_SECONDS="1")
     waiting = order(server, "ra1")
     wait_for_run(server)
@@ -218,7 +218,7 @@ def test_a_caller_who_waits_is_answered_202_when_the_server_ends(start: Starter,
     assert again.stop() == 0
 
 
-def test_a_second_signal_ends_it_at_once(start: Starter, tmp_path: Path) -> None:
+def test_second_signal_stops_the_server_immediately(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", **HANGING, SIXFOLD_DRAIN_SECONDS="600")
     waiting = order(server, "ra1")
     wait_for_run(server)
@@ -239,16 +239,14 @@ def test_a_second_signal_ends_it_at_once(start: Starter, tmp_path: Path) -> None
         ({"SIXFOLD_HOST": "no.such.host.invalid", "SIXFOLD_PUBLIC_URL": "https://x.y"}, "account create"),
     ],
 )
-def test_a_setting_that_cannot_be_understood_stops_the_start(
-    tmp_path: Path, environ: dict[str, str], sentence: str
-) -> None:
+def test_invalid_setting_prevents_the_start(tmp_path: Path, environ: dict[str, str], sentence: str) -> None:
     done = program(tmp_path / "data", "serve", **environ)
     assert done.status == 1
     assert sentence in done.err
     assert "Traceback" not in done.err
 
 
-def test_a_database_of_a_later_version_is_left_alone(start: Starter, tmp_path: Path) -> None:
+def test_database_of_a_later_version_is_refused_unchanged(start: Starter, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     inside(folder, "account", "create", "a@b.c")
     with sqlite3.connect(folder / "sixfold.db") as connection:
@@ -260,5 +258,5 @@ def test_a_database_of_a_later_version_is_left_alone(start: Starter, tmp_path: P
         assert "upgrade Sixfold" in done.err
 
 
-def test_the_environment_of_these_tests_is_empty() -> None:
+def test_environment_of_these_tests_has_no_settings() -> None:
     assert set(minimal(Path())) == {"PATH", "SIXFOLD_DATA_DIR", "SIXFOLD_PROBE", "LANG"}

@@ -22,7 +22,7 @@ def look(folder: Path, **changes: Any) -> tuple[StoreStatus, ...]:
     return asyncio.run(storage_checks.check_stores(configured))
 
 
-def test_folders_are_asked_and_not_made(tmp_path: Path) -> None:
+def test_checks_create_no_folders(tmp_path: Path) -> None:
     results, uploads = look(tmp_path)
     data = tmp_path / "data"
     assert (results.where, uploads.where) == (str(data / "store"), str(data / "uploads"))
@@ -30,7 +30,7 @@ def test_folders_are_asked_and_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_where_a_folder_should_be_is_a_problem(tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     results, _ = look(tmp_path)
     assert results.record()["writable"] is False
@@ -38,7 +38,7 @@ def test_a_file_where_a_folder_should_be_is_a_problem(tmp_path: Path) -> None:
 
 
 @needed
-def test_a_bucket_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
+def test_check_of_a_bucket_leaves_no_object(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
     result = look(tmp_path, blob_url=f"s3://{name}/store", upload_url=f"s3://{name}/uploads")
     assert [place.record()["writable"] for place in result] == [True, True]
@@ -46,7 +46,7 @@ def test_a_bucket_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
 
 
 @needed
-def test_each_thing_that_is_wrong_with_a_bucket_has_its_sentence(tmp_path: Path) -> None:
+def test_each_problem_of_a_bucket_has_its_own_message(tmp_path: Path) -> None:
     results, uploads = look(tmp_path, blob_url="s3://no-such-bucket", upload_url="ftp://bucket?secret")
     assert results.fault == "The bucket does not exist in the object store"
     assert "is not a bucket" in uploads.fault

