@@ -38,7 +38,7 @@ def request_body(model: str, effort: str = "") -> dict[str, Any]:
         ("claude-fable-5-1", EFFORT, False),
     ],
 )
-def test_each_generation_thinks_and_varies_as_it_can(
+def test_reasoning_and_temperature_fit_each_model_generation(
     model: str, fields: dict[str, Any], chance: bool
 ) -> None:
     thoughtful = request_body(model, "medium")
@@ -55,10 +55,10 @@ def test_each_generation_thinks_and_varies_as_it_can(
     ("effort", "message"),
     [("minimal", "low"), ("low", "low"), ("high", "high"), ("xhigh", "high"), ("max", "max")],
 )
-def test_an_effort_that_not_all_know_is_the_nearest_that_they_do(effort: str, message: str) -> None:
+def test_unsupported_effort_becomes_the_nearest_supported(effort: str, message: str) -> None:
     assert request_body("claude-sonnet-5", effort)["output_config"] == {"effort": message}
 
 
 @pytest.mark.parametrize("effort", ["", "none"])
-def test_no_effort_asks_for_no_thought(effort: str) -> None:
+def test_effort_none_requests_no_reasoning(effort: str) -> None:
     assert not {"thinking", "output_config"} & request_body("claude-sonnet-5", effort).keys()

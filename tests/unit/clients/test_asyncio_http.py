@@ -71,7 +71,7 @@ async def test_idle_connection_closed_by_peer_is_replaced(client: AsyncioTranspo
         assert await _ask(client, url) == b"001"
 
 
-async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: AsyncioTransport) -> None:
+async def test_closed_new_connection_is_not_retried(client: AsyncioTransport) -> None:
     counts: list[int] = []
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ async def test_unrequested_response_is_discarded(client: AsyncioTransport, stray
         assert [await _ask(client, url) for _ in range(3)] == [b"000", b"001", b"001"]
 
 
-async def test_a_body_without_a_length_ends_with_its_connection(client: AsyncioTransport) -> None:
+async def test_body_without_a_length_ends_at_the_end_of_connection(client: AsyncioTransport) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
@@ -123,7 +123,7 @@ async def test_interim_responses_are_skipped(client: AsyncioTransport) -> None:
     ],
     ids=["header", "headers", "interim", "trailer"],
 )
-async def test_headers_without_end_are_cut_off(client: AsyncioTransport, first: bytes, more: bytes) -> None:
+async def test_endless_headers_are_refused(client: AsyncioTransport, first: bytes, more: bytes) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(first)
@@ -170,7 +170,7 @@ async def test_response_that_is_not_http_is_a_failure(client: AsyncioTransport) 
             await _ask(client, url)
 
 
-async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: AsyncioTransport) -> None:
+async def test_slow_reader_delays_the_server_and_loses_nothing(client: AsyncioTransport) -> None:
     size, sent = 64 * 2**20, asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -192,7 +192,7 @@ async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: Asyn
         assert read == size
 
 
-async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: AsyncioTransport) -> None:
+async def test_canceled_call_closes_its_connection(client: AsyncioTransport) -> None:
     request, gone = asyncio.Event(), asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -231,12 +231,12 @@ async def test_idle_connections_are_closed_after_a_while(
             await event.acquire()
 
 
-async def test_no_header_brings_another_one_with_it(client: AsyncioTransport) -> None:
+async def test_header_with_a_line_break_is_refused(client: AsyncioTransport) -> None:
     with pytest.raises(UpstreamFailure, match="contains a line break"):
         await client.post("http://127.0.0.1:1/v1", {"X": "a\r\nY: b"}, b"{}", stream=False)
 
 
-async def test_of_two_spellings_of_a_header_the_later_one_goes(client: AsyncioTransport) -> None:
+async def test_last_of_two_spellings_of_a_header_is_sent(client: AsyncioTransport) -> None:
     heads: list[bytes] = []
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

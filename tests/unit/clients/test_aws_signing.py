@@ -49,7 +49,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_signature_is_the_published_one(name: str) -> None:
+def test_signature_equals_the_published_one(name: str) -> None:
     request, headers, expected = PUBLISHED[name]
     scope = SigningScope("iam" if name == "iam" else "service", "us-east-1")
     sent = aws_signing.sign(KEYS, scope, TIME, request, headers)
@@ -72,7 +72,7 @@ def test_access_keys_and_api_keys_are_distinguished(text: str, keys: AwsKeys | N
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_events_are_split_wherever_blocks_end(size: int) -> None:
+def test_events_are_split_independently_of_chunks(size: int) -> None:
     data = message("a", {"n": 1}) + message("b", {"n": 2}) + message("c", {"n": 3}, "exception")
     splitter = AwsEventSplitter()
     events = [event for at in range(0, len(data), size) for event in splitter.feed(data[at : at + size])]

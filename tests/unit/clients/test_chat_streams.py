@@ -47,7 +47,7 @@ def pieces(whole: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
-def test_a_stream_is_read_the_same_however_it_is_cut(cuts: list[int]) -> None:
+def test_stream_is_parsed_independently_of_chunks(cuts: list[int]) -> None:
     scan = CompletionsParser()
     passed = b"".join(scan.forward(piece, keep_usage=True) for piece in pieces(WHOLE, cuts))
     passed += scan.forward(b"", keep_usage=True)
@@ -58,7 +58,7 @@ def test_a_stream_is_read_the_same_however_it_is_cut(cuts: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
-def test_unrequested_usage_is_left_out(cuts: list[int]) -> None:
+def test_unrequested_usage_is_removed(cuts: list[int]) -> None:
     scan = CompletionsParser()
     passed = b"".join(scan.forward(piece, keep_usage=False) for piece in pieces(WHOLE, cuts))
     passed += scan.forward(b"", keep_usage=False)
@@ -79,7 +79,7 @@ def test_unrequested_usage_is_left_out(cuts: list[int]) -> None:
         ),
     ],
 )
-def test_an_empty_usage_is_left_out_of_a_chunk(chunk: bytes, passed: bytes) -> None:
+def test_empty_usage_is_removed_from_a_chunk(chunk: bytes, passed: bytes) -> None:
     event = b"data: %s\n\n"
     assert CompletionsParser().forward(event % chunk, keep_usage=True) == event % chunk
     assert CompletionsParser().forward(event % chunk, keep_usage=False) == event % passed
@@ -100,7 +100,7 @@ def test_an_empty_usage_of_a_large_event_is_found_quickly() -> None:
     assert set(passed) == {event, event.replace(b',"usage":null', b"")}
 
 
-def test_usage_beside_text_is_left_out_of_its_event_only() -> None:
+def test_usage_in_an_event_with_text_is_removed_from_it() -> None:
     event = b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":1}}\n\n'
     assert (
         CompletionsParser().forward(event, keep_usage=False)
@@ -108,12 +108,12 @@ def test_usage_beside_text_is_left_out_of_its_event_only() -> None:
     )
 
 
-def test_the_word_usage_in_a_text_is_a_text() -> None:
+def test_text_that_contains_usage_is_unchanged() -> None:
     event = b'data: {"choices":[{"delta":{"content":"\\"usage\\": {"}}]}\n\n'
     assert CompletionsParser().forward(event, keep_usage=False) == event
 
 
-def test_whole_events_pass_at_once_and_a_broken_one_waits() -> None:
+def test_complete_events_are_forwarded_and_partial_ones_held() -> None:
     scan = CompletionsParser()
     assert scan.forward(CHUNK % b"a" + b"data: {", keep_usage=True) == CHUNK % b"a"
     assert scan.forward(b"}\n", keep_usage=True) == b""
@@ -121,13 +121,13 @@ def test_whole_events_pass_at_once_and_a_broken_one_waits() -> None:
 
 
 @pytest.mark.parametrize("end", [b"", END])
-def test_a_stream_is_whole_once_it_says_so(end: bytes) -> None:
+def test_stream_is_complete_only_after_its_end_event(end: bytes) -> None:
     scan = CompletionsParser()
     scan.forward(CHUNK % b"a" + end, keep_usage=True)
     assert scan.complete is bool(end)
 
 
-def test_an_error_within_a_stream_is_one() -> None:
+def test_error_event_in_a_stream_is_reported() -> None:
     scan = CompletionsParser()
     scan.forward(b'data: {"error":{"message":"overloaded"}}\n\n', keep_usage=True)
     assert "overloaded" in scan.error
@@ -145,7 +145,7 @@ def test_tool_calls_are_streamed_as_they_arrive() -> None:
         b'{"id":"c","function":{"name":"f","arguments":{"a":1}}}',
     ],
 )
-def test_calls_are_understood_as_servers_write_them(call: bytes) -> None:
+def test_tool_calls_of_each_server_format_are_parsed(call: bytes) -> None:
     listening = Completions().stream_parser(ChatRequest(()))
     chunk = b'data: {"choices":[{"delta":{"tool_calls":[%s]}}]}\n\n' % call
     assert list(listening.events(chunk)) == [ToolCallStart(0, "c", "f"), ToolCallDelta(0, '{"a":1}')]
@@ -198,7 +198,7 @@ def test_last_event_without_a_terminator_is_parsed() -> None:
     assert scan.usage == listening.usage is not None
 
 
-def test_an_error_is_one_whatever_stands_beside_it() -> None:
+def test_error_beside_other_fields_is_reported() -> None:
     scan = CompletionsParser()
     scan.forward(b'data: {"choices":null,"error":{"message":"gone"}}\n\n', keep_usage=True)
     assert "gone" in scan.error
@@ -207,14 +207,14 @@ def test_an_error_is_one_whatever_stands_beside_it() -> None:
 @pytest.mark.parametrize(
     ("reason", "believed"), [("7", 7), ("7.0", 7), ("null", None), ('"7"', None), ("9e40", None)]
 )
-def test_only_numbers_that_can_be_are_believed(reason: str, believed: int | None) -> None:
+def test_implausible_usage_numbers_are_ignored(reason: str, believed: int | None) -> None:
     body = b'{"choices":[{"message":{"content":"Hi"}}],"usage":{"prompt_tokens":%s,"completion_tokens":1}}'
     used, chars = Completions().usage(body % reason.encode())
     assert (used.input if used is not None else None) == believed
     assert chars == (2 if believed is None else 0)
 
 
-def test_a_message_counts_what_was_cached_as_input() -> None:
+def test_cached_tokens_count_as_input() -> None:
     events = (
         b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":5,'
         b'"cache_read_input_tokens":3,"cache_creation_input_tokens":2,"output_tokens":1}}}\n\n'

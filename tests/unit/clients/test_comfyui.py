@@ -100,7 +100,7 @@ async def picture(place: Place, outputs: dict[str, Any]) -> Image.Image:
 # -- what goes well ------------------------------------------------------------------------------
 
 
-async def test_a_prompt_is_run_watched_and_fetched(place: Place) -> None:
+async def test_graph_is_run_with_progress_and_its_outputs_fetched(place: Place) -> None:
     outputs = await place.run(graph())
     result = await picture(place, outputs)
     assert (result.format, result.size) == ("PNG", (64, 64))
@@ -116,14 +116,14 @@ async def test_cached_nodes_are_reused_and_reported(place: Place) -> None:
     assert any(isinstance(event, NodesCached) and "7" in event.nodes for event in place.events)
 
 
-async def test_an_older_server_is_understood(place: Place) -> None:
+async def test_cached_run_of_an_older_server_is_read_from_history(place: Place) -> None:
     place.comfy.old = True
     first = await place.run(graph())
     again = await place.run(graph())  # which it does not announce: its history tells
     assert again == first
 
 
-async def test_two_runs_at_once_keep_their_results_apart(place: Place) -> None:
+async def test_concurrent_runs_get_their_own_results(place: Place) -> None:
     first, second = await asyncio.gather(place.run(graph(1)), place.run(graph(2)))
     pixels = [(await picture(place, outputs)).tobytes() for outputs in (first, second)]
     assert pixels[0] != pixels[1]
@@ -131,7 +131,7 @@ async def test_two_runs_at_once_keep_their_results_apart(place: Place) -> None:
     assert alone.tobytes() == pixels[1]
 
 
-async def test_pictures_over_the_socket_arrive_as_previews(place: Place) -> None:
+async def test_images_from_the_websocket_become_previews(place: Place) -> None:
     nodes = graph()
     nodes["7"]["class_type"] = "SaveImageWebsocket"
     await place.run(nodes)
@@ -139,12 +139,12 @@ async def test_pictures_over_the_socket_arrive_as_previews(place: Place) -> None
     assert Image.open(io.BytesIO(sent[0].data)).size == (64, 64)
 
 
-async def test_a_server_without_websockets_is_asked_for_its_history(place: Place) -> None:
+async def test_history_is_polled_without_websockets(place: Place) -> None:
     place.comfy.sockets = False
     assert (await place.run(graph()))["7"]["images"]
 
 
-async def test_a_socket_that_drops_in_the_middle_loses_nothing(place: Place) -> None:
+async def test_dropped_websocket_reconnects_without_loss(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
     await reach(hold.reached)
@@ -156,7 +156,7 @@ async def test_a_socket_that_drops_in_the_middle_loses_nothing(place: Place) -> 
     assert place.comfy.called("/prompt") == 1
 
 
-async def test_an_upload_is_named_as_nodes_name_it(place: Place) -> None:
+async def test_uploaded_file_has_the_annotated_name_for_nodes(place: Place) -> None:
     file = await place.server.upload("a.png", b"data", "image/png")
     assert file.annotated == "a.png [temp]"
     assert place.comfy.files["temp", "a.png"] == b"data"
@@ -173,7 +173,7 @@ async def test_stats_and_models_of_a_server_are_read(place: Place) -> None:
     assert "VAEDecode" in await server.object_info()
 
 
-async def test_every_call_says_that_it_comes_from_a_sixfold(place: Place) -> None:
+async def test_every_call_has_the_hop_header(place: Place) -> None:
     await place.run(graph())
     assert {path for _, path, _ in place.comfy.calls} >= {"/ws", "/prompt"}
     assert all(headers.get("x-sixfold-hop") == "1" for _, _, headers in place.comfy.calls)
@@ -191,7 +191,7 @@ async def gone(comfy: Comfy) -> None:
 
 
 @pytest.mark.parametrize("old", [False, True])
-async def test_a_canceled_run_is_interrupted_there(place: Place, old: bool) -> None:
+async def test_canceled_run_is_interrupted_on_the_server(place: Place, old: bool) -> None:
     place.comfy.old = old
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
@@ -258,7 +258,7 @@ async def test_dropped_sockets_and_callers_do_not_affect_others(place: Place) ->
 # -- what goes wrong, in one sentence ------------------------------------------------------------
 
 
-async def test_a_file_that_is_not_there_is_named(place: Place) -> None:
+async def test_missing_model_file_is_named_in_the_error(place: Place) -> None:
     nodes = graph()
     nodes["1"]["inputs"]["ckpt_name"] = "other.safetensors"
     with pytest.raises(comfyui_errors.ComfyRefused) as caught:
@@ -278,13 +278,13 @@ async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> No
     assert not caught.value.unknown_value
 
 
-async def test_a_class_that_is_not_there_is_named(place: Place) -> None:
+async def test_missing_node_class_is_named_in_the_error(place: Place) -> None:
     nodes = {**graph(), "8": {"class_type": "Odd", "inputs": {}}}
     with pytest.raises(comfyui_errors.ComfyRefused, match="node Odd does not exist"):
         await place.run(nodes)
 
 
-async def test_a_node_that_fails_says_why_without_the_servers_folders(place: Place) -> None:
+async def test_error_of_a_node_omits_the_folders_of_the_server(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
     with pytest.raises(comfyui_errors.ComfyNodeFailed) as caught:
         await place.run(graph())
@@ -319,7 +319,7 @@ async def test_interrupt_by_another_client_raises_an_error(place: Place, sockets
         await run
 
 
-async def test_a_restart_in_the_middle_is_noticed(place: Place) -> None:
+async def test_restart_during_a_run_is_detected(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
     await reach(hold.reached)
@@ -342,7 +342,7 @@ async def test_prompt_removed_from_the_queue_is_detected(place: Place) -> None:
     assert (await first)["7"]["images"]
 
 
-async def test_a_server_that_dies_in_the_middle_is_given_up(place: Place) -> None:
+async def test_server_that_stops_during_a_run_fails_it(place: Place) -> None:
     hold = place.comfy.hold("KSampler")
     run = place.begun(graph())
     await reach(hold.reached)
@@ -358,7 +358,7 @@ async def test_missing_server_is_named_in_the_error(place: Place) -> None:
 
 
 @pytest.mark.parametrize("path", ["/system_stats", "/prompt"])
-async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path: str) -> None:
+async def test_unresponsive_server_times_out(place: Place, path: str) -> None:
     place.comfy.silent.add(path)
     with pytest.raises(comfyui_errors.ComfyUnreachable, match=r"did not respond within 1 second\.$"):
         await (place.server.stats() if path == "/system_stats" else place.run(graph()))
@@ -374,7 +374,7 @@ async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path:
         (Response("asked by itself", 403), r"refused GET /system_stats \(403\): set the address of ComfyUI"),
     ],
 )
-async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: Any, message: str) -> None:
+async def test_response_of_another_program_is_refused(place: Place, answer: Any, message: str) -> None:
     place.comfy.answers["/system_stats"] = answer
     with pytest.raises(comfyui_errors.ComfyError, match=message):
         await place.server.stats()
@@ -388,7 +388,7 @@ async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: An
         ("/history", b'{"status": 7}'),
     ],
 )
-async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str, answer: bytes) -> None:
+async def test_malformed_response_fails_with_one_sentence(place: Place, path: str, answer: bytes) -> None:
     place.comfy.sockets = False
     hold = place.comfy.hold("KSampler")
     place.comfy.answers[path] = answer
@@ -405,7 +405,7 @@ async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str,
         await run
 
 
-async def test_an_answer_that_has_no_end_is_cut_off(place: Place) -> None:
+async def test_endless_response_is_refused_at_the_limit(place: Place) -> None:
     place.comfy.answers["/view"] = place.comfy.answers["/object_info"] = endless(b"x" * 65536)
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
@@ -414,7 +414,7 @@ async def test_an_answer_that_has_no_end_is_cut_off(place: Place) -> None:
         await small.object_info()
 
 
-async def test_a_file_that_breaks_off_is_no_file(place: Place) -> None:
+async def test_truncated_output_file_is_an_error(place: Place) -> None:
     place.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
     with pytest.raises(comfyui_errors.ComfyUnreachable, match="connection to ComfyUI was lost"):
         await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
@@ -425,7 +425,7 @@ async def test_missing_file_is_named_in_the_error(place: Place) -> None:
         await place.server.view(ComfyFile("gone.png"), io.BytesIO(), 2**20)
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_invalid_url_is_refused() -> None:
     with pytest.raises(comfyui_errors.ComfyError, match="must begin with http"):
         ComfyServer(httpx.AsyncClient(), "127.0.0.1:8188")
 
@@ -441,5 +441,5 @@ def test_an_address_that_is_none_is_refused() -> None:
         ("x" * 500, "x" * 239 + "…"),
     ],
 )
-def test_somebodys_message_is_made_fit_to_be_read(text: str, plain: str) -> None:
+def test_server_message_is_reduced_to_plain_text(text: str, plain: str) -> None:
     assert comfyui_errors.first_line(text) == plain

@@ -13,7 +13,7 @@ from sixfold.clients.comfyui import decoding
 
 
 @pytest.mark.parametrize("padding", [0, 100_000])
-async def test_nan_is_read(padding: int) -> None:
+async def test_nan_values_are_parsed(padding: int) -> None:
     text = await decoding.decode(json.dumps({"a": math.nan, "b": "x" * padding}).encode())
     assert math.isnan(text["a"])
     assert len(text["b"]) == padding

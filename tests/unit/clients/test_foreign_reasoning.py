@@ -30,13 +30,13 @@ def pass_on(*messages: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seal", ["", "reasoning", "reasoning_content"])
-def test_a_foreign_thought_is_left_out_and_its_own_stays(seal: str) -> None:
+def test_foreign_reasoning_is_removed_and_own_is_kept(seal: str) -> None:
     result = pass_on(ASKED, assistant_message(thought(seal), thought("EqRk"), TEXT), ASKED)
     assert result["messages"] == [ASKED, assistant_message(thought("EqRk"), TEXT), ASKED]
     assert (result["model"], result["thinking"]["type"]) == ("small", "enabled")
 
 
-def test_a_turn_of_nothing_but_foreign_thoughts_goes_with_them() -> None:
+def test_turn_with_only_foreign_reasoning_is_removed() -> None:
     assert pass_on(ASKED, assistant_message(thought("")), ASKED)["messages"] == [ASKED, ASKED]
 
 
@@ -60,6 +60,6 @@ def test_reasoning_of_the_same_provider_is_unchanged() -> None:
     assert foreign not in mixed
 
 
-def test_messages_that_are_none_are_left_to_the_server() -> None:
+def test_malformed_messages_are_forwarded_unchanged() -> None:
     odd = [{"role": "assistant", "content": [{"type": "thinking", "thinking": 5}]}, 7]
     assert pass_on(*odd)["messages"] == odd

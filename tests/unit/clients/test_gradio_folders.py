@@ -34,7 +34,7 @@ def painter(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_says_what_starts_it_and_what_it_needs(tmp_path: Path) -> None:
+def test_entry_point_and_requirements_are_read_from_a_folder(tmp_path: Path) -> None:
     content = folders.read(painter(tmp_path))
     assert (content.app, content.built, content.title) == ("src/main.py", False, "Painter")
     assert content.requirements == ("gradio==5.50.0", "-r", "requirements.txt")

@@ -67,7 +67,7 @@ def test_a_description_with_too_many_arguments_is_refused(functions: list[Any]) 
     assert grown < 64 * 2**20
 
 
-def test_many_outputs_within_the_limit_are_named_in_little_time() -> None:
+def test_many_outputs_within_the_limit_are_named_fast() -> None:
     assert loop_time.cpu_seconds(lambda: schema_of(([1], [2] * 40_000)), 1) < 1
     assert len(set(schema_of(([1], [2] * 40_000)).returns)) == 40_000
 
@@ -80,9 +80,7 @@ def test_many_outputs_within_the_limit_are_named_in_little_time() -> None:
         (["a", "a", "A"], ("a", "a_2", "a_3")),
     ],
 )
-def test_outputs_whose_labels_collide_have_names_of_their_own(
-    labels: list[str], names: tuple[str, ...]
-) -> None:
+def test_outputs_with_equal_labels_get_unique_names(labels: list[str], names: tuple[str, ...]) -> None:
     config = {
         "protocol": "sse_v3",
         "components": COMPONENTS,
@@ -106,19 +104,19 @@ def test_many_colliding_output_labels_are_named_fast() -> None:
     assert len(set(gradio_schema.best_function(config, endpoints).returns)) == len(labels)
 
 
-def test_a_function_with_too_many_choices_is_left_out() -> None:
+def test_function_with_too_many_choices_is_skipped() -> None:
     assert len(schema_of(([0] * 100, [2]), ([1], [2])).inputs) == 1
     with pytest.raises(errors.BadRequest, match="does not have a public function"):
         schema_of(([0] * 21, [2]))
 
 
 @pytest.mark.parametrize("component", [4, 5])
-def test_an_input_whose_choices_are_long_takes_any_text(component: int) -> None:
+def test_input_with_long_choices_accepts_any_text(component: int) -> None:
     result = schema_of(([component], [2]))
     assert [(each["type"], each.get("choices")) for each in result.inputs.values()] == [("string", None)]
 
 
-def test_numbers_that_are_no_numbers_name_no_component() -> None:
+def test_invalid_component_ids_are_ignored() -> None:
     result = schema_of(([1, [3], {}], [2, [3]]))
     assert (len(result.inputs), result.output_kind) == (3, "image")
 
@@ -172,7 +170,7 @@ async def test_a_description_within_the_limits_is_read() -> None:
     assert list(await server.describe()) == documents
 
 
-def test_an_event_is_read_in_linear_time_whatever_its_chunks() -> None:
+def test_event_is_parsed_in_linear_time_for_any_chunks() -> None:
     message = {"event_id": "e", "msg": "process_completed", "text": "x" * 20_000_000}
     line = b"data: " + json.dumps(message).encode() + b"\n\n"
 

@@ -49,7 +49,7 @@ def test_hosts_are_local_container_and_configured_once_each() -> None:
     assert ProbeHosts(["gpu-box"], probe=False).names == ()
 
 
-async def test_a_name_is_looked_up_once_a_minute_and_an_address_never(names: Names) -> None:
+async def test_names_are_resolved_once_a_minute_and_addresses_never(names: Names) -> None:
     result = ProbeHosts(["gpu-box", "10.0.0.5", "fd00::5", "gone"])
     for _ in range(2):
         assert await result.reachable() == (LOOPBACK, "gpu-box", "10.0.0.5", "fd00::5")
@@ -71,9 +71,7 @@ async def test_container_host_is_resolved_again_only_in_a_container(
     assert names.asked == [CONTAINER_HOST] * 3
 
 
-async def test_a_look_up_that_takes_long_counts_as_no_host(
-    names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_name_lookup_counts_as_unresolved(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "LOOKUP_SECONDS", 0.05)
     names.free.clear()
     try:
@@ -82,5 +80,5 @@ async def test_a_look_up_that_takes_long_counts_as_no_host(
         names.free.set()
 
 
-def test_an_address_of_version_6_stands_in_brackets() -> None:
+def test_ipv6_address_is_written_in_brackets() -> None:
     assert CHAT[0].url_on("fd00::5") == "http://[fd00::5]:11434"

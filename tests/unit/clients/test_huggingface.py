@@ -60,22 +60,20 @@ def test_large_file_is_redirected_and_small_one_is_direct(fetching: Fetching) ->
     assert fetching() == DATA
 
 
-def test_a_small_file_is_checked_by_gits_own_hash(hub: LoopbackHub, fetching: Fetching) -> None:
+def test_small_file_is_verified_by_its_git_hash(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.faults["3.json"] = ["wrong"]
     with pytest.raises(HubError, match=r"3.json does not match the hash"):
         fetching("3.json")
 
 
-def test_an_answer_that_breaks_off_is_continued_where_it_stopped(
-    hub: LoopbackHub, fetching: Fetching
-) -> None:
+def test_interrupted_download_resumes_by_range(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.faults[BIG] = [100_000, 50_000]
     assert fetching() == DATA
     assert hub.asked_for(BIG) == ["", "bytes=100000-", "bytes=150000-"]
     assert fetching.pauses == []
 
 
-def test_a_part_of_an_earlier_try_is_used(hub: LoopbackHub, fetching: Fetching) -> None:
+def test_partial_file_of_an_earlier_attempt_is_resumed(hub: LoopbackHub, fetching: Fetching) -> None:
     part = fetching.target / f"{BIG}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(DATA[:123_456])
@@ -84,7 +82,7 @@ def test_a_part_of_an_earlier_try_is_used(hub: LoopbackHub, fetching: Fetching) 
     assert not part.exists()
 
 
-def test_a_server_that_knows_no_ranges_sends_it_from_the_start(hub: LoopbackHub, fetching: Fetching) -> None:
+def test_download_restarts_without_range_support(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.faults[BIG] = [100_000, "no-range"]
     assert fetching() == DATA
 
@@ -96,14 +94,14 @@ def test_busy_hub_is_retried_after_the_stated_time(hub: LoopbackHub, fetching: F
     assert fetching.pauses == [3.0, 3.0, 3.0]
 
 
-def test_a_hub_that_stays_busy_is_given_up_with_a_sentence(hub: LoopbackHub, fetching: Fetching) -> None:
+def test_busy_hub_fails_after_five_retries(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.faults[BIG] = ["503"] * 20
     with pytest.raises(HubError, match="could not be fetched: the Hub returned status 503"):
         fetching()
     assert len(fetching.pauses) == 5
 
 
-def test_a_file_with_another_hash_is_thrown_away(hub: LoopbackHub, fetching: Fetching) -> None:
+def test_file_with_a_wrong_hash_is_deleted(hub: LoopbackHub, fetching: Fetching) -> None:
     hub.faults[BIG] = ["wrong"]
     with pytest.raises(HubError, match="does not match the hash"):
         fetching()
@@ -124,13 +122,15 @@ def test_download_longer_than_stated_is_aborted(hub: LoopbackHub, fetching: Fetc
         ("418", "returned status 418"),
     ],
 )
-def test_a_refusal_is_a_sentence(hub: LoopbackHub, fetching: Fetching, status: str, sentence: str) -> None:
+def test_refused_request_is_one_sentence(
+    hub: LoopbackHub, fetching: Fetching, status: str, sentence: str
+) -> None:
     hub.faults[BIG] = [status]
     with pytest.raises(HubError, match=sentence):
         fetching()
 
 
-def test_a_repository_that_is_none_is_named(hub: LoopbackHub) -> None:
+def test_unknown_repository_is_named_in_the_error(hub: LoopbackHub) -> None:
     with HuggingFaceHub(hub.url) as client:
         with pytest.raises(HubError, match="someone/else at main was not found on the Hub"):
             client.tree("someone/else", "main")
@@ -139,13 +139,13 @@ def test_a_repository_that_is_none_is_named(hub: LoopbackHub) -> None:
 
 
 @pytest.mark.parametrize("path", ["../outside.json", "/etc/passwd", "a\\b.json", "C:/x.json"])
-def test_a_path_that_leads_out_of_the_folder_is_refused(hub: LoopbackHub, path: str) -> None:
+def test_path_outside_the_folder_is_refused(hub: LoopbackHub, path: str) -> None:
     hub.claims["3.json"] = {"path": path}
     with HuggingFaceHub(hub.url) as client, pytest.raises(HubError, match="is not safe to write"):
         client.tree("someone/tiny", "main")
 
 
-def test_a_hub_that_is_not_there_is_named() -> None:
+def test_unreachable_hub_is_named_in_the_error() -> None:
     with (
         HuggingFaceHub("http://127.0.0.1:9", pause=lambda _: None) as client,
         pytest.raises(HubError, match="does not respond"),

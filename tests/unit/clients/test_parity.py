@@ -16,7 +16,7 @@ from tests.fakes import openai as openai_fake
 from tests.fakes import replicate as replicate_fake
 
 
-async def test_openais_own_client_draws_and_repaints() -> None:
+async def test_openai_client_generates_and_edits_images() -> None:
     openai: Any = pytest.importorskip("openai", reason="needs the test extra's openai")
     async with (
         openai_fake.running() as fake,
@@ -38,7 +38,7 @@ async def test_openais_own_client_draws_and_repaints() -> None:
             await client.with_options(api_key="sk-wrong-key-of-nobody").images.generate(prompt="a fox")
 
 
-async def test_fals_own_client_subscribes_and_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fal_client_subscribes_and_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
     fal_client: Any = pytest.importorskip("fal_client", reason="needs the test extra's fal-client")
     async with fal_fake.running() as fake:
         monkeypatch.setattr("fal_client.client.QUEUE_URL_FORMAT", f"{fake.url}/")

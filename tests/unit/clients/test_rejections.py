@@ -31,7 +31,7 @@ def test_context_overflow_is_recognised_for_every_server(told: dict[str, str]) -
 
 
 @pytest.mark.parametrize("text", ["temperature is too long a word", "context must be a text", "Not found"])
-def test_other_objections_are_no_excess(text: str) -> None:
+def test_other_rejections_are_not_context_overflows(text: str) -> None:
     assert type(parse_rejection(json.dumps({"message": text}).encode()).error(404)) is UpstreamRefused
 
 
@@ -41,7 +41,7 @@ def test_rejection_without_a_reason_is_a_general_sentence(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("field", ["message", "detail"])
-def test_an_unknown_field_is_named_as_mistral_names_it(field: str) -> None:
+def test_unknown_field_of_a_mistral_error_is_named(field: str) -> None:
     wrong = {"type": "extra_forbidden", "loc": ["body", "messages", 0, "x"], "msg": "Extra inputs"}
     body = {"message": {"detail": [wrong]}} if field == "message" else {"detail": [wrong]}
     assert parse_rejection(json.dumps(body).encode()).message == "messages.0.x: Extra inputs"

@@ -116,7 +116,7 @@ def test_an_event_of_millions_of_lines_is_refused() -> None:
         list(sse.data(b"data:0\n" * 200_000))
 
 
-def test_a_line_without_an_end_is_buffered_in_linear_time() -> None:
+def test_endless_line_is_buffered_in_linear_time() -> None:
     def feed() -> None:
         splitter = sse.EventSplitter()
         for _ in range(6 * 1024):
@@ -126,7 +126,7 @@ def test_a_line_without_an_end_is_buffered_in_linear_time() -> None:
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
-def test_an_end_is_found_wherever_it_is_cut(end: bytes) -> None:
+def test_event_end_is_found_at_any_chunk_boundary(end: bytes) -> None:
     whole = b"data: a" + end + b"data: b"
     for cut in range(1, len(whole)):
         splitter = sse.EventSplitter()
@@ -147,7 +147,7 @@ def test_many_small_aws_events_are_split_in_linear_time() -> None:
     assert loop_time.cpu_seconds(split, 0.3) < 0.5
 
 
-def test_a_response_may_not_call_tools_without_end() -> None:
+def test_tool_calls_of_a_response_are_limited() -> None:
     parser = Completions().stream_parser(ChatRequest(()))
     calls = b",".join(b'{"index":%d}' % (10**9 - number) for number in range(10_001))
     with pytest.raises(UpstreamFailure, match="more than 10,000 tools"):
@@ -155,7 +155,7 @@ def test_a_response_may_not_call_tools_without_end() -> None:
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_deep_nesting_is_no_unexpected_error(opening: bytes) -> None:
+def test_deeply_nested_json_is_handled_without_an_exception(opening: bytes) -> None:
     deep = opening * 10_000
     assert parse_rejection(b'{"error":' + deep).message == "The model server rejected this request"
     scanner = Completions().scanner()

@@ -63,7 +63,7 @@ def verdict(data: bytes, media_type: str) -> tuple[str, dict[str, Any]]:
         return reader.get_validation_state(), json.loads(reader.json())
 
 
-def test_every_signed_type_has_a_file_here() -> None:
+def test_every_signed_media_type_has_a_test_file() -> None:
     assert FILES.keys() == c2pa_definition.MEDIA_TYPES
 
 
@@ -193,7 +193,7 @@ async def test_output_that_cannot_be_signed_keeps_its_own_manifest(
     )
 
 
-async def test_signing_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+async def test_slow_signing_times_out(tmp_path: Path) -> None:
     may_end = threading.Event()
 
     def stall(source: BinaryIO, target: BinaryIO, media_type: str, definition: dict[str, Any]) -> None:
@@ -212,7 +212,7 @@ async def test_signing_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     assert path.read_bytes() == data
 
 
-def test_check_tells_signed_changed_and_unsigned_files_apart() -> None:
+def test_check_distinguishes_signed_changed_and_unsigned() -> None:
     own = embed.embed(FILES["image/png"](), "image/png", TEXT)
     data = signed(own, "image/png")
     assert c2pa_signer.check(io.BytesIO(data), "image/png") == "valid"

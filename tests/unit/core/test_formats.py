@@ -76,7 +76,7 @@ def test_a_whole_file_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CUT)
-def test_a_file_that_is_cut_anywhere_is_not_complete(name: str) -> None:
+def test_truncated_file_is_not_complete(name: str) -> None:
     _, data = encoded_file(name)
     kind = format_of(data)
     step = max(1, len(data) // 400)
@@ -142,7 +142,7 @@ def test_similar_first_bytes_are_distinguished(data: bytes, content_type: str) -
     assert media_types.sniff(data) == content_type
 
 
-def test_no_media_type_and_no_extension_stands_twice() -> None:
+def test_media_types_and_extensions_are_unique() -> None:
     names = [name for each in FORMATS for name in (each.media_type, *each.aliases)]
     assert len(names) == len(set(names))
     assert len(media_types.EXTENSIONS) == len({each.extension for each in FORMATS})

@@ -19,7 +19,7 @@ from sixfold.ui.templating import duration
         (7_500_000, "2 h 5 min"),
     ],
 )
-def test_times_read_well(ms: float, text: str) -> None:
+def test_duration_is_formatted_for_people(ms: float, text: str) -> None:
     assert humanize.duration(ms) == text
 
 
@@ -27,7 +27,7 @@ def test_times_read_well(ms: float, text: str) -> None:
     ("count", "text"),
     [(0, "0 B"), (812, "812 B"), (1437, "1.4 kB"), (2_500_000, "2.5 MB"), (10**13, "10000 GB")],
 )
-def test_sizes_read_well(count: int, text: str) -> None:
+def test_size_is_formatted_for_people(count: int, text: str) -> None:
     assert humanize.size(count) == text
 
 

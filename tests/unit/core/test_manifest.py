@@ -36,14 +36,14 @@ json_values = st.recursive(
 )
 
 
-def test_a_signed_manifest_reads_back_as_ours_and_equal() -> None:
+def test_signed_manifest_is_read_as_trusted_and_equal() -> None:
     signed = SIGNER.read(SIGNER.sign(MANIFEST))
     assert signed == signing.Signed(MANIFEST, SIGNER.key, intact=True, trusted=True)
     assert signed.valid
     assert signed.manifest.software == f"sixfold {__version__}"
 
 
-def test_the_text_is_canonical_and_the_same_every_time() -> None:
+def test_manifest_text_is_canonical_and_deterministic() -> None:
     text = SIGNER.sign(MANIFEST)
     result = msgspec.json.decode(text)
     assert text == signing.Signer(bytes(range(32))).sign(MANIFEST)
@@ -53,13 +53,13 @@ def test_the_text_is_canonical_and_the_same_every_time() -> None:
     assert "Löwe 🦁" in text
 
 
-def test_a_text_in_an_older_order_of_the_inputs_is_the_same_text() -> None:
+def test_text_is_independent_of_the_order_of_inputs() -> None:
     ordered = msgspec.structs.replace(MANIFEST, inputs={"a": 1, "b": {"c": 2, "d": 3}})
     other = msgspec.structs.replace(MANIFEST, inputs={"b": {"d": 3, "c": 2}, "a": 1})
     assert SIGNER.sign(ordered) == SIGNER.sign(other)
 
 
-def test_the_format_of_today_is_read_for_ever() -> None:
+def test_manifest_of_format_1_is_read() -> None:
     signed = SIGNER.read(
         '{"engine":"e","engine_version":"1","format":"sixfold-manifest/1","index":0,"inputs":{"p":"x"},'
         '"key":"ed25519:A6EHv_POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg","model":"m","parents":[],'
@@ -82,7 +82,7 @@ def test_every_changed_byte_makes_the_manifest_invalid() -> None:
 
 
 @pytest.mark.parametrize("change", [" ", "\n", "\0", "{}"])
-def test_a_text_with_anything_added_is_invalid(change: str) -> None:
+def test_manifest_with_added_text_is_invalid(change: str) -> None:
     text = SIGNER.sign(MANIFEST)
     for changed in (text + change, change + text, text.replace(",", "," + change, 1)):
         try:
@@ -98,24 +98,24 @@ def test_a_repeated_name_and_a_padded_signature_are_invalid() -> None:
     assert not SIGNER.read(text.replace(signature, signature + "==")).valid
 
 
-def test_a_foreign_manifest_is_intact_but_not_ours() -> None:
+def test_foreign_manifest_is_intact_but_not_trusted() -> None:
     signed = SIGNER.read(FOREIGN.sign(MANIFEST))
     assert (signed.intact, signed.trusted, signed.valid) == (True, False, False)
     assert signed.signed_by == FOREIGN.key
     assert signed.manifest == MANIFEST
 
 
-def test_our_name_on_a_foreign_signature_is_not_intact() -> None:
+def test_foreign_signature_with_our_key_name_is_invalid() -> None:
     signed = SIGNER.read(FOREIGN.sign(MANIFEST).replace(FOREIGN.key, SIGNER.key))
     assert (signed.intact, signed.valid) == (False, False)
 
 
-def test_a_retired_key_still_counts_as_ours() -> None:
+def test_signature_by_a_retired_key_is_trusted() -> None:
     newer = signing.Signer(bytes([1] * 32), retired=[SIGNER.key])
     assert newer.read(SIGNER.sign(MANIFEST)).valid
 
 
-def test_checking_needs_only_the_public_key() -> None:
+def test_verification_needs_only_the_public_key() -> None:
     text = SIGNER.sign(MANIFEST)
     assert signing.verify(text, [SIGNER.key]).valid
     assert not signing.verify(text, []).valid
@@ -179,7 +179,7 @@ def test_any_inputs_give_a_valid_stable_manifest(given_inputs: dict[str, object]
     assert redaction.clean(cleaned) == cleaned
 
 
-def test_a_data_uri_becomes_the_digest_of_what_it_holds() -> None:
+def test_data_uri_is_replaced_by_the_digest_of_its_content() -> None:
     content = bytes(range(256))
     uri = image_files.data_uri(content)
     cleaned = redaction.clean({"image": uri, "mask": "data:,a%20b"})
@@ -196,7 +196,7 @@ def test_long_strings_and_bytes_become_digests_and_prompts_stay() -> None:
     assert cleaned["page"]["bytes"] == 20_000
 
 
-def test_links_lose_their_credentials() -> None:
+def test_credentials_are_removed_from_urls() -> None:
     cleaned = redaction.clean(
         {
             "plain": "https://example.org/a.png",
@@ -212,7 +212,7 @@ def test_links_lose_their_credentials() -> None:
     assert redaction.replaced(cleaned) == ["account.0", "signed"]
 
 
-def test_long_links_beyond_ascii_become_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_non_ascii_urls_become_digests(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
 
     def split(url: str) -> SplitResult:
@@ -228,7 +228,7 @@ def test_long_links_beyond_ascii_become_digests(monkeypatch: pytest.MonkeyPatch)
     assert host not in parsed
 
 
-def test_inputs_that_are_many_still_fit() -> None:
+def test_many_inputs_are_reduced_to_the_size_limit() -> None:
     medium = redaction.clean({f"p{index}": "word " * 200 for index in range(1000)})
     assert medium["p0"]["bytes"] == 1000
     huge = redaction.clean({f"p{index}": "word" for index in range(20_000)})
@@ -248,7 +248,7 @@ def test_manifest_holds_the_largest_inputs_and_all_parents() -> None:
     assert SIGNER.read(SIGNER.sign(manifest)).valid
 
 
-def test_deep_inputs_are_cut() -> None:
+def test_deeply_nested_inputs_are_truncated() -> None:
     nested: list[object] = []
     for _ in range(200):
         nested = [nested]

@@ -157,7 +157,7 @@ def decoded_frames(data: bytes) -> tuple[float | None, list[tuple[Any, Any]]]:
 
 
 @every_file
-def test_a_text_comes_back_as_it_went_in(name: str) -> None:
+def test_embedded_text_is_extracted_unchanged(name: str) -> None:
     _, data = encoded_file(name)
     assert embed.extract(data) is None
     for text in (TEXT, LONG, "{}"):
@@ -165,7 +165,7 @@ def test_a_text_comes_back_as_it_went_in(name: str) -> None:
 
 
 @every_file
-def test_embedding_is_deterministic_and_again_replaces(name: str) -> None:
+def test_embedding_is_deterministic_and_replaces_old_text(name: str) -> None:
     content_type, _ = encoded_file(name)
     once = embed_all(name)
     assert embed_all(name) == once
@@ -177,7 +177,7 @@ def test_embedding_is_deterministic_and_again_replaces(name: str) -> None:
 
 @pytest.mark.parametrize("name", IMAGES)
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
-def test_a_picture_keeps_every_pixel_and_its_metadata(name: str, text: str) -> None:
+def test_image_keeps_its_pixels_and_metadata(name: str, text: str) -> None:
     before = Image.open(io.BytesIO(encoded_file(name)[1]))
     after = Image.open(io.BytesIO(embed_all(name, text)))
     assert (before.size, before.mode, before.format) == (after.size, after.mode, after.format)
@@ -190,14 +190,14 @@ def test_a_picture_keeps_every_pixel_and_its_metadata(name: str, text: str) -> N
 
 @every_medium
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
-def test_a_medium_keeps_its_frames_and_times(name: str, text: str) -> None:
+def test_video_and_audio_keep_their_frames_and_times(name: str, text: str) -> None:
     before, after = decoded_frames(encoded_file(name)[1]), decoded_frames(embed_all(name, text))
     assert before[1] == after[1]
     assert after[0] == pytest.approx(before[0], rel=1e-3) if before[0] else not after[0]
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in MEDIA.items() if kind.startswith("video")])
-def test_a_video_still_seeks(name: str) -> None:
+def test_video_remains_seekable(name: str) -> None:
     places: list[int | None] = []
     for data in (encoded_file(name)[1], embed_all(name, LONG)):
         with av.open(io.BytesIO(data), "r") as source:
@@ -232,7 +232,7 @@ def test_existing_metadata_is_preserved() -> None:
         assert before.metadata.items() <= after.metadata.items()
 
 
-def test_a_glb_keeps_its_other_json_and_its_binary_to_the_letter() -> None:
+def test_glb_keeps_its_other_json_and_binary_unchanged() -> None:
     before = glb('{"nodes":[1.50,  2],"asset":{"version":"2.0","extras":{"mine":1e-7}}}')
     after = embed.embed(before, "model/gltf-binary", TEXT)
     length, kind = struct.unpack_from("<I4s", after, 12)
@@ -258,7 +258,7 @@ def test_a_glb_keeps_its_other_json_and_its_binary_to_the_letter() -> None:
         ("\ufeff<?xml version='1.0'?> <svg ></svg>", "\ufeff<?xml version='1.0'?> <svg >%s</svg>"),
     ],
 )
-def test_an_svg_takes_the_text_behind_its_roots_start(before: str, after: str) -> None:
+def test_svg_stores_the_text_after_its_root_tag(before: str, after: str) -> None:
     prefix = "s:" if "s:svg" in before else ""
     ours = f'<{prefix}metadata id="sixfold-manifest">&lt;a&gt; &amp; "b"</{prefix}metadata>'
     result = embed.embed(before.encode(), "image/svg+xml; charset=utf-8", '<a> & "b"').decode()
@@ -289,13 +289,13 @@ def test_old_manifest_followed_by_other_data_is_removed_in_place() -> None:
     assert decoded_frames(again)[1] == decoded_frames(encoded_file("webm")[1])[1]
 
 
-def test_a_fragment_index_stays_the_last_box() -> None:
+def test_fragment_index_remains_the_last_box() -> None:
     data = encoded_file("fragmented mp4")[1]
     assert data[-12:-8] == b"mfro"
     assert embed_all("fragmented mp4")[-64:] == data[-64:]
 
 
-def test_a_last_box_without_a_size_gets_one() -> None:
+def test_last_box_without_a_size_gets_its_size() -> None:
     data = encoded_file("faststart mp4")[1]
     at = data.rindex(b"mdat") - 4
     endless = data[:at] + bytes(4) + data[at + 4 :]
@@ -321,7 +321,7 @@ def test_an_id3_tag_of_any_version_keeps_its_frames(number: int) -> None:
     assert decoded_frames(after)[1] == decoded_frames(data)[1]
 
 
-def test_rf64_and_unfinished_waves_are_left_alone() -> None:
+def test_rf64_and_unfinished_wav_files_are_unchanged() -> None:
     data = encoded_file("wav")[1]
     rf64 = b"RF64" + data[4:]
     unfinished = data[:4] + b"\xff\xff\xff\xff" + data[8:]
@@ -330,21 +330,21 @@ def test_rf64_and_unfinished_waves_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/pdf", "", "image/jpeg"])
-def test_unknown_types_and_wrong_bytes_are_left_alone(kind: str) -> None:
+def test_unknown_types_and_mismatched_bytes_are_unchanged(kind: str) -> None:
     data = encoded_file("png")[1]
     assert embed.embed(data, kind, TEXT) is data
     assert embed.embed(b"", kind, TEXT) == b""
 
 
 @every_file
-def test_a_cut_file_is_never_harmed_by_embedding(name: str) -> None:
+def test_truncated_file_is_not_damaged_by_embedding(name: str) -> None:
     content_type, data = encoded_file(name)
     for size in (0, 8, 20, len(data) // 2, len(data) - 1):
         after = embed.embed(data[:size], content_type, TEXT)
         assert after == data[:size] or embed.extract(after) == TEXT
 
 
-def test_a_text_that_is_too_long_or_unfit_is_refused() -> None:
+def test_too_long_or_invalid_text_is_refused() -> None:
     data = encoded_file("png")[1]
     with pytest.raises(manifest.ManifestTooLarge):
         embed.embed(data, "image/png", "x" * (manifest.MAX_TEXT_BYTES + 1))
@@ -353,7 +353,7 @@ def test_a_text_that_is_too_long_or_unfit_is_refused() -> None:
             embed.embed(data, "image/png", text)
 
 
-def test_a_text_that_unpacks_to_more_than_allowed_is_not_read() -> None:
+def test_compressed_text_above_the_limit_is_not_read() -> None:
     bomb = png._text_chunk(b" " * 50_000_000)
     data = encoded_file("png")[1]
     assert len(bomb) < 60_000
@@ -419,7 +419,7 @@ def test_hostile_files_have_no_text(data: bytes) -> None:
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(FILES)), st.integers(0, 60))
 @settings(deadline=None, max_examples=4 * settings().max_examples)
-def test_random_bytes_behind_any_beginning_never_raise(data: bytes, name: str, head: int) -> None:
+def test_random_bytes_after_any_header_raise_no_error(data: bytes, name: str, head: int) -> None:
     data = encoded_file(name)[1][:head] + data
     assert embed.extract(data) is None
     for container in CARRIERS:
@@ -430,7 +430,7 @@ def test_random_bytes_behind_any_beginning_never_raise(data: bytes, name: str, h
 
 @given(st.sampled_from(sorted(FILES)), st.data())
 @settings(deadline=None, max_examples=5 * settings().max_examples)
-def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> None:
+def test_damaged_file_raises_no_error(name: str, draw: st.DataObject) -> None:
     content_type, _ = encoded_file(name)
     data = bytearray(embed_all(name))
     around = [0, max(data.find(TEXT[:12].encode()) - 40, 0), len(data)]
@@ -445,7 +445,7 @@ def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> Non
 
 @every_file
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
-def test_a_file_where_it_lies_becomes_what_its_bytes_would(name: str, text: str, tmp_path: Path) -> None:
+def test_embedding_in_a_file_equals_embedding_in_bytes(name: str, text: str, tmp_path: Path) -> None:
     content_type, data = encoded_file(name)
     path = tmp_path / "staged"
     for before in (data, embed.embed(data, content_type, LONG)):
@@ -455,7 +455,7 @@ def test_a_file_where_it_lies_becomes_what_its_bytes_would(name: str, text: str,
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_large_film_is_never_whole_in_memory(tmp_path: Path) -> None:
+def test_large_video_is_not_loaded_into_memory(tmp_path: Path) -> None:
     path = tmp_path / "film.mp4"
     with path.open("wb") as file:
         file.write(b"\0\0\0\x10ftypisom\0\0\0\0" + (200 << 20).to_bytes(4) + b"mdat")

@@ -67,7 +67,7 @@ def pixels(side: int = 64) -> Graph:
     }
 
 
-async def test_nodes_in_a_process_give_what_they_give_in_threads(
+async def test_nodes_in_processes_and_threads_give_equal_outputs(
     here: GraphFixture, process_workers: GraphFixture
 ) -> None:
     for graph_fixture in (here, process_workers):
@@ -86,7 +86,7 @@ async def test_nodes_in_a_process_give_what_they_give_in_threads(
     assert here.children.asked == process_workers.children.asked
 
 
-async def test_the_worker_of_a_run_that_ended_serves_the_next(
+async def test_idle_worker_is_reused_by_the_next_run(
     process_workers: GraphFixture, workers: NodeWorkers
 ) -> None:
     put(process_workers)
@@ -134,7 +134,7 @@ LONG: Graph = {
 }
 
 
-async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
+async def test_killed_worker_fails_its_run_with_one_sentence(
     process_workers: GraphFixture, workers: NodeWorkers
 ) -> None:
     run = await start_run(process_workers, LONG)

@@ -61,7 +61,7 @@ def test_canceled_calls_do_not_keep_later_ones_waiting() -> None:
         assert [future.result(60) for future in (first, *later[1::2])] == ["held"] + ["later"] * 10
 
 
-def test_error_of_a_call_is_its_futures() -> None:
+def test_error_of_a_call_is_raised_by_its_future() -> None:
     def fail() -> str:
         raise ValueError("no")
 

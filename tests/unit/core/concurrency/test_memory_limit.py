@@ -34,7 +34,7 @@ async def test_a_lease_waits_until_another_one_ends() -> None:
     assert memory.total == 0
 
 
-async def test_the_oldest_lease_may_exceed_the_limit() -> None:
+async def test_oldest_lease_can_exceed_the_limit() -> None:
     memory = limit(wait_seconds=0.01)
     async with memory.lease("ada") as first, memory.lease("bob") as second:
         await first.resize(60)

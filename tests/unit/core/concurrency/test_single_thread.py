@@ -38,7 +38,7 @@ async def test_functions_run_one_at_a_time() -> None:
     assert most == 1
 
 
-async def test_error_of_a_function_is_its_callers() -> None:
+async def test_error_of_a_function_is_raised_in_its_caller() -> None:
     thread = SingleThread("test")
     with pytest.raises(ValueError, match="invalid literal"):
         await thread.run(int, "x")

@@ -42,7 +42,7 @@ def test_numbers_are_decoded_in_short_calls() -> None:
     assert gil_time.longest_call(lambda: json_decoding.decode(raw), aim_ms) < aim_ms
 
 
-def test_values_are_those_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_equal_those_of_a_single_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_decoding, "_PIECE_BYTES", 64)
     for seed in range(300):
         rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
@@ -51,7 +51,7 @@ def test_values_are_those_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
         assert json_decoding.decode(raw) == whole(raw) == document, seed
 
 
-def test_malformed_documents_raise_what_one_call_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_document_raises_the_error_of_a_single_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_decoding, "_PIECE_BYTES", 16)
     good = json.dumps({"a": [1, {"b": "é\n" * 20}, [[1.5, 2]] * 10], "c": {"d": [None] * 40}}).encode()
     for seed in range(3000):
