@@ -100,6 +100,14 @@ def test_text_is_split_at_its_headings(tmp_path: Path) -> None:
     assert document.title == "Title"
 
 
+def test_headings_after_the_first_2000_begin_no_chapter(tmp_path: Path) -> None:
+    text = "# a\n" * 200_000
+    document = read(tmp_path, "a.txt", text.encode())
+    assert len(document.blocks) < 2_100
+    assert [block.chapter for block in document.blocks[:3]] == ["a", "a", "a"]
+    assert sum(block.text.count("# a") for block in document.blocks) == 200_000
+
+
 def test_long_block_is_split_at_paragraphs(tmp_path: Path) -> None:
     document = read(tmp_path, "a.txt", ("word " * 30 + "\n\n").encode() * 1000)
     assert len(document.blocks) > 2

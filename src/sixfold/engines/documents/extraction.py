@@ -16,6 +16,8 @@ from sixfold.core.documents import Document, DocumentBlock
 
 # Longer blocks are split, because each block must fit into a page of the memory.
 BLOCK_CHARS = 50_000
+# Headings after these do not begin a chapter: two million empty chapters would take 700 MB of memory.
+MAX_CHAPTERS = 2_000
 TITLE_CHARS = 300
 NOT_TEXT = "The file is not text in UTF-8."
 TOO_LONG = "The document has more than {:,} characters of text."
@@ -77,13 +79,16 @@ def clean(text: str) -> str:
 
 
 def chapters(text: str, max_chars: int) -> list[DocumentBlock]:
-    """Split Markdown at the headings of the highest level that occurs more than once, and at higher ones."""
+    """Split Markdown at the headings of the highest level that occurs more than once, and at higher ones.
+
+    At most `MAX_CHAPTERS` headings begin a chapter.
+    """
     if len(text) > max_chars:
         raise UnusableInput(TOO_LONG.format(max_chars))
     headings = list(_headings(text))
     levels = [level for _, level, _ in headings]
     top = next((level for level in range(1, 7) if levels.count(level) > 1), 0)
-    starts = [(at, title) for at, level, title in headings if level <= top]
+    starts = [(at, title) for at, level, title in headings if level <= top][:MAX_CHAPTERS]
     edges = [0, *(at for at, _ in starts), len(text)]
     titles = ["", *(title for _, title in starts)]
     blocks = [
