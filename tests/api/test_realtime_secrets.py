@@ -63,7 +63,7 @@ async def handshake(server: RealtimeServer, key: str, **headers: str) -> int:
         return 0 if error.rcvd is None else error.rcvd.code
 
 
-async def test_a_secret_opens_the_session_it_was_made_for(server: RealtimeServer) -> None:
+async def test_client_secret_opens_its_configured_session(server: RealtimeServer) -> None:
     session = {**TEXT, "model": "acme/small", "instructions": "Be short", "max_output_tokens": 40}
     created = await secret_of(server, session)
     assert created.value.startswith("ek_")
@@ -84,7 +84,7 @@ async def test_a_page_of_another_origin_needs_a_secret(server: RealtimeServer) -
     assert await handshake(server, server.gateway.app.key, **PAGE) == 403
 
 
-async def test_a_secret_opens_nothing_else(server: RealtimeServer) -> None:
+async def test_client_secret_is_401_on_other_routes(server: RealtimeServer) -> None:
     created = await secret_of(server)
     headers = {"Authorization": f"Bearer {created.value}"}
     client = server.gateway.app.client
@@ -130,7 +130,7 @@ async def test_a_refused_secret_names_its_field(server: RealtimeServer) -> None:
 
 
 @pytest.mark.parametrize("ground", ON_ALL)
-async def test_a_secret_has_the_rights_and_the_end_of_its_key(ground: str, tmp_path: Path) -> None:
+async def test_client_secret_has_the_rights_and_end_of_its_key(ground: str, tmp_path: Path) -> None:
     backends.database_url(tmp_path, ground)
     async with running_realtime(tmp_path) as server:
         app = server.gateway.app

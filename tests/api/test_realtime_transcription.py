@@ -169,9 +169,7 @@ async def test_a_response_states_what_is_left_of_limits(ground: str, tmp_path: P
             assert [each.rate_limits for each in events if each.type == "rate_limits.updated"] == [[]]
 
 
-async def test_a_client_that_does_not_read_holds_little(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_client_buffers_a_limited_amount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connections: list[WebSocketProtocol] = []
 
     class Noted(WebSocketProtocol):

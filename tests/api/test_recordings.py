@@ -34,7 +34,7 @@ async def collect(app: AppFixture, session_id: str, token: str) -> httpx.Respons
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_a_recording_whose_run_is_refused_is_not_lost(app: AppFixture, *, is_open: bool) -> None:
+async def test_recording_is_kept_when_its_run_is_refused(app: AppFixture, *, is_open: bool) -> None:
     path = "/api/containers/motion-model/sessions"
     opened = await app.client.post(path, json={"input": {"prompt": "SLOW"}}, headers=app.bearer)
     session_id = opened.json()["session_id"]

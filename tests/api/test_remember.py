@@ -170,7 +170,7 @@ async def test_a_full_page_takes_no_facts_and_the_account_counts_none(tmp_path: 
         assert usage.json()["pages"] == []
 
 
-async def test_an_undo_keeps_what_came_between_two_parts(world: Remembering) -> None:
+async def test_undo_keeps_edits_between_two_parts(world: Remembering) -> None:
     world.model.extract = [
         {"facts": [WORKS]},
         {"facts": [fact("Ann", "The word is a word.", "word word word")]},
@@ -217,19 +217,19 @@ async def test_an_unsupported_fact_is_dropped_and_named(small: Remembering, item
         "null",
     ],
 )
-async def test_a_reply_that_is_no_json_writes_nothing_and_is_paid(small: Remembering, reply: str) -> None:
+async def test_invalid_json_reply_writes_nothing_and_is_charged(small: Remembering, reply: str) -> None:
     small.model.extract = [reply]
     result = await small.remember()
     assert (result["unreadable_replies"], result["added"], result["cost_usd"]) == (1, [], "0.00101")
 
 
-async def test_a_reply_that_was_cut_off_gives_its_whole_facts(small: Remembering) -> None:
+async def test_truncated_reply_keeps_its_complete_facts(small: Remembering) -> None:
     whole = json.dumps({"facts": [WORKS, OSLO]})
     small.model.extract = [f"<think>{{}}</think>Here:\n```json\n{whole[:-30]}"]
     assert (await small.remember())["pages"] == ["facts/ann"]
 
 
-async def test_endless_facts_end(world: Remembering) -> None:
+async def test_facts_of_a_reply_are_limited_to_40(world: Remembering) -> None:
     text = "\n".join(f"Ann: fact number {n} is about whales." for n in range(100))
     rows = [
         fact(f"s{n}", f"Fact number {n} is about whales.", f"fact number {n} is about") for n in range(100)
@@ -292,7 +292,7 @@ async def test_a_failed_model_costs_nothing(small: Remembering) -> None:
     assert await small.app.balance() == ("5.00", "0.00")
 
 
-async def test_later_parts_may_fail_without_losing_earlier_ones(world: Remembering) -> None:
+async def test_facts_of_earlier_parts_are_kept_when_a_later_one_fails(world: Remembering) -> None:
     world.model.extract = [{"facts": [WORKS]}, "!fail"]
     result = await world.remember(TALK + "\n" + "word " * 3_000)
     assert result["pages"] == ["facts/ann"]
@@ -300,7 +300,7 @@ async def test_later_parts_may_fail_without_losing_earlier_ones(world: Rememberi
     assert result["stopped"]
 
 
-async def test_a_client_that_leaves_pays_nothing_for_a_hanging_model(small: Remembering) -> None:
+async def test_disconnect_from_a_hanging_model_is_free(small: Remembering) -> None:
     small.model.extract = ["!hang"]
     task = asyncio.ensure_future(small.remember())
     await small.model.requested.wait()

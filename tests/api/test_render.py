@@ -55,7 +55,7 @@ async def render(app: AppFixture, wanted: Any, **more: Any) -> tuple[dict[str, A
     return job["result"], DecodedVideo(answer.content)
 
 
-async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: AppFixture) -> None:
+async def test_render_is_always_a_job_and_returns_a_video(studio: AppFixture) -> None:
     for more in ({}, {"response_mode": "inline"}, {"response_mode": "polling"}):
         queued = await post_project(studio, project(), **more)
         job = queued.json()
@@ -91,7 +91,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_films_come_in_three_formats(studio: AppFixture, tmp_path: Path, format_: str) -> None:
+async def test_render_supports_three_video_formats(studio: AppFixture, tmp_path: Path, format_: str) -> None:
     url = await upload(studio, write_video(tmp_path / "a.mp4", tone=440))
     result, seen = await render(
         studio, project({"type": "video", "clips": [{"url": url, "fit": "fill"}]}), format=format_
@@ -105,7 +105,9 @@ async def test_films_come_in_three_formats(studio: AppFixture, tmp_path: Path, f
         assert abs(seen.pitch(0.2, 0.8) - 440) < 5
 
 
-async def test_tracks_lie_over_each_other_where_their_clips_say(studio: AppFixture, tmp_path: Path) -> None:
+async def test_tracks_are_composited_at_the_positions_of_their_clips(
+    studio: AppFixture, tmp_path: Path
+) -> None:
     red = await upload(studio, write_video(tmp_path / "a.mp4"))
     music = await upload(studio, wav(1.0, 660))
     tracks = (
@@ -211,7 +213,7 @@ async def test_chinese_is_drawn_with_an_installed_font(studio: AppFixture) -> No
         assert cv2.matchTemplate(frame, glyph, cv2.TM_CCOEFF_NORMED).max() > 0.9
 
 
-async def test_every_bad_clip_is_named_at_once(studio: AppFixture) -> None:
+async def test_every_invalid_clip_is_in_one_error(studio: AppFixture) -> None:
     urls = [
         "http://127.0.0.1:9/a.mp4",
         "http://169.254.169.254/latest/meta-data",
@@ -231,7 +233,7 @@ async def test_every_bad_clip_is_named_at_once(studio: AppFixture) -> None:
     assert await studio.balance() == ("5.00", "0.00")
 
 
-async def test_the_key_comes_first_and_the_balance_last(studio: AppFixture) -> None:
+async def test_key_is_checked_first_and_balance_last(studio: AppFixture) -> None:
     keyless = await studio.client.post(RENDER, json={"project": 5})
     wrong = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": {}})
     poor = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": project()})
@@ -240,7 +242,7 @@ async def test_the_key_comes_first_and_the_balance_last(studio: AppFixture) -> N
     assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
 
 
-async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Path) -> None:
+async def test_url_of_several_clips_is_fetched_once(tmp_path: Path) -> None:
     data = write_video(tmp_path / "a.mp4", tone=440)
     async with (
         servers.serving(routes={"/a.mp4": servers.reply(data)}) as far,
@@ -254,7 +256,7 @@ async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Pat
         assert (result["video"]["duration"], len(seen.frames)) == (0.6, 6)
 
 
-async def test_no_trick_file_reaches_another_file_or_host(tmp_path: Path) -> None:
+async def test_hostile_video_files_open_no_other_file_or_host(tmp_path: Path) -> None:
     async with (
         servers.serving() as canary,
         running_app(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as app,
@@ -278,7 +280,7 @@ async def test_no_trick_file_reaches_another_file_or_host(tmp_path: Path) -> Non
         assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: AppFixture, tmp_path: Path) -> None:
+async def test_clip_without_duration_is_priced_by_its_file(studio: AppFixture, tmp_path: Path) -> None:
     url = await upload(studio, write_video(tmp_path / "a.mp4"))
     clip = {"url": url, "trim_start": 0.4, "speed": 0.5}
     result, seen = await render(studio, project({"type": "video", "clips": [clip]}))
@@ -338,7 +340,7 @@ async def test_a_render_can_be_canceled(studio: AppFixture) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_the_same_project_gives_the_same_film(studio: AppFixture, format_: str) -> None:
+async def test_identical_projects_return_identical_bytes(studio: AppFixture, format_: str) -> None:
     files = []
     for _ in range(2):
         queued = await post_project(studio, project(), format=format_)

@@ -13,7 +13,7 @@ from tests.api.gateway import PRICE, running_gateway
 CHAT = "/v1/chat/completions"
 
 
-async def test_repeated_call_after_a_lost_answer_is_charged_once(tmp_path: Path) -> None:
+async def test_repeated_call_after_a_lost_response_is_charged_once(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         account = gateway.app.account.id
         scope = idempotency.scope_id(account, "POST", CHAT, "once")
@@ -47,7 +47,7 @@ async def test_repeated_call_replaces_one_that_never_ended(tmp_path: Path) -> No
         assert await gateway.app.faults() == ()
 
 
-async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
+async def test_repeated_service_chat_is_charged_once(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         scope = idempotency.scope_id(gateway.app.account.id, "POST", "/api/service", "once")
         body = {
@@ -68,7 +68,7 @@ async def test_the_same_holds_for_the_service_of_chat(tmp_path: Path) -> None:
         assert len(gateway.acme.seen) == 2
 
 
-async def test_another_content_with_a_lost_key_is_charged(tmp_path: Path) -> None:
+async def test_different_body_with_a_lost_key_is_charged(tmp_path: Path) -> None:
     prices = {"acme/small": PRICE, "acme/speak": {"character_per_million_usd": "15"}}
     async with running_gateway(tmp_path, prices=prices) as gateway:
         headers = {**gateway.app.bearer, "Idempotency-Key": "once"}

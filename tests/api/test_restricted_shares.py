@@ -26,7 +26,7 @@ async def gateway(either: Path) -> AsyncIterator[Gateway]:
         yield result
 
 
-async def test_a_share_with_an_account_opens_for_no_other(app: AppFixture) -> None:
+async def test_share_with_an_account_is_hidden_from_others(app: AppFixture) -> None:
     created = await share(app, "run", (await run(app))["id"], **{"with": "ben@example.com"})
     path = created["url"].removeprefix("http://127.0.0.1:8600")
     assert (created["with"], created["team_id"], created["public"]) == ("ben@example.com", "", False)
@@ -81,7 +81,7 @@ async def test_the_form_shares_with_an_account_or_a_team(app: AppFixture) -> Non
 
 
 @pytest.mark.parametrize("kind", ["workflow", "chat"])
-async def test_a_team_opens_what_its_member_shares(gateway: Gateway, kind: str) -> None:
+async def test_team_opens_shares_of_its_members(gateway: Gateway, kind: str) -> None:
     app = gateway.app
     write = app.database.write
     ben = await app.database.read(accounts.by_email("ben@example.com"))
@@ -125,8 +125,6 @@ def _titled_post(account_id: str, conversation_id: str) -> Transaction[None]:
         ({"team_id": "team_none"}, 404),
     ],
 )
-async def test_a_grantee_that_cannot_be_is_refused(
-    app: AppFixture, fields: dict[str, Any], status: int
-) -> None:
+async def test_invalid_grantee_is_refused(app: AppFixture, fields: dict[str, Any], status: int) -> None:
     body = {"kind": "run", "id": (await run(app))["id"], **fields}
     assert (await app.client.post(PATH, json=body, headers=app.bearer)).status_code == status

@@ -77,7 +77,7 @@ async def test_old_runs_are_deleted_with_parts_and_files(app: AppFixture) -> Non
     assert await app.faults() == ()
 
 
-async def test_accounts_have_days_of_their_own(app: AppFixture) -> None:
+async def test_accounts_have_their_own_retention_days(app: AppFixture) -> None:
     mine, other = await run_image(app, app.key), await run_image(app, app.other)
     longer = {"predictions_days": 7, "accounts": {"ada@example.com": {"predictions_days": 90}}}
     assert (await sweep(app, longer, 8))["predictions"] == 1

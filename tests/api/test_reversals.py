@@ -119,7 +119,7 @@ async def test_nothing_is_published_of_a_run_refunded_meanwhile(
     assert (await app.client.get("/api/characters")).json()["characters"] == []
 
 
-async def test_the_same_bytes_stay_with_everybody_who_paid_for_them(any_database_app: AppFixture) -> None:
+async def test_refund_keeps_identical_outputs_of_other_runs(any_database_app: AppFixture) -> None:
     app = any_database_app
     result, again = await run(app), await run(app)
     theirs = await app.client.post(
@@ -169,7 +169,7 @@ async def _unreadable(_name: str) -> bytes:
     raise errors.StoreFailed
 
 
-async def test_a_stream_and_a_webhook_tell_of_a_refund(app: AppFixture) -> None:
+async def test_refund_is_reported_by_events_and_a_webhook(app: AppFixture) -> None:
     result = await run(app, webhook="https://example.com/hook")
     ids = {row["id"] for row in await app.database.read(webhooks.of_prediction(result["id"]))}
     events = f"{PREDICTIONS}/{result['id']}/events"
@@ -203,7 +203,7 @@ async def put(app: AppFixture, path: str, prompt: str = "a fox") -> int:
 
 
 @pytest.mark.parametrize(("first", "second"), [("s1", "s1/p0.png"), ("s1/p0.png", "s1"), ("s1", "s1")])
-async def test_a_path_in_use_is_refused_before_money_is_held(
+async def test_save_path_in_use_is_409_without_a_hold(
     any_database_app: AppFixture, first: str, second: str
 ) -> None:
     app = any_database_app
@@ -219,7 +219,7 @@ async def test_a_path_in_use_is_refused_before_money_is_held(
     assert await put(app, second) == (200 if second == first else 409)
 
 
-async def test_a_reservation_ends_with_a_run_that_fails(any_database_app: AppFixture) -> None:
+async def test_failed_run_releases_its_save_path(any_database_app: AppFixture) -> None:
     app = any_database_app
     assert await put(app, "s1/p0.png", "FAIL") == 502
     assert await put(app, "s1") == 200
@@ -261,7 +261,7 @@ async def images(app: AppFixture, count: int, prompt: str) -> Any:
     return await app.client.post("/v1/images/generations", json=body, headers=app.bearer)
 
 
-async def test_one_canceled_image_of_a_group_leaves_the_others_paid(tmp_path: Path) -> None:
+async def test_cancelation_of_one_image_keeps_the_others_of_a_group(tmp_path: Path) -> None:
     async with running_app(tmp_path, workers=2) as app:
         request = asyncio.create_task(images(app, 3, "LATE"))
         await app.until("5.00", "0.12")
@@ -326,7 +326,7 @@ async def test_group_that_ends_early_charges_and_returns_its_results(
     assert await app.faults() == ()
 
 
-async def test_a_group_is_accepted_whole_or_not_at_all(any_database_app: AppFixture) -> None:
+async def test_group_of_images_is_accepted_completely_or_refused(any_database_app: AppFixture) -> None:
     app = any_database_app
 
     async def count_accepted() -> int:
@@ -344,7 +344,7 @@ def painting(prompt: str) -> dict[str, Any]:
     return node("SixfoldTextToImage", prompt=prompt, steps=4, seed=3, width=64, height=64)
 
 
-async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: AppFixture) -> None:
+async def test_failed_graph_leaves_no_readable_images(dots: AppFixture) -> None:
     remaining = {"1": painting("a fox"), "2": node("SaveImage", images=["1", 0], filename_prefix="fox")}
     scaled = node("ImageScaleBy", image=["1", 0], upscale_method="nearest-exact", scale_by=2.0)
     failing = {

@@ -114,7 +114,7 @@ class TestSeveral:
             assert REVOKED in (await until_ended([stream]))[0]
 
 
-async def test_a_stream_of_a_page_ends_with_its_session(any_database_app: AppFixture) -> None:
+async def test_event_stream_of_a_page_ends_with_its_session(any_database_app: AppFixture) -> None:
     app = any_database_app
     await signed_in(app)
     events = f"/pages/predictions/{await slow(app)}/events"
@@ -149,7 +149,7 @@ async def test_revoked_chat_stream_ends_and_charges_delivered_tokens(tmp_path: P
         assert 5_000_000 - 40_000 < account.posted < 5_000_000, "what was delivered is charged"
 
 
-async def test_answers_that_are_no_stream_are_not_registered(app: AppFixture) -> None:
+async def test_responses_without_a_stream_are_not_registered(app: AppFixture) -> None:
     seen: list[object] = []
     connections: Any = app.server.connections
     connections.add = lambda *inputs: seen.append(inputs)
@@ -220,7 +220,7 @@ async def _the_button(app: AppFixture, _tokens: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "ending", [_revoked_key, _password_of_the_page, _password_of_the_command_line, _closing, _the_button]
 )
-async def test_the_end_of_a_program_ends_its_tokens_of_all_ages(
+async def test_revoked_oauth_client_loses_all_its_tokens(
     any_database_app: AppFixture, ending: Callable[[AppFixture, dict[str, Any]], Any]
 ) -> None:
     app = any_database_app
@@ -236,7 +236,7 @@ async def test_the_end_of_a_program_ends_its_tokens_of_all_ages(
 
 
 @pytest.mark.parametrize("age", [1, 2, 3])
-async def test_a_refresh_token_that_was_used_up_ends_its_family(
+async def test_reused_refresh_token_ends_all_tokens_of_its_grant(
     any_database_app: AppFixture, age: int
 ) -> None:
     app = any_database_app
@@ -264,7 +264,7 @@ async def test_oauth_stream_survives_token_expiry_but_not_revocation(app: AppFix
     assert REVOKED in (await until_ended([stream]))[0]
 
 
-async def test_a_password_ends_sessions_and_keys_where_that_is_wanted(app: AppFixture) -> None:
+async def test_password_change_can_end_sessions_and_keys(app: AppFixture) -> None:
     csrf = await signed_in(app)
     page = (await app.client.get("/account/security")).text
     assert re.search(r'name="end_keys" value="1" checked', page)

@@ -178,7 +178,7 @@ FAILS_BY_ITSELF = frozenset(
 )
 
 
-async def test_every_key_and_every_stranger_on_every_route(app: AppFixture) -> None:
+async def test_rights_of_keys_and_anonymous_callers_on_every_route(app: AppFixture) -> None:
     callers = [PrincipalCase("a stranger", None, {}), *await principal_cases(app)]
     assert "\n".join(await violations(app, callers)) == ""
 
@@ -196,7 +196,9 @@ async def test_rights_of_every_caller_on_every_route_on_postgresql(tmp_path: Pat
         assert "\n".join(await violations(app, callers)) == ""
 
 
-async def test_every_session_on_every_page(app: AppFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rights_of_login_sessions_on_every_page(
+    app: AppFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = [await session(app, app.account, "a customer"), await session(app, app.operator, "the operator")]
     assert list(await violations(app, own)) == []
     monkeypatch.setattr(login_sessions, "FRESH_US", 0)
@@ -242,7 +244,7 @@ async def close_code(app: AppFixture, path: str, caller: PrincipalCase, *, in_qu
     return int(first.result().get("code", 0))
 
 
-async def test_every_caller_on_every_websocket(app: AppFixture) -> None:
+async def test_rights_of_every_caller_on_every_websocket(app: AppFixture) -> None:
     callers = [
         PrincipalCase("a stranger", None, {}),
         await session(app, app.account, "a customer"),
@@ -261,7 +263,7 @@ async def test_every_caller_on_every_websocket(app: AppFixture) -> None:
                 assert code == (0 if opens else 4401), (caller.name, socket.path, in_query)
 
 
-async def test_every_key_on_every_tool(app: AppFixture) -> None:
+async def test_rights_of_every_key_on_every_mcp_tool(app: AppFixture) -> None:
     known = {
         **dict.fromkeys(("models", "quote", "run", "run_space", "prediction"), rights.RUN),
         **dict.fromkeys(("write", "edit", "delete", "restore", "import_document"), rights.MEMORY_WRITE),
@@ -284,7 +286,7 @@ TOOLS = (
 )  # fmt: skip
 
 
-async def test_the_table_and_the_tools_are_complete(app: AppFixture) -> None:
+async def test_every_route_and_tool_declares_its_right(app: AppFixture) -> None:
     entries = list(table(app).entries())
     assert len(entries) > 150
     assert {each.method for each in entries} >= {"GET", "POST", "PUT", "PATCH", "DELETE", "WS"}

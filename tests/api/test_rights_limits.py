@@ -62,7 +62,7 @@ async def test_limits_on_models_hold_for_every_api(app: AppFixture) -> None:
     assert (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=headers)).status_code == 200
 
 
-async def test_a_child_is_within_what_its_parent_was_ordered_for(app: AppFixture) -> None:
+async def test_child_prediction_is_limited_to_the_models_of_its_key(app: AppFixture) -> None:
     key = await app.limited_key(Scope(services=("ra1",)))
     run = {"model": "ra1", "input": {"prompt": "x"}}
     answer = await app.client.post("/api/containers/run", json=run, headers=bearer(key))
@@ -195,7 +195,7 @@ async def test_service_limited_key_cannot_import_or_remove_models(app: AppFixtur
     assert all("may use only space:mine" in answer.text for answer in answers)
 
 
-async def test_an_operators_key_without_operate_starts_no_program_here(app: AppFixture) -> None:
+async def test_operator_key_without_operate_runs_no_local_program(app: AppFixture) -> None:
     result = keys.create(app.operator.id, granted=rights.STANDARD)
     headers = bearer((await app.database.write(result)).api_key)
     body = {"space": "evil/x", "run": "container"}
@@ -204,7 +204,7 @@ async def test_an_operators_key_without_operate_starts_no_program_here(app: AppF
     assert (refused.status_code, refused.json()["error"]) == (customer.status_code, customer.json()["error"])
 
 
-async def test_only_a_customer_in_debt_is_below_zero(app: AppFixture) -> None:
+async def test_only_a_customer_with_negative_balance_is_below_zero(app: AppFixture) -> None:
     assert not app.account.owner.below_zero
     assert replace(app.account, posted=-1).owner.below_zero
     assert not replace(app.operator, posted=-1).owner.below_zero

@@ -53,7 +53,7 @@ async def test_files_of_pages_need_the_rights_to_the_memory(any_database_app: Ap
     assert (await app.client.delete(f"/v1/files/{files[0]}", headers=app.bearer)).status_code == 200
 
 
-async def test_a_key_repeats_no_request_beyond_its_rights(any_database_app: AppFixture) -> None:
+async def test_replay_is_refused_to_a_key_without_the_right(any_database_app: AppFixture) -> None:
     app = any_database_app
     page = {"slug": "work/plan", "body": "zeppelin"}
     assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
@@ -264,7 +264,9 @@ async def ben_reads(app: AppFixture, share_id: str) -> int:
 
 
 @pytest.mark.parametrize("kind", ["program", "key", "member"])
-async def test_shared_folders_end_with_what_shared_them(any_database_app: AppFixture, kind: str) -> None:
+async def test_shared_folders_end_with_their_key_client_or_member(
+    any_database_app: AppFixture, kind: str
+) -> None:
     app, write = any_database_app, any_database_app.database.write
     await app.client.post("/api/pages", json={"slug": "work/plan", "body": "first"}, headers=app.bearer)
     cleo = await member(app, "cleo@example.com", "admin")

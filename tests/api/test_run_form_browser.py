@@ -283,7 +283,7 @@ async def test_an_upload_shows_its_percentage(
         assert await page.inner_text(".file-name") == "noise.png"
 
 
-async def test_without_credit_a_run_names_balance_price_and_a_way(
+async def test_run_without_credit_shows_balance_price_and_remedy(
     browser_app: tuple[AppFixture, str, Any],
 ) -> None:
     app, url, chromium = browser_app
@@ -307,7 +307,7 @@ async def test_without_credit_a_run_names_balance_price_and_a_way(
         tab.ignore("status of 402")
 
 
-async def test_a_doubtful_cut_out_warns_above_its_checkerboard(
+async def test_cut_out_of_low_confidence_shows_a_warning(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
     app, url, chromium = browser_app

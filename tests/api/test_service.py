@@ -47,12 +47,12 @@ async def test_image_response_has_url_price_and_engine(app: AppFixture) -> None:
     assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_several_pictures_are_listed_and_each_is_paid(app: AppFixture) -> None:
+async def test_several_images_are_listed_and_each_is_charged(app: AppFixture) -> None:
     body = (await ask(app, {"service": "anime", "prompt": "a fox", "num_images": 3})).json()
     assert (body["cost"], body["credits_charged"], len(body["images"])) == ("0.021", 3, 3)
 
 
-async def test_later_is_a_prediction_to_ask_after(app: AppFixture) -> None:
+async def test_async_request_returns_a_prediction_to_poll(app: AppFixture) -> None:
     answer = await ask(app, {"service": "ra1", "prompt": "a fox", "async": True})
     assert answer.status_code == 202
     document = answer.json()
@@ -117,7 +117,7 @@ async def test_a_failure_is_502_and_free(app: AppFixture) -> None:
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_the_poor_the_strangers_and_the_limited_are_refused(app: AppFixture) -> None:
+async def test_requests_without_credit_key_or_right_are_refused(app: AppFixture) -> None:
     body = {"service": "ra2", "prompt": "x"}
     assert (await ask(app, body, app.poor)).status_code == 402
     assert (await ask(app, body, "sf_wrong")).status_code == 401
@@ -128,7 +128,7 @@ async def test_the_poor_the_strangers_and_the_limited_are_refused(app: AppFixtur
     assert (await ask(app, body, other)).status_code == 403
 
 
-async def test_the_same_key_gives_the_same_answer_once(app: AppFixture) -> None:
+async def test_repeated_idempotency_key_returns_the_same_response(app: AppFixture) -> None:
     body = {"service": "ra2", "prompt": "x"}
     first = await ask(app, body, **{"Idempotency-Key": "k"})
     again = await ask(app, body, **{"Idempotency-Key": "k"})
@@ -136,7 +136,7 @@ async def test_the_same_key_gives_the_same_answer_once(app: AppFixture) -> None:
     assert await app.balance() == ("4.96", "0.00")
 
 
-def test_text_is_beside_the_output_that_has_it() -> None:
+def test_text_field_repeats_the_text_of_the_output() -> None:
     assert service.text_of("hello") == "hello"
     assert service.text_of({"text": "hello", "segments": []}) == "hello"
     assert (service.text_of({"url": "/media/a.png"}), service.text_of([1])) == (None, None)

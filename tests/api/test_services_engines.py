@@ -48,7 +48,7 @@ def seconds(data: bytes) -> float:
         ("tts-b-gpu", {"text": "Bom dia.", "voice": "ines", "format": "wav"}, "audio/wav"),
     ],
 )
-async def test_every_speaking_model_gives_sound_that_decodes(
+async def test_every_speech_model_returns_decodable_audio(
     real: AppFixture, model: str, inputs: dict[str, Any], kind: str
 ) -> None:
     answer = await run(real, model, **inputs)
@@ -81,7 +81,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("model", "inputs", "named"), REFUSED)
-async def test_wrong_inputs_are_named_before_anything_is_queued(
+async def test_invalid_inputs_are_named_before_queueing(
     real: AppFixture, model: str, inputs: dict[str, Any], named: list[str]
 ) -> None:
     answer = await run(real, model, **inputs)
@@ -90,7 +90,7 @@ async def test_wrong_inputs_are_named_before_anything_is_queued(
 
 
 @pytest.mark.parametrize("model", ["tts-a", "tts-b", "tts-b-gpu"])
-async def test_a_voice_from_a_sample_needs_weights_and_says_which(real: AppFixture, model: str) -> None:
+async def test_voice_sample_without_weights_is_503_and_names_them(real: AppFixture, model: str) -> None:
     answer = await run(real, model, text="Hello.", voice_sample="https://example.com/voice.wav")
     body = answer.json()
     assert (answer.status_code, body["code"]) == (503, "engine_unavailable")
@@ -100,13 +100,13 @@ async def test_a_voice_from_a_sample_needs_weights_and_says_which(real: AppFixtu
 
 
 @pytest.mark.parametrize("task", ["converse", "chat"])
-async def test_a_conversation_needs_a_chat_model_and_says_so(real: AppFixture, task: str) -> None:
+async def test_conversation_without_a_chat_model_is_503_with_remedy(real: AppFixture, task: str) -> None:
     answer = await run(real, "speech-to-speech", task=task, text="Hello.")
     assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
     assert "chat model" in answer.json()["error"]
 
 
-async def test_speech_is_written_down_and_paid_by_the_minute(real: AppFixture) -> None:
+async def test_transcription_is_charged_by_the_minute(real: AppFixture) -> None:
     pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
     spoken = (
         await run(real, "speech-to-speech", task="speak", text="Open the door.", audio_format="wav")
@@ -139,7 +139,7 @@ async def test_transcription_rejects_a_file_without_audio(real: AppFixture) -> N
     assert await real.balance() == ("5.00", "0.00")
 
 
-async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: AppFixture) -> None:
+async def test_forecast_has_mean_intervals_model_and_backtest(real: AppFixture) -> None:
     series = [100 + 0.5 * at + 10 * np.sin(at * np.pi / 6) for at in range(60)]
     body = (await run(real, "forecast", series=series, horizon=12)).json()
     output = body["output"]
@@ -158,7 +158,7 @@ async def test_invalid_series_is_named_in_the_error(real: AppFixture) -> None:
     assert '"series"' in answer.text
 
 
-async def test_texts_become_vectors_whether_a_list_lines_or_json(real: AppFixture) -> None:
+async def test_embeddings_accept_a_list_lines_or_json(real: AppFixture) -> None:
     ways: list[Any] = [
         ["a red fox", "a blue boat"],
         "a red fox\na blue boat\n",
@@ -173,7 +173,7 @@ async def test_texts_become_vectors_whether_a_list_lines_or_json(real: AppFixtur
     assert quote.price.cost == "0.0003"
 
 
-async def test_a_caption_says_what_was_measured(real: AppFixture) -> None:
+async def test_caption_describes_the_measured_color_and_size(real: AppFixture) -> None:
     url = image_files.data_uri(image_files.encode(Image.new("RGB", (64, 48), (20, 40, 200))))
     body = (await run(real, "caption", image_url=url)).json()
     assert "blue" in body["output"]["text"]
@@ -181,7 +181,7 @@ async def test_a_caption_says_what_was_measured(real: AppFixture) -> None:
     assert (body["quality"], body["cost"]) == ("preview", "0.002")
 
 
-async def test_another_account_hears_nothing(real: AppFixture) -> None:
+async def test_speech_of_another_account_is_not_found(real: AppFixture) -> None:
     body = (await run(real, "tts", prompt="A secret.")).json()
     seen = await real.client.get(body["urls"]["get"], headers=bearer(real.other))
     assert seen.status_code == 404

@@ -159,7 +159,7 @@ async def test_no_route_reaches_a_page_outside(app: AppFixture, route: str) -> N
 
 
 @pytest.mark.parametrize("route", sorted(WRITES))
-async def test_a_reader_writes_nothing(app: AppFixture, route: str) -> None:
+async def test_reader_of_a_shared_folder_cannot_write(app: AppFixture, route: str) -> None:
     chosen = await share(app, access="read")
     before = await get(app, "/api/pages/work/apollo")
     answer = await send_route(app, route, "work/apollo", app.other, headers=chosen)
@@ -168,7 +168,7 @@ async def test_a_reader_writes_nothing(app: AppFixture, route: str) -> None:
 
 
 @pytest.mark.parametrize("route", sorted(ROUTES))
-async def test_no_route_answers_a_stranger_or_after_the_end(app: AppFixture, route: str) -> None:
+async def test_folder_is_404_for_others_and_after_the_share_ended(app: AppFixture, route: str) -> None:
     chosen = await share(app)
     stranger = await send_route(app, route, "work/apollo", app.poor, headers=chosen)
     assert (stranger.status_code, "Apollo" in stranger.text) == (404, False)
@@ -248,7 +248,7 @@ async def test_a_team_reads_until_the_owner_leaves(app: AppFixture) -> None:
 
 
 @pytest.mark.parametrize("end", ["member", "team", "key"])
-async def test_pages_leave_a_share_that_ends_by_itself(any_database_app: AppFixture, end: str) -> None:
+async def test_pages_leave_a_share_that_ends_with_its_owner(any_database_app: AppFixture, end: str) -> None:
     app, write = any_database_app, any_database_app.database.write
     await put(app, "work/apollo", "a page", collections=["plans"])
     organization = await ben(app)
@@ -310,7 +310,7 @@ async def test_a_large_folder_is_moved_in_several_transactions(
         ({"colour": 1}, 400, "Unknown field 'colour'"),
     ],
 )
-async def test_a_share_that_cannot_be_is_refused(
+async def test_invalid_share_is_refused(
     app: AppFixture, fields: dict[str, Any], status: int, text: str
 ) -> None:
     answer = await app.client.post(PATH, json={**BEN, **fields}, headers=app.bearer)

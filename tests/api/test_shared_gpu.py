@@ -88,7 +88,7 @@ def ok(*answers: httpx.Response) -> None:
     assert [answer.status_code for answer in answers] == [200] * len(answers), [a.text for a in answers]
 
 
-async def test_models_that_do_not_fit_take_turns(tight: Shared) -> None:
+async def test_models_that_do_not_fit_together_run_in_turn(tight: Shared) -> None:
     ok(await tight.chat(), await tight.image())
     assert tight.gpu.unloaded == [("ollama", CHAT)]
     ok(await tight.chat())
@@ -98,7 +98,7 @@ async def test_models_that_do_not_fit_take_turns(tight: Shared) -> None:
     assert await tight.app.faults() == ()
 
 
-async def test_models_that_fit_run_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_models_that_fit_run_concurrently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with sharing(tmp_path, monkeypatch, 8, 7) as two:
         # The first run tells what the checkpoint takes.
         ok(await two.image(), await two.chat())
@@ -112,7 +112,7 @@ async def test_models_that_fit_run_together(tmp_path: Path, monkeypatch: pytest.
         assert (two.gpu.refused, two.gpu.unloaded) == ([], unloaded)
 
 
-async def test_the_report_shows_who_holds_and_who_waits(tight: Shared) -> None:
+async def test_report_lists_loaded_models_and_waiting_calls(tight: Shared) -> None:
     ok(await tight.image())
     hold = tight.comfy.hold("KSampler")
     image = asyncio.create_task(tight.image(2))
@@ -189,7 +189,7 @@ async def test_a_stream_keeps_the_gpu_until_it_ends(tight: Shared) -> None:
 
 
 @pytest.mark.parametrize("kind", ["chat", "image"])
-async def test_out_of_memory_frees_the_rest_and_tries_again(
+async def test_out_of_memory_unloads_other_models_and_retries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     async with sharing(tmp_path, monkeypatch, 8, 7) as two:
@@ -213,7 +213,9 @@ async def test_without_a_gpu_no_call_waits(tmp_path: Path, monkeypatch: pytest.M
         assert not two.gpu.unloaded
 
 
-async def test_a_single_model_server_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_single_model_server_is_not_queried_for_gpu_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ollama = Ollama({CHAT: COMPLETION})
     async with listening(ollama):
         look_at(monkeypatch, ollama=ollama.port)

@@ -95,7 +95,7 @@ async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixt
     assert await readable() == [200, 200, 200, 200, 1, 1, 1]
 
 
-async def test_a_run_is_read_by_a_stranger_until_its_share_ends(any_database_app: AppFixture) -> None:
+async def test_shared_run_is_public_until_its_share_ends(any_database_app: AppFixture) -> None:
     app = any_database_app
     result, visitor = await run(app), stranger(app)
     shared = await share(app, "run", result["id"])
@@ -144,7 +144,7 @@ async def put_page(app: AppFixture) -> str:
     return (await share(app, "page", "work/plan"))["url"].rpartition("/")[2]
 
 
-async def test_a_page_of_a_run_shows_nothing_beside_it(app: AppFixture) -> None:
+async def test_shared_run_shows_nothing_but_the_run(app: AppFixture) -> None:
     upload = io.BytesIO()
     Image.new("RGB", (8, 8), "red").save(upload, "PNG")
     headers = {**app.bearer, "Content-Type": "image/png"}
@@ -173,7 +173,7 @@ async def test_a_page_of_a_run_shows_nothing_beside_it(app: AppFixture) -> None:
     assert (await visitor.get(result.replace(full["url"][-32:], plain["url"][-32:]))).status_code == 404
 
 
-async def test_a_stranger_needs_the_token(app: AppFixture) -> None:
+async def test_share_requires_its_token(app: AppFixture) -> None:
     shared = await share(app, "run", (await run(app))["id"])
     visitor, token = stranger(app), shared["url"].rpartition("/")[2]
     wrong = ("A" * len(token), token[:-1], f"{token}x", shared["id"], "x" * 5000, "%00", token.upper())
@@ -210,7 +210,7 @@ async def test_a_stranger_needs_the_token(app: AppFixture) -> None:
         ({"kind": "page", "id": "none"}, 404, "not found"),
     ],
 )
-async def test_a_bad_share_is_refused(app: AppFixture, change: Any, status: int, words: str) -> None:
+async def test_invalid_share_is_refused(app: AppFixture, change: Any, status: int, words: str) -> None:
     body = {"kind": "run", "id": "pred_none", **change}
     answer = await app.client.post(PATH, json=body, headers=app.bearer)
     assert (answer.status_code, words in answer.text) == (status, True), answer.text
@@ -300,7 +300,7 @@ async def test_a_key_without_the_memory_sees_no_shared_pages(any_database_app: A
     assert {each["id"] for each in list_shares} == {own["id"], page["id"]}
 
 
-async def test_a_page_is_shown_without_its_surroundings(any_database_app: AppFixture) -> None:
+async def test_shared_page_shows_no_other_pages_and_comments(any_database_app: AppFixture) -> None:
     app, visitor = any_database_app, stranger(any_database_app)
     await app.client.post(
         "/api/pages", json={"slug": "secret", "title": "Hidden title", "body": "x"}, headers=app.bearer

@@ -73,7 +73,7 @@ async def test_a_form_that_requires_a_new_sign_in_keeps_its_text(
         assert await page.input_value(name) == ""
 
 
-async def test_an_invited_person_has_an_address(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_invited_user_has_a_page_with_its_own_url(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, dataclasses.replace(app, account=app.operator), url) as tab:
         page = tab.page

@@ -60,7 +60,7 @@ async def test_text_input_gets_a_text_and_an_audio_response(tmp_path: Path) -> N
         assert await gateway.app.faults() == ()
 
 
-async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: Path) -> None:
+async def test_chat_uses_its_history_and_returns_no_audio(tmp_path: Path) -> None:
     before = [{"role": "user", "text": "My name is Ada"}, {"role": "assistant", "text": "Hello, Ada"}]
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         body = (await run(gateway.app, task="chat", text="say 2 words", history=json.dumps(before))).json()
@@ -74,7 +74,7 @@ async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: 
         assert "history" in str(wrong)
 
 
-async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) -> None:
+async def test_missing_language_model_is_503_with_remedy(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document(), probe=False) as app:
         answer = await run(app, text="hello")
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")

@@ -46,7 +46,7 @@ async def test_account_page_shows_spending_and_links_receipts(app: AppFixture) -
     assert (await app.client.get("/account/usage?days=31")).text.count('class="hit"') == 14
 
 
-async def test_ledger_names_models_in_words(app: AppFixture) -> None:
+async def test_ledger_shows_the_titles_of_models(app: AppFixture) -> None:
     entries = {
         ("session", "world-model: minute 1"): "World: minute 1",
         ("charge", "ra1 (list price 0.04 USD)"): "Painterly image (list price 0.04 USD)",
@@ -61,13 +61,13 @@ async def test_ledger_names_models_in_words(app: AppFixture) -> None:
     assert re.findall(r'<td class="for">([^<]*)</td>', page)[:4] == [*reversed(entries.values())]
 
 
-async def test_money_that_was_taken_back_is_no_spending(app: AppFixture) -> None:
+async def test_withdrawn_credit_is_not_counted_as_spending(app: AppFixture) -> None:
     entry = ledger.LedgerEntry("credit", "Credit by the operator")
     await app.database.write(ledger.deposit(app.account.id, -1_000_000, entry))
     assert (await app.database.read(ledger_queries.spending(app.account.id, 14))).models == {}
 
 
-def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:
+def test_chart_stacks_the_top_models_and_sums_the_others() -> None:
     models = {f"model-{number}": 100 - number for number in range(8)}
     drawn = chart(Spending({0: models, DAY_US: {"model-0": 50}}, models))
     first, second = drawn.columns

@@ -38,7 +38,7 @@ def asked_of(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
 # -- going on --------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_of_three_turns_goes_on_by_its_last_id(any_database_gateway: Gateway) -> None:
+async def test_conversation_continues_by_its_last_response_id(any_database_gateway: Gateway) -> None:
     client = any_database_gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words", instructions="Be short")
     second = await client.responses.create(
@@ -66,7 +66,7 @@ async def test_a_conversation_of_three_turns_goes_on_by_its_last_id(any_database
 
 
 @BOTH
-async def test_all_that_was_said_before_is_counted_and_charged(gateway: Gateway, model: str) -> None:
+async def test_history_of_a_response_is_counted_and_charged(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
     before = (await gateway.app.balance())[0]
     first = await client.responses.create(model=model, input="say 1 words", max_output_tokens=50)
@@ -86,7 +86,7 @@ async def test_all_that_was_said_before_is_counted_and_charged(gateway: Gateway,
 
 @BOTH
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_tools_result_needs_no_more_than_its_own_item(
+async def test_tool_result_alone_continues_a_stored_response(
     gateway: Gateway, model: str, stream: bool
 ) -> None:
     client = gateway.openai()
@@ -105,7 +105,7 @@ async def test_a_tools_result_needs_no_more_than_its_own_item(
 
 
 @BOTH
-async def test_items_that_are_kept_may_be_referred_to(gateway: Gateway, model: str) -> None:
+async def test_stored_items_can_be_referenced(gateway: Gateway, model: str) -> None:
     client = gateway.openai()
     requests: list[Any] = [{"role": "user", "content": "How is it?"}]
     first = await client.responses.create(model=model, input=requests, tools=[TOOL])
@@ -140,7 +140,7 @@ async def test_items_of_an_input_are_read_in_another_thread(
 
 
 @pytest.mark.parametrize("name", ["msg_none_0", "msg", "", None])
-async def test_an_item_that_nobody_keeps_is_named_and_anothers_is_none(gateway: Gateway, name: Any) -> None:
+async def test_unknown_or_foreign_item_is_404_and_named(gateway: Gateway, name: Any) -> None:
     theirs = await gateway.openai(gateway.app.other).responses.create(model="acme/small", input="Hello")
     name = theirs.output[0].id if name is None else name
     reference: Any = [{"type": "item_reference", "id": name}, {"role": "user", "content": "Hello"}]
@@ -161,7 +161,7 @@ async def test_conversation_continues_with_another_model_and_branches(gateway: G
     assert [len(seen.document["messages"]) for seen in gateway.anth.seen] == [3, 3]
 
 
-async def test_pictures_are_seen_again(gateway: Gateway) -> None:
+async def test_images_of_earlier_turns_are_sent_again(gateway: Gateway) -> None:
     client = gateway.openai()
     content = [{"type": "input_text", "text": "Look"}, {"type": "input_image", "image_url": PIXEL}]
     first = await client.responses.create(
@@ -184,7 +184,7 @@ async def test_each_stored_response_has_only_its_new_input(gateway: Gateway) -> 
     assert len(asked_of(gateway)) == 11
 
 
-async def test_an_idempotency_key_goes_on_once(gateway: Gateway) -> None:
+async def test_repeated_idempotency_key_continues_a_response_once(gateway: Gateway) -> None:
     client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words")
     answers = [
@@ -297,7 +297,7 @@ async def test_the_items_of_an_input_are_listed_in_pages(gateway: Gateway) -> No
     assert ([item.id for item in after.data], after.has_more) == ([oldest[-1].id], False)
 
 
-async def test_an_item_that_was_said_again_is_listed_once(gateway: Gateway) -> None:
+async def test_referenced_item_is_listed_once(gateway: Gateway) -> None:
     client = gateway.openai()
     first = await client.responses.create(model="acme/small", input="say 1 words")
     again: Any = [{"type": "item_reference", "id": first.output[0].id}, {"role": "user", "content": "Hello"}]
@@ -308,7 +308,7 @@ async def test_an_item_that_was_said_again_is_listed_once(gateway: Gateway) -> N
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "order=up", "after=msg_none"])
-async def test_a_wrong_page_is_refused(gateway: Gateway, query: str) -> None:
+async def test_invalid_page_parameters_are_400(gateway: Gateway, query: str) -> None:
     response = await gateway.openai().responses.create(model="acme/small", input="Hello")
     answer = await gateway.app.client.get(
         f"/v1/responses/{response.id}/input_items?{query}", headers=gateway.headers
@@ -342,7 +342,7 @@ async def test_ended_response_cannot_be_canceled_or_streamed(gateway: Gateway) -
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_id_that_nobody_knows_is_refused_as_openai_does(gateway: Gateway, stream: bool) -> None:
+async def test_unknown_previous_response_is_400_as_at_openai(gateway: Gateway, stream: bool) -> None:
     with pytest.raises(openai.BadRequestError) as unknown:
         await gateway.openai().responses.create(
             model="acme/small", input="Hello", previous_response_id="resp_none", stream=stream
@@ -356,7 +356,7 @@ async def test_an_id_that_nobody_knows_is_refused_as_openai_does(gateway: Gatewa
     assert await gateway.pending() == 0
 
 
-async def test_another_account_finds_nothing(gateway: Gateway) -> None:
+async def test_response_of_another_account_is_not_found(gateway: Gateway) -> None:
     mine = await gateway.openai().responses.create(model="acme/small", input="a zeppelin")
     other = gateway.openai(gateway.app.other)
     for asking in (
@@ -395,7 +395,7 @@ async def native(folder: Path, **policy: Any) -> AsyncIterator[tuple[Gateway, Ga
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_server_that_stored_a_response_is_asked_by_its_id(tmp_path: Path, stream: bool) -> None:
+async def test_server_that_stored_a_response_gets_its_id(tmp_path: Path, stream: bool) -> None:
     async with native(tmp_path) as (first, gateway):
         client = gateway.openai()
         response: Any = await client.responses.create(model="native/small", input="Hello", stream=stream)
@@ -437,7 +437,7 @@ async def test_turns_that_the_server_has_not_stored_are_sent_again(tmp_path: Pat
         assert document["input"][1]["content"][0]["text"] == "word word"
 
 
-async def test_another_server_takes_over_with_all_that_was_said(tmp_path: Path) -> None:
+async def test_fallback_server_gets_the_complete_history(tmp_path: Path) -> None:
     async with native(tmp_path) as (first, gateway):
         client = gateway.openai()
         response = await client.responses.create(model="turned", input="Hello")
@@ -466,7 +466,7 @@ async def test_unknown_response_id_is_passed_on_for_the_operator(tmp_path: Path)
 # -- belongings ------------------------------------------------------------------------------------
 
 
-async def test_they_are_in_the_export_and_gone_with_the_account(either: Path) -> None:
+async def test_stored_responses_are_exported_and_erased(either: Path) -> None:
     async with running_gateway(either, settings={"deletion_days": 0}) as gateway:
         response = await gateway.openai().responses.create(model="acme/small", input="a zeppelin")
         theirs = await gateway.openai(gateway.app.other).responses.create(

@@ -115,7 +115,7 @@ async def test_a_langfuse_endpoint_gets_parameters_usage_and_cost(
     )
 
 
-async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
+async def test_span_of_a_run_is_a_child_of_its_request(tmp_path: Path) -> None:
     async with watch(tmp_path) as (gateway, collector):
         body = {"service": "ra1", "prompt": "a hill"}
         answer = await gateway.app.client.post("/api/service", json=body, headers=gateway.headers)

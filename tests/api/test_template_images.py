@@ -70,7 +70,7 @@ async def test_text_to_image_has_the_snapped_size_and_format(real: AppFixture) -
     assert (await output_image(real, space)).size == (256, 304)
 
 
-async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: AppFixture) -> None:
+async def test_negative_prompt_and_template_change_the_image(real: AppFixture) -> None:
     wish = {"prompt": "a red fox on a meadow", "width": 512, "height": 512, "seed": 3, "output_format": "png"}
     result = {
         name: np.asarray(await output_image(real, await run_template(real, model, **{**wish, **more})))[
@@ -102,7 +102,7 @@ async def test_seeds_repeat_and_minus_one_is_random(real: AppFixture) -> None:
     assert await make("fast-image-space", seed=5) != await make("fast-image-space", seed=5)
 
 
-async def test_upscale_works_and_face_restoration_names_its_need(real: AppFixture) -> None:
+async def test_upscaler_scales_and_face_restoration_is_503_with_remedy(real: AppFixture) -> None:
     picture = uri(engine_runs.scenery((40, 50)))
     for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
         response = await run_template(real, "upscaler", image=picture, scale=scale, model=model)
@@ -130,7 +130,7 @@ async def test_five_cutout_names_work_and_weights_serve_their_own(tmp_path: Path
             assert (image.format, image.mode, image.size) == ("PNG", "RGBA", (80, 60))
 
 
-async def test_depth_is_a_film_or_a_map(real: AppFixture) -> None:
+async def test_depth_is_a_video_or_a_depth_map(real: AppFixture) -> None:
     picture = uri(engine_runs.scenery((72, 96)))
     response = await run_template(real, "depth-fx", image=picture, seconds=1)
     assert response["output"]["content_type"] == "video/mp4"
@@ -158,7 +158,7 @@ async def test_inpaint_cleaner_removes_the_masked_part(real: AppFixture) -> None
     assert [error["input"] for error in missing["errors"]] == ["mask", "grow"]
 
 
-async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
+async def test_images_and_prompts_become_glb_files(real: AppFixture) -> None:
     rgba = np.zeros((60, 60, 4), np.uint8)
     rgba[10:50, 20:40] = (40, 160, 60, 255)
     voxels = await run_template(real, "image-to-3d-voxel", image=uri(rgba), style="voxel32")
@@ -181,7 +181,7 @@ async def test_pictures_and_words_become_glb_files(real: AppFixture) -> None:
     assert [error["input"] for error in refused["errors"]] == ["resolution", "decimation_target"]
 
 
-async def test_a_picture_becomes_paths(real: AppFixture) -> None:
+async def test_image_is_vectorized_to_svg_paths(real: AppFixture) -> None:
     response = await run_template(real, "vectorizer", image=uri(engine_runs.scenery((60, 80))), preset="logo")
     assert response["output"]["content_type"] == "image/svg+xml"
     answer = await real.client.get(response["output"]["url"])
@@ -189,7 +189,9 @@ async def test_a_picture_becomes_paths(real: AppFixture) -> None:
     assert b"<path" in await output(real, response)
 
 
-async def test_films_from_words_and_films_in_few_tones(real: AppFixture, tmp_path: Path) -> None:
+async def test_videos_from_prompts_are_encoded_and_reduced_in_colors(
+    real: AppFixture, tmp_path: Path
+) -> None:
     response = await run_template(
         real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2
     )

@@ -38,7 +38,7 @@ async def seconds(app: AppFixture, url: str) -> float:
         return sum(frame.samples / frame.rate for frame in container.decode(audio=0))
 
 
-async def test_a_piano_plays_and_its_piece_is_taken_apart_and_drawn(studio: AppFixture) -> None:
+async def test_piano_audio_is_separated_into_stems_and_plotted(studio: AppFixture) -> None:
     played = await run_template(studio, "piano", bars=1, tempo=120)
     assert (played["engine"], played["quality"]) == ("piano", "full")
     url = played["output"]["url"]

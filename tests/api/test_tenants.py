@@ -101,7 +101,7 @@ async def prediction_of(app: AppFixture, key: str) -> str:
 
 
 @pytest.mark.parametrize("route", sorted(OBJECTS))
-async def test_anothers_object_is_as_unknown_as_none(app: AppFixture, route: str) -> None:
+async def test_object_of_another_account_is_not_found(app: AppFixture, route: str) -> None:
     method, _, path = route.partition(" ")
     mine = await prediction_of(app, app.key)
     answers = [
@@ -113,7 +113,7 @@ async def test_anothers_object_is_as_unknown_as_none(app: AppFixture, route: str
     assert bodies[0] == bodies[1] == bodies[2]
 
 
-async def test_lists_and_journals_show_ones_own_alone(app: AppFixture) -> None:
+async def test_lists_and_ledger_show_only_own_entries(app: AppFixture) -> None:
     mine, theirs = await prediction_of(app, app.key), await prediction_of(app, app.other)
     for key, own, foreign in ((app.key, mine, theirs), (app.other, theirs, mine)):
         for path in ("/api/containers/predictions", "/api/account/ledger", "/api/account"):
@@ -123,7 +123,7 @@ async def test_lists_and_journals_show_ones_own_alone(app: AppFixture) -> None:
                 assert own in text
 
 
-async def test_anothers_upload_is_no_input_by_its_id(app: AppFixture) -> None:
+async def test_upload_of_another_account_cannot_be_an_input(app: AppFixture) -> None:
     picture = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()[
         "image_url"
     ]
@@ -135,7 +135,7 @@ async def test_anothers_upload_is_no_input_by_its_id(app: AppFixture) -> None:
         assert answer.status_code == status
 
 
-async def test_pages_show_ones_own_alone(app: AppFixture) -> None:
+async def test_pages_show_only_own_predictions(app: AppFixture) -> None:
     mine, theirs = await prediction_of(app, app.key), await prediction_of(app, app.other)
     clock = await app.database.read(one("clock"))
     assert clock is not None
@@ -146,7 +146,7 @@ async def test_pages_show_ones_own_alone(app: AppFixture) -> None:
     assert theirs not in (await app.client.get("/account")).text
 
 
-async def test_no_account_reaches_anothers_folder(app: AppFixture) -> None:
+async def test_save_path_cannot_replace_files_of_another_account(app: AppFixture) -> None:
     query = {"prompt": "x", "width": "64", "height": "64"}
     mine = await app.client.get(
         "/create_and_upload_image", params={**query, "save_path": "x.png"}, headers=app.bearer

@@ -50,7 +50,7 @@ async def leaks(app: AppFixture, name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_statement_that_forgets_its_account_is_caught(app: AppFixture, name: str) -> None:
+async def test_statement_without_its_account_filter_is_detected(app: AppFixture, name: str) -> None:
     await furnish(app)
     assert not await leaks(app, name)
     forget(app.database, name)

@@ -42,7 +42,7 @@ async def test_key_works_on_every_api_until_it_expires(any_database_app: AppFixt
     assert refused == [days < 0] * len(answers), [answer.status_code for answer in answers]
 
 
-async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path) -> None:
+async def test_live_session_of_another_account_is_404(tmp_path: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         body = (await app.client.post(SESSIONS, json={}, headers=app.bearer)).json()
         path = f"/api/containers/sessions/{body['session_id']}"
@@ -54,7 +54,7 @@ async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path)
         assert await app.faults() == ()
 
 
-async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Path) -> None:
+async def test_calls_and_equal_runs_of_other_accounts_are_hidden(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as gateway:
         client, other = gateway.app.client, bearer(gateway.app.other)
         assert (await gateway.chat("say 3 words")).status_code == 200

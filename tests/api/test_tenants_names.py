@@ -177,7 +177,7 @@ async def test_predictions_without_a_key_are_marked_with_children(app: AppFixtur
 
 
 @pytest.mark.parametrize("times", [50])
-def test_a_run_that_repeats_itself_is_remembered_once(times: int) -> None:
+def test_repeated_messages_of_a_run_are_stored_once(times: int) -> None:
     hub = WebSocketHub()
     for number in range(times):
         hub.remember("pred_1", "execution_start", {"number": number})

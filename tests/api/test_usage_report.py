@@ -103,7 +103,7 @@ def test_a_formula_in_a_model_name_stays_text() -> None:
 
 
 @pytest.mark.parametrize("query", ["days=0", "days=367", "days=x", "by=account", "by=day,", "format=xml"])
-async def test_a_wrong_query_is_one_sentence(gateway: Gateway, query: str) -> None:
+async def test_invalid_query_is_400_and_named(gateway: Gateway, query: str) -> None:
     answer = await gateway.app.client.get(f"{USAGE}?{query}", headers=gateway.headers)
     assert answer.status_code == 400
     assert query.partition("=")[0] in answer.json()["error"]

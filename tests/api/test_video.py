@@ -64,7 +64,7 @@ async def video_properties(app: AppFixture, url: str) -> dict[str, Any]:
         }
 
 
-async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: AppFixture) -> None:
+async def test_video_a_returns_a_video_for_thirty_cents(cinema: AppFixture) -> None:
     answer = await cinema.client.post("/api/video-a", json=body_with(cinema))
     assert answer.status_code == 200
     body = answer.json()
@@ -116,7 +116,7 @@ async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> Non
     assert (seen["size"], seen["rate"], seen["frames"]) == ((480, 854), 30.0, 13)
 
 
-async def test_a_form_is_as_good_as_json(cinema: AppFixture) -> None:
+async def test_form_is_equivalent_to_json(cinema: AppFixture) -> None:
     form = {key: str(value) for key, value in body_with(cinema, guidance_scale=2.5).items()}
     answer = await cinema.client.post("/api/video-a", data=form)
     assert (answer.status_code, answer.json()["result"]["seed"]) == (200, 7)
@@ -180,7 +180,7 @@ PRICED: list[tuple[str, dict[str, Any], str, int]] = [
 
 
 @pytest.mark.parametrize(("name", "change", "cost", "credits"), PRICED)
-async def test_prices_are_those_of_the_contract(
+async def test_prices_are_the_documented_ones(
     cinema: AppFixture, name: str, change: dict[str, Any], cost: str, credits: int
 ) -> None:
     answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, **change))
@@ -205,7 +205,7 @@ BACKENDS = [
 
 
 @pytest.mark.parametrize(("change", "backend"), BACKENDS)
-async def test_ra2v_takes_the_service_that_fits_and_says_which(
+async def test_ra2v_selects_a_backend_and_names_it(
     cinema: AppFixture, change: dict[str, Any], backend: str
 ) -> None:
     answer = await cinema.client.post("/api/ra2v", json=body_with(cinema, **change))
@@ -221,13 +221,13 @@ async def test_ra2v_takes_the_service_that_fits_and_says_which(
 @pytest.mark.parametrize(
     ("name", "text"), [("video-c", "Prompt is required"), ("ra2v", "Prompt is required")]
 )
-async def test_a_prompt_is_asked_for_where_words_drive(cinema: AppFixture, name: str, text: str) -> None:
+async def test_prompt_is_required_for_text_to_video(cinema: AppFixture, name: str, text: str) -> None:
     answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, prompt=""))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
 
 
 @pytest.mark.parametrize("name", ["video-b", "video-image"])
-async def test_a_picture_alone_is_enough_where_it_drives(cinema: AppFixture, name: str) -> None:
+async def test_prompt_is_optional_for_image_to_video(cinema: AppFixture, name: str) -> None:
     good = await cinema.client.post(f"/api/{name}", json=body_with(cinema, prompt=None, duration=1))
     without = await cinema.client.post(f"/api/{name}", json=body_with(cinema, image_url=None))
     assert good.status_code == 200
@@ -245,7 +245,7 @@ async def test_a_duration_is_one_to_twenty_seconds(cinema: AppFixture, duration:
 
 
 @pytest.mark.parametrize("name", FILMS)
-async def test_the_key_comes_first_and_the_balance_last(cinema: AppFixture, name: str) -> None:
+async def test_key_is_checked_first_and_balance_last(cinema: AppFixture, name: str) -> None:
     keyless = await cinema.client.post(f"/api/{name}", json={"image_url": 5})
     poor = await cinema.client.post(f"/api/{name}", json=body_with(cinema, api_key=cinema.poor))
     wrong = await cinema.client.post(f"/api/{name}", json=body_with(cinema, api_key=cinema.poor, seed=-1))
@@ -278,7 +278,7 @@ async def test_image_refused_by_the_decoder_is_free(cinema: AppFixture) -> None:
     assert await cinema.balance() == ("5.00", "0.00")
 
 
-async def test_a_film_that_is_canceled_on_its_way_is_free(tmp_path: Path) -> None:
+async def test_video_canceled_during_its_run_is_free(tmp_path: Path) -> None:
     document = app_catalog.models_document()
     async with running_app(tmp_path, document) as app:
         queued = await app.client.post(

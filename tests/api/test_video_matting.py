@@ -54,7 +54,7 @@ async def cut(app: AppFixture, url: str | None, path: str = PATH, **more: Any) -
 
 
 @pytest.mark.parametrize("path", [PATH, f"/alt{PATH}"])
-async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
+async def test_video_background_is_removed_for_fifty_cents(
     studio: AppFixture, source: bytes, tmp_path: Path, path: str
 ) -> None:
     answer = await cut(studio, await upload(studio, source), path)
@@ -86,7 +86,7 @@ async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
     assert await studio.balance() == ("4.50", "0.00")
 
 
-async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: AppFixture, source: bytes) -> None:
+async def test_video_without_background_can_be_mov_or_png_sequence(studio: AppFixture, source: bytes) -> None:
     url = await upload(studio, source)
     mov = (await cut(studio, url, format="mov")).json()["video"]
     assert mov["content_type"] == "video/quicktime"
@@ -102,7 +102,7 @@ async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: AppFixtu
     assert (first.mode, first.size) == ("RGBA", SIZE)
 
 
-async def test_a_job_gives_what_waiting_gives(studio: AppFixture, source: bytes) -> None:
+async def test_job_has_the_result_of_a_direct_request(studio: AppFixture, source: bytes) -> None:
     queued = await cut(studio, await upload(studio, source), response_mode="polling")
     assert queued.status_code == 202
     job = await finished_job(studio, queued.json()["status_url"])
@@ -132,7 +132,7 @@ async def test_matting_of_a_file_without_video_is_rejected_and_free(
     assert await studio.balance() == ("5.00", "0.00")
 
 
-async def test_a_film_that_breaks_off_is_refused_and_free(studio: AppFixture, source: bytes) -> None:
+async def test_truncated_video_is_400_and_free(studio: AppFixture, source: bytes) -> None:
     for data in (source[:600], source[:64] + bytes(3000)):
         answer = await cut(studio, await upload(studio, data))
         assert answer.status_code == 400, answer.text

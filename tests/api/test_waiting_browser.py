@@ -98,7 +98,7 @@ async def test_a_restart_of_the_server_is_named_and_survived(dots_app: tuple[App
         await manager.__aexit__(None, None, None)
 
 
-async def test_an_ended_session_leads_to_the_sign_in_and_back(dots_app: tuple[AppFixture, Any]) -> None:
+async def test_ended_login_session_redirects_to_sign_in_and_back(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
     async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
         page = tab.page
@@ -115,7 +115,7 @@ async def test_an_ended_session_leads_to_the_sign_in_and_back(dots_app: tuple[Ap
         expect_failures(tab)
 
 
-async def test_an_expired_link_leads_to_the_sign_in(dots_app: tuple[AppFixture, Any]) -> None:
+async def test_expired_link_shows_the_sign_in_form(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
     async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
         await tab.page.context.clear_cookies()
@@ -125,7 +125,7 @@ async def test_an_expired_link_leads_to_the_sign_in(dots_app: tuple[AppFixture, 
         expect_failures(tab)
 
 
-async def test_without_credit_the_next_step_is_to_add_some(dots_app: tuple[AppFixture, Any]) -> None:
+async def test_run_without_credit_offers_to_add_credit(dots_app: tuple[AppFixture, Any]) -> None:
     app, chromium = dots_app
     eve = await app.database.write(accounts.create("eve@example.com"))
     async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=390)) as tab:

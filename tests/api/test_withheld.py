@@ -385,7 +385,7 @@ async def test_results_below_a_failed_part_are_withdrawn_with_it(dots: AppFixtur
     assert await dots.faults() == ()
 
 
-async def test_free_graphs_tell_as_they_run(dots: AppFixture) -> None:
+async def test_free_graphs_send_results_during_the_run(dots: AppFixture) -> None:
     free = {
         "1": node("EmptyImage", width=32, height=16, batch_size=1, color=4096),
         "2": node("SaveImage", images=["1", 0], filename_prefix="fox"),

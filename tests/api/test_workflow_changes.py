@@ -57,7 +57,7 @@ async def test_copies_belong_to_the_caller_and_keep_the_file(app: AppFixture) ->
     assert named.json()["slug"] == "mine-2"
 
 
-async def test_nobody_changes_what_is_built_in_or_foreign(app: AppFixture) -> None:
+async def test_built_in_and_foreign_workflows_cannot_be_changed(app: AppFixture) -> None:
     own = f"{PATH}/{(await import_workflow(app))['slug']}"
     built_in = f"{PATH}/stylized-text-to-image"
     stranger = bearer(app.other)

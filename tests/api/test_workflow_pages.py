@@ -46,7 +46,7 @@ async def test_workflow_page_draws_every_node_without_inline_style(app: AppFixtu
         assert f'<a href="{model["sources"][0]}" rel="noreferrer">' in page.text
 
 
-async def test_the_form_for_imports_works_without_a_script(app: AppFixture) -> None:
+async def test_import_form_works_without_scripts(app: AppFixture) -> None:
     token = await signed_in(app)
     path, content = "/pages/workflow-import", json.dumps(GRAPH).encode()
     files = {"file": ("My graph.json", content, "application/json")}

@@ -67,7 +67,7 @@ async def picture(app: AppFixture, told: Any) -> Image.Image:
     return Image.open(io.BytesIO(answer.content))
 
 
-async def test_every_space_has_its_fields_and_its_nodes(works: AppFixture) -> None:
+async def test_every_workflow_has_its_fields_and_nodes(works: AppFixture) -> None:
     body = (await works.client.get(SPACES)).json()
     assert body["success"] is True
     assert {each["slug"]: each["nodeCount"] for each in body["spaces"]} == COUNTS
@@ -91,7 +91,7 @@ async def test_every_space_has_its_fields_and_its_nodes(works: AppFixture) -> No
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: AppFixture) -> None:
+async def test_run_is_a_prediction_charged_by_its_nodes(works: AppFixture) -> None:
     body = (await run(works, "api-contract", text="hello")).json()
     assert (body["status"], body["output"], body["cost"]) == ("succeeded", "hello", "0.00")
     body = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
@@ -104,7 +104,7 @@ async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: AppFixtu
     assert await works.faults() == ()
 
 
-async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: AppFixture) -> None:
+async def test_inputs_reach_their_nodes_and_invalid_ones_are_named(works: AppFixture) -> None:
     inputs = {"prompt": "a fox", "steps": 3, "width": 128, "height": 64, "cfg": 4.5, "seed": 9}
     body = (await run(works, "stylized-text-to-image", **inputs)).json()
     assert (await picture(works, body)).size == (128, 64)
@@ -135,7 +135,7 @@ async def test_an_invalid_file_is_reported_once_by_its_input(works: AppFixture, 
     assert problem["message"].count("image:") - image.count("image:") == 1
 
 
-async def test_files_come_by_url_by_upload_and_by_name(works: AppFixture) -> None:
+async def test_file_inputs_are_urls_upload_ids_or_names(works: AppFixture) -> None:
     inputs = {"prompt": "in winter", "denoise": 0.4}
     uploaded = await works.client.post(
         "/api/uploads", content=png(), headers={**works.bearer, "Content-Type": "image/png"}
@@ -167,7 +167,7 @@ async def test_workflow_without_an_engine_responds_503_and_is_free(works: AppFix
     assert refused.status_code == 503
 
 
-async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
+async def test_failed_child_fails_the_run_for_free(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=fail"}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         body = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
@@ -177,7 +177,7 @@ async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
         assert await app.faults() == ()
 
 
-async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path) -> None:
+async def test_canceled_graph_is_free_with_all_its_children(tmp_path: Path) -> None:
     async with running_app(
         tmp_path, app_catalog.models_document(), failpoints="engine.run.upscaler=hang"
     ) as app:
@@ -200,7 +200,7 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
         assert await app.faults() == ()
 
 
-async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: AppFixture) -> None:
+async def test_uploaded_output_image_becomes_a_workflow(works: AppFixture) -> None:
     body = (await run(works, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
     result = (await works.client.get(body["output"]["url"])).content
     answer = await works.client.post(
@@ -255,7 +255,7 @@ async def test_workflow_is_accepted_as_json_or_raw_and_validated(works: AppFixtu
     assert space["verification"]["status"] == "unverified"
 
 
-async def test_a_title_becomes_a_name_without_its_accents(works: AppFixture) -> None:
+async def test_slugs_and_input_names_have_no_accents(works: AppFixture) -> None:
     graph = (await works.client.get(f"{SPACES}/api-contract/download")).json()
     graph["1"]["_meta"]["title"] = "Grüße, 東京"
     body = {"workflow": graph, "name": "Café Müller"}
@@ -265,7 +265,7 @@ async def test_a_title_becomes_a_name_without_its_accents(works: AppFixture) -> 
     assert (refused.status_code, refused.json()["error"]) == (400, "name must be a string")
 
 
-async def test_validation_tells_everything_at_once(works: AppFixture) -> None:
+async def test_validation_reports_every_error_at_once(works: AppFixture) -> None:
     graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     check = "/api/graph/validate"
     good = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
@@ -311,7 +311,7 @@ async def test_two_graphs_are_compared(works: AppFixture) -> None:
     assert [(each["input"], each["from"], each["to"]) for each in body["changed"]] == [("steps", 24, 30)]
 
 
-async def test_the_gateway_runs_spaces_too(works: AppFixture) -> None:
+async def test_service_api_runs_workflows(works: AppFixture) -> None:
     services = (await works.client.get("/api/services")).json()["services"]
     assert {f"space:{slug}" for slug in COUNTS} <= {each["service"] for each in services}
     body = {"service": "space:turbo-text-to-image", "prompt": "a boat", "width": 64, "height": 64}
@@ -319,7 +319,7 @@ async def test_the_gateway_runs_spaces_too(works: AppFixture) -> None:
     assert (document["status"], document["cost"]) == ("succeeded", "0.04")
 
 
-async def test_whoever_follows_a_run_hears_of_each_node(works: AppFixture) -> None:
+async def test_event_stream_reports_each_node(works: AppFixture) -> None:
     async def steps() -> list[tuple[str, str]]:
         body = (await run(works, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
         assert body["status"] == "succeeded", body["error"]
@@ -343,7 +343,7 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: AppFixture) -> No
     assert {state for _, state in await steps()} == {"cached"}
 
 
-async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
+async def test_graph_has_its_own_time_limit(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=hang", "graph_limit_seconds": 0.5}
     async with running_app(tmp_path, app_catalog.models_document(), **points) as app:
         body = (await run(app, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
@@ -373,7 +373,7 @@ SHOUTED = {
 }
 
 
-async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Path) -> None:
+async def test_node_runs_a_custom_model_at_its_price(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
     async with running_app(tmp_path, app_catalog.models_document(), driver="process") as app:

@@ -122,7 +122,7 @@ async def test_list_of_unknown_length_is_held_at_maximum_length(dots: AppFixture
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.12", 3)
 
 
-async def test_latents_in_a_list_are_pictures_as_others_are(dots: AppFixture) -> None:
+async def test_latents_in_a_list_are_charged_as_images(dots: AppFixture) -> None:
     graph = {
         **PAINT,
         "5": node("EmptyLatentImage", width=96, height=64, batch_size=2),
@@ -134,7 +134,7 @@ async def test_latents_in_a_list_are_pictures_as_others_are(dots: AppFixture) ->
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.08", 2), ended["error"]
 
 
-async def test_no_order_goes_beyond_what_was_held(dots: AppFixture) -> None:
+async def test_child_predictions_never_exceed_the_hold(dots: AppFixture) -> None:
     """A switch that only the run turns, towards what is dearer than what was held."""
     graph = {
         **late_text_graph("yes"),
@@ -157,7 +157,7 @@ async def test_no_order_goes_beyond_what_was_held(dots: AppFixture) -> None:
     assert await dots.faults() == ()
 
 
-async def test_which_model_works_is_known_before_the_run(dots: AppFixture) -> None:
+async def test_model_of_a_node_must_be_known_before_the_run(dots: AppFixture) -> None:
     graph = {**late_text_graph("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
     response = await estimate_of(dots, graph)
     sentence = "SixfoldTemplate (node 3): The model must be known before the run: it cannot be the output of"
@@ -190,7 +190,7 @@ async def test_estimate_groups_nodes_with_equal_predictions(dots: AppFixture) ->
     assert row["price_usd"] == response["price_usd"] == "2.56"
 
 
-async def test_wrong_types_and_wrong_ranges_are_named_together(dots: AppFixture) -> None:
+async def test_type_and_range_errors_are_reported_together(dots: AppFixture) -> None:
     inputs = {"prompt": "x", "width": "wide", "steps": 0, "cfg": 1000, "seed": 1.5, "height": 64}
     space = f"{SPACES}/stylized-text-to-image/run"
     refused = await dots.client.post(space, json={"input": inputs}, headers=dots.bearer)

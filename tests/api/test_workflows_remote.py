@@ -100,7 +100,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: ComfySetup) -> None:
+async def test_remote_run_is_held_once_at_the_usual_price(two: ComfySetup) -> None:
     check = {"workflow": PAINT_AND_TINT}
     body = (await two.app.client.post("/api/graph/validate", json=check, headers=two.app.bearer)).json()
     assert (body["valid"], body["errors"], body["estimate"]["price_usd"]) == (True, [], "0.04")
@@ -119,7 +119,7 @@ async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Comf
     assert await two.app.faults() == ()
 
 
-async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: ComfySetup) -> None:
+async def test_comfyui_client_gets_the_messages_of_a_remote_run(two: ComfySetup) -> None:
     hub, client = two.app.server.workflows.hub, two.app.client
     await two.app.server.workflows.refresh_remote()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
@@ -151,7 +151,7 @@ async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: ComfySetup) -> N
     assert refused.json()["node_errors"]["10"]["errors"][0]["type"] == "value_bigger_than_max"
 
 
-async def test_a_canceled_run_is_interrupted_there_and_free(two: ComfySetup) -> None:
+async def test_canceled_remote_run_is_interrupted_and_free(two: ComfySetup) -> None:
     await two.imported(PAINT_AND_TINT, "paint")
     hold = two.comfy.hold("KSampler")
     body = (await two.run("paint", wait=0, text="a lake")).json()
@@ -166,7 +166,7 @@ async def test_a_canceled_run_is_interrupted_there_and_free(two: ComfySetup) -> 
     assert await two.app.balance() == ("5.00", "0.00")
 
 
-async def test_a_node_that_fails_there_is_named_and_free(two: ComfySetup) -> None:
+async def test_failed_remote_node_is_named_and_free(two: ComfySetup) -> None:
     await two.imported(PAINT_AND_TINT, "paint")
     two.comfy.raises["CustomTint"] = ("ValueError", "The tint is /srv/models/off.")
     body = (await two.run("paint", text="a lake")).json()
