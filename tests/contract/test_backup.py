@@ -102,7 +102,7 @@ async def load(configured: Settings, account_id: str, busy: threading.Event, sto
 
 
 @pytest.mark.nightly
-def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> None:
+def test_backup_during_writes_restores_without_drift(tmp_path: Path) -> None:
     source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     account_id = asyncio.run(fill(source))
     asyncio.run(history(source, account_id))
@@ -140,7 +140,7 @@ async def history(configured: Settings, account_id: str, count: int = HISTORY) -
     await database.close()
 
 
-def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_restore_is_identical_to_the_source(tmp_path: Path) -> None:
     source, target, path = (
         snapshot_at(tmp_path / "source"),
         snapshot_at(tmp_path / "target"),
@@ -177,7 +177,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in result}
 
 
-def test_a_file_that_is_missing_is_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_missing_file_is_reported_and_others_are_restored(tmp_path: Path) -> None:
     source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     lost = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
@@ -189,7 +189,7 @@ def test_a_file_that_is_missing_is_reported_and_the_rest_is_kept(tmp_path: Path)
     assert (done.drift, done.missing_blobs) == (0, 1)
 
 
-def test_a_file_whose_last_name_has_expired_may_be_gone(tmp_path: Path) -> None:
+def test_missing_file_without_a_valid_name_is_not_reported(tmp_path: Path) -> None:
     source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     account_id = asyncio.run(fill(source))
 
@@ -202,7 +202,7 @@ def test_a_file_whose_last_name_has_expired_may_be_gone(tmp_path: Path) -> None:
     assert asyncio.run(write_backup(source, path)).missing == []
 
 
-def test_a_rotten_file_is_named_after_a_restore(tmp_path: Path) -> None:
+def test_damaged_file_is_named_by_the_restore(tmp_path: Path) -> None:
     source, path = snapshot_at(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     rotten = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
@@ -246,7 +246,7 @@ def failed_restore(path: Path, target: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["sixfold.db", "store", "uploads"])
-def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, valid_backup: Path, name: str) -> None:
+def test_restore_into_a_folder_with_data_is_refused(tmp_path: Path, valid_backup: Path, name: str) -> None:
     target = tmp_path / "target"
     target.mkdir()
     if name.endswith(".db"):
@@ -257,7 +257,7 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path, valid_backup: 
     assert f"is not empty (it has {name})" in failed_restore(valid_backup, target)
 
 
-def test_a_configuration_and_a_server_key_may_wait_in_the_folder(tmp_path: Path, valid_backup: Path) -> None:
+def test_restore_keeps_an_existing_server_key(tmp_path: Path, valid_backup: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (target / "sixfold.toml").write_text("port = 9000\n")
@@ -267,7 +267,7 @@ def test_a_configuration_and_a_server_key_may_wait_in_the_folder(tmp_path: Path,
 
 
 @pytest.mark.nightly
-def test_every_cut_is_noticed(tmp_path: Path, valid_backup: Path) -> None:
+def test_every_truncation_is_detected(tmp_path: Path, valid_backup: Path) -> None:
     data = valid_backup.read_bytes()
     end = data.rstrip(b"\0")
     cut = tmp_path / "cut.tar"
@@ -277,7 +277,7 @@ def test_every_cut_is_noticed(tmp_path: Path, valid_backup: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_changed_byte_is_noticed_wherever_it_lies(tmp_path: Path, valid_backup: Path) -> None:
+def test_every_changed_byte_is_detected(tmp_path: Path, valid_backup: Path) -> None:
     data = bytearray(valid_backup.read_bytes())
     changed = tmp_path / "changed.tar"
     contents = [range(info.offset_data, info.offset_data + info.size) for info in members(valid_backup)]
@@ -350,7 +350,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, valid_backup: Path, name: str) -> None:
+def test_archive_member_with_a_hostile_name_is_refused(tmp_path: Path, valid_backup: Path, name: str) -> None:
     def change(old: str, data: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
         extra = [(member(name), b"evil")] if old == "blobs.jsonl" else []
         return [*extra, (member(old), data)]
@@ -385,7 +385,7 @@ def in_manifest(change: Callable[[dict[str, object]], None]) -> Change:
     return changed
 
 
-def test_a_newer_schema_asks_for_a_newer_program(tmp_path: Path, valid_backup: Path) -> None:
+def test_newer_schema_asks_to_upgrade(tmp_path: Path, valid_backup: Path) -> None:
     path = with_changed_members(
         valid_backup, in_manifest(lambda document: document.update(schema=sql.latest("sqlite") + 1))
     )
@@ -393,7 +393,7 @@ def test_a_newer_schema_asks_for_a_newer_program(tmp_path: Path, valid_backup: P
 
 
 @pytest.mark.parametrize("schema", [0, -1, "1", None])
-def test_a_schema_that_never_was_is_refused(tmp_path: Path, valid_backup: Path, schema: object) -> None:
+def test_invalid_schema_is_refused(tmp_path: Path, valid_backup: Path, schema: object) -> None:
     assert failed_restore(
         with_changed_members(valid_backup, in_manifest(lambda document: document.update(schema=schema))),
         tmp_path / "target",
@@ -408,7 +408,7 @@ def test_another_format_is_refused(tmp_path: Path, valid_backup: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["account", "../account", "sqlite_master", "no such"])
-def test_tables_are_those_of_the_schema(tmp_path: Path, valid_backup: Path, name: str) -> None:
+def test_unknown_table_is_refused(tmp_path: Path, valid_backup: Path, name: str) -> None:
     def change(document: dict[str, object]) -> None:
         tables = document["tables"]
         assert isinstance(tables, list)
@@ -424,7 +424,7 @@ def test_incomplete_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     assert "is not a complete backup" in failed_restore(path, tmp_path / "target")
 
 
-def test_a_restore_that_was_killed_is_swept_away_by_the_next(tmp_path: Path, valid_backup: Path) -> None:
+def test_remains_of_a_killed_restore_are_removed_by_the_next(tmp_path: Path, valid_backup: Path) -> None:
     target = tmp_path / "target"
     (target / ".restoring" / "store").mkdir(parents=True)
     (target / ".restoring" / "sixfold.db").write_bytes(b"half")
@@ -435,7 +435,7 @@ def test_a_restore_that_was_killed_is_swept_away_by_the_next(tmp_path: Path, val
 # -- the file itself -------------------------------------------------------------------------------
 
 
-def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, valid_backup: Path) -> None:
+def test_failed_backup_keeps_the_previous_one(tmp_path: Path, valid_backup: Path) -> None:
     before = valid_backup.read_bytes()
 
     class Broken(FileStore):
@@ -451,7 +451,7 @@ def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, valid_backup:
     assert not valid_backup.with_name("whole.tar.tmp").exists()
 
 
-def test_two_backups_never_write_one_file(tmp_path: Path, valid_backup: Path) -> None:
+def test_second_backup_into_one_file_is_refused(tmp_path: Path, valid_backup: Path) -> None:
     with valid_backup.with_name("whole.tar.tmp").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(backup.BackupBusy):
@@ -467,7 +467,7 @@ def test_two_backups_never_write_one_file(tmp_path: Path, valid_backup: Path) ->
         (float("inf"), float("-inf"), 1e308, 5e-324),
     ],
 )
-def test_a_row_survives_being_written_as_text(row: tuple[archive.Value, ...]) -> None:
+def test_row_is_identical_after_encoding_and_decoding(row: tuple[archive.Value, ...]) -> None:
     line = archive.encode_row(row)
     assert line.count(b"\n") == 1
     result = archive.decode_row(line, len(row))
@@ -487,6 +487,6 @@ def test_a_row_survives_being_written_as_text(row: tuple[archive.Value, ...]) ->
         b"{}\n",
     ],
 )
-def test_a_row_with_anything_else_in_it_is_damaged(line: bytes) -> None:
+def test_row_with_unsupported_values_is_reported_as_damaged(line: bytes) -> None:
     with pytest.raises(ArchiveDamaged):
         archive.decode_row(line, 1)

@@ -19,7 +19,7 @@ def rows_of(reader: archive.TableReader) -> dict[str, list[archive.Row]]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "not copied"])
-def test_the_log_shrinks_while_the_rows_of_a_copy_are_read(tmp_path: Path, copied: bool) -> None:
+def test_write_ahead_log_shrinks_while_a_copy_is_read(tmp_path: Path, copied: bool) -> None:
     source, copy = plain.snapshot_at(tmp_path / "source"), tmp_path / "whole.tar.db"
     asyncio.run(plain.fill(source))
     file = source.data_dir / storage.DATABASE

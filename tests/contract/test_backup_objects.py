@@ -45,7 +45,9 @@ async def content(configured: Settings) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("target", nightly_after(1, [in_a_bucket, in_files]))
 @pytest.mark.parametrize("source", [in_files, in_a_bucket])
-def test_it_goes_from_either_to_either(tmp_path: Path, source: Factory, target: Factory) -> None:
+def test_backup_is_restored_between_folders_and_buckets(
+    tmp_path: Path, source: Factory, target: Factory
+) -> None:
     old, new = source(tmp_path / "old"), target(tmp_path / "new")
     asyncio.run(fill(old, files=12))
     path = tmp_path / "all.tar"
@@ -72,7 +74,7 @@ async def lose_one(configured: Settings) -> str:
     return key
 
 
-def test_a_bucket_that_is_away_leaves_no_backup_and_no_restore(tmp_path: Path) -> None:
+def test_unreachable_bucket_leaves_no_partial_backup_or_restore(tmp_path: Path) -> None:
     source, path = in_a_bucket(tmp_path / "source"), tmp_path / "all.tar"
     asyncio.run(fill(source))
     asyncio.run(write_backup(source, path))

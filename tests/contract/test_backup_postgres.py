@@ -61,7 +61,7 @@ def test_a_restore_ends_all_access_on_postgresql(tmp_path: Path) -> None:
     assert "('revoked_at', None)" in str(content(source)["api_key"])
 
 
-def test_from_sqlite_into_postgresql_and_back_nothing_changes(tmp_path: Path) -> None:
+def test_round_trip_through_postgresql_changes_nothing(tmp_path: Path) -> None:
     source, path, again = plain.snapshot_at(tmp_path / "source"), tmp_path / "one.tar", tmp_path / "two.tar"
     account_id = asyncio.run(plain.fill(source))
     asyncio.run(plain.history(source, account_id))
@@ -79,7 +79,7 @@ def test_from_sqlite_into_postgresql_and_back_nothing_changes(tmp_path: Path) ->
     assert plain.tree(target.data_dir / "store") == plain.tree(source.data_dir / "store")
 
 
-def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> None:
+def test_backup_of_a_busy_postgresql_is_consistent(tmp_path: Path) -> None:
     source, path = data_folder(tmp_path / "source"), tmp_path / "all.tar"
     account_id = asyncio.run(plain.fill(source))
     busy, stop, counts = threading.Event(), threading.Event(), list[int]()
@@ -104,7 +104,7 @@ def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> No
     assert written.tables["transfer"] > 0
 
 
-def test_a_database_that_is_not_empty_is_kept(tmp_path: Path) -> None:
+def test_restore_into_a_database_with_data_is_refused(tmp_path: Path) -> None:
     source, path, target = (
         plain.snapshot_at(tmp_path / "source"),
         tmp_path / "all.tar",
@@ -153,7 +153,7 @@ def shell(
     return PostgresCommands(tmp_path / "data", capsys)
 
 
-def test_accounts_keys_and_the_ledger_are_kept_on_postgresql(shell: PostgresCommands) -> None:
+def test_account_key_and_ledger_commands_use_postgresql(shell: PostgresCommands) -> None:
     result = shell("account", "create", "a@b.c", "--credit", "5")
     assert shell("account", "credit", "a@b.c", "2.5")["balance_usd"] == "7.50"
     key = shell("key", "create", "a@b.c", "--read-only")
@@ -164,7 +164,7 @@ def test_accounts_keys_and_the_ledger_are_kept_on_postgresql(shell: PostgresComm
     assert not (shell.folder / "sixfold.db").exists()
 
 
-def test_the_doctor_looks_at_postgresql(shell: PostgresCommands) -> None:
+def test_doctor_checks_postgresql(shell: PostgresCommands) -> None:
     newest = sql.latest("postgres")
     shell("account", "create", "a@b.c")
     assert shell("doctor")["database"] == {
@@ -175,7 +175,7 @@ def test_the_doctor_looks_at_postgresql(shell: PostgresCommands) -> None:
     }
 
 
-def test_the_schema_goes_back_and_forth_with_the_data_in_it(shell: PostgresCommands) -> None:
+def test_schema_is_downgraded_and_upgraded_with_its_data(shell: PostgresCommands) -> None:
     shell("account", "create", "a@b.c", "--credit", "5")
     newest = sql.latest("postgres")
     assert shell("migrate", "--to", "1", "--drop") == {"before": newest, "after": 1, "latest": newest}
@@ -184,7 +184,7 @@ def test_the_schema_goes_back_and_forth_with_the_data_in_it(shell: PostgresComma
     assert shell("ledger", "verify")["ok"] is True
 
 
-def test_a_database_that_cannot_be_reached_is_one_sentence(
+def test_unreachable_database_is_reported_without_its_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIXFOLD_DATABASE_URL", "postgresql://me:geheim@127.0.0.1:9/shop")

@@ -55,14 +55,14 @@ async def test_stored_blob_is_read_back(store: BlobStore, size: int) -> None:
     assert [listed async for listed in store.list()] == [result]
 
 
-async def test_an_object_is_replaced(store: BlobStore) -> None:
+async def test_put_replaces_an_object(store: BlobStore) -> None:
     await store.put("k", b"a longer one")
     await store.put("k", b"short")
     assert await store.get("k") == b"short"
     assert await keys(store) == ["k"]
 
 
-async def test_ranges(store: BlobStore) -> None:
+async def test_ranges_of_a_blob_are_read(store: BlobStore) -> None:
     data = os.urandom(3 * PIECE + 10)
     await store.put("k", data)
     for start, length in [
@@ -100,7 +100,7 @@ async def test_missing_key_is_none_or_an_error(store: BlobStore) -> None:
     assert await keys(store, "there/one/") == []
 
 
-async def test_deleting(store: BlobStore) -> None:
+async def test_delete_returns_whether_the_object_existed(store: BlobStore) -> None:
     await store.put("a/one", b"1")
     await store.put("a/two", b"2")
     assert await store.delete("a/one") is True
@@ -110,7 +110,7 @@ async def test_deleting(store: BlobStore) -> None:
     assert await store.get("a/one") == b"again"
 
 
-async def test_a_list_is_in_the_order_of_keys(store: BlobStore) -> None:
+async def test_list_is_ordered_by_key(store: BlobStore) -> None:
     names = [
         "a",
         "a-b",
@@ -135,7 +135,7 @@ async def test_a_list_is_in_the_order_of_keys(store: BlobStore) -> None:
         assert await keys(store, prefix) == sorted(name for name in names if name.startswith(prefix))
 
 
-async def test_a_file_is_taken_in(store: BlobStore, tmp_path: Path) -> None:
+async def test_put_file_stores_a_file(store: BlobStore, tmp_path: Path) -> None:
     source = tmp_path / "staged"
     source.write_bytes(b"from a worker")
     os.utime(source, (1, 1))
@@ -149,7 +149,7 @@ async def test_a_file_is_taken_in(store: BlobStore, tmp_path: Path) -> None:
     assert await keys(store) == ["out/1"]
 
 
-async def test_readers_see_the_old_object_or_the_new_one(store: BlobStore) -> None:
+async def test_readers_see_complete_objects_during_writes(store: BlobStore) -> None:
     versions = [bytes([number]) * (PIECE * 2 + number) for number in range(8)]
     await store.put("k", versions[0])
     torn: list[int] = []
@@ -175,7 +175,7 @@ async def test_readers_see_the_old_object_or_the_new_one(store: BlobStore) -> No
     assert torn == []
 
 
-async def test_many_puts_at_once_into_new_folders(store: BlobStore) -> None:
+async def test_concurrent_puts_into_new_folders_succeed(store: BlobStore) -> None:
     names = [f"{number % 7}/{number % 3}/{number}" for number in range(100)]
     await asyncio.gather(*(store.put(name, name.encode()) for name in names))
     assert await keys(store) == sorted(names)
@@ -251,7 +251,7 @@ def hostile() -> list[str]:
     return climbs + dots + unicode + controls + signs + ends + windows + lengths + deep + inner + tails
 
 
-async def test_no_hostile_key_reaches_anything(store: BlobStore, tmp_path: Path) -> None:
+async def test_hostile_keys_are_refused(store: BlobStore, tmp_path: Path) -> None:
     corpus = sorted(set(hostile()))
     assert len(corpus) >= 200
     outside = {path: path.read_bytes() for path in _outside(tmp_path)}
@@ -272,7 +272,7 @@ async def test_no_hostile_key_reaches_anything(store: BlobStore, tmp_path: Path)
     assert await keys(store) == []
 
 
-async def test_no_hostile_prefix_lists_anything(store: BlobStore) -> None:
+async def test_hostile_prefixes_list_nothing_outside(store: BlobStore) -> None:
     await store.put("a/b", b"1")
     for prefix in hostile():
         try:
@@ -287,7 +287,7 @@ def _outside(tmp_path: Path) -> list[Path]:
     return [path for path in tmp_path.rglob("*") if path.is_file() and inside not in path.parents]
 
 
-async def test_odd_keys_that_are_fine(store: BlobStore) -> None:
+async def test_unusual_valid_keys_are_accepted(store: BlobStore) -> None:
     fine = [
         "a",
         "...",

@@ -86,7 +86,7 @@ async def test_error_at_any_write_leaves_only_the_old_object(tmp_path: Path, cod
     assert await store.get("a/k") == new
 
 
-async def test_a_file_that_could_not_be_stored_is_still_there(tmp_path: Path) -> None:
+async def test_failed_put_file_keeps_the_source_file(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = BrokenDisk(root)
     await store.put("a/k", b"old")
@@ -111,14 +111,14 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-async def test_a_disk_that_takes_only_half_is_a_clean_error(store: FileStore, tmp_path: Path) -> None:
+async def test_full_disk_during_a_put_keeps_the_old_object(store: FileStore, tmp_path: Path) -> None:
     await store.put("k", b"old")
     with largest_file(MIB), pytest.raises(OSError, match="File too large"):
         await store.put("k", b"n" * (3 * MIB))
     assert (await store.get("k"), new_files(tmp_path / "store")) == (b"old", [])
 
 
-async def test_a_copy_across_filesystems(store: FileStore, tmp_path: Path) -> None:
+async def test_file_of_another_filesystem_is_copied(store: FileStore, tmp_path: Path) -> None:
     folders = (Path("/dev/shm"), Path("/var/tmp"))
     other = next((each for each in folders if exists(each) and _device(each) != _device(tmp_path)), None)
     if other is None:
@@ -140,7 +140,7 @@ def _device(path: Path) -> int:
     return path.stat().st_dev
 
 
-async def test_a_file_with_a_second_name_is_copied(store: FileStore, tmp_path: Path) -> None:
+async def test_hard_linked_file_is_copied(store: FileStore, tmp_path: Path) -> None:
     staged, second = tmp_path / "staged", tmp_path / "second"
     staged.write_bytes(b"before")
     second.hardlink_to(staged)
@@ -150,7 +150,7 @@ async def test_a_file_with_a_second_name_is_copied(store: FileStore, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-async def test_only_regular_files_are_taken_in(store: FileStore, tmp_path: Path, kind: str) -> None:
+async def test_only_regular_files_are_stored(store: FileStore, tmp_path: Path, kind: str) -> None:
     staged = tmp_path / "staged"
     match kind:
         case "link":
@@ -188,7 +188,7 @@ async def test_links_inside_are_not_followed(store: FileStore, tmp_path: Path) -
     assert await keys(store) == ["a/k", "file"]
 
 
-async def test_a_link_that_comes_and_goes_lets_nothing_out(store: FileStore, tmp_path: Path) -> None:
+async def test_swapped_symlink_does_not_expose_files_outside(store: FileStore, tmp_path: Path) -> None:
     root, outside = tmp_path / "store", tmp_path / "outside"
     outside.mkdir()
     (outside / "k").write_bytes(b"secret")
@@ -223,7 +223,7 @@ async def test_a_link_that_comes_and_goes_lets_nothing_out(store: FileStore, tmp
     assert (outside / "k").read_bytes() == b"secret"
 
 
-async def test_an_object_and_a_folder_share_no_name(store: FileStore, tmp_path: Path) -> None:
+async def test_key_that_conflicts_with_a_folder_is_refused(store: FileStore, tmp_path: Path) -> None:
     await store.put("a/b", b"1")
     await store.put("c", b"2")
     with pytest.raises(OSError, match="directory"):
@@ -234,7 +234,7 @@ async def test_an_object_and_a_folder_share_no_name(store: FileStore, tmp_path: 
     assert new_files(tmp_path / "store") == []
 
 
-async def test_a_folder_removed_by_hand_is_made_again(store: FileStore, tmp_path: Path) -> None:
+async def test_deleted_folder_is_created_again(store: FileStore, tmp_path: Path) -> None:
     await store.put("a/b/k", b"1")
     await store.delete("a/b/k")
     (tmp_path / "store" / "a" / "b").rmdir()
@@ -263,7 +263,7 @@ async def test_old_temporary_files_of_a_killed_server_are_removed(store: FileSto
     assert new_files(tmp_path / "store") == ["fresh"]
 
 
-async def test_no_descriptor_is_left_open(store: FileStore, tmp_path: Path) -> None:
+async def test_file_descriptors_are_closed(store: FileStore, tmp_path: Path) -> None:
     await store.put("a/k", b"x" * MIB)
     before = _descriptors()
     for _ in range(20):

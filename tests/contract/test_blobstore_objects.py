@@ -62,7 +62,7 @@ FAULTS = {"500": ANGRY, "403": REFUSES, "hang": SLOW, "drop": AWAY}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_every_failure_is_one_sentence_and_leaves_nothing(
+async def test_every_failure_is_store_failed_and_leaves_no_object(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     name = s3.server().new_bucket()
@@ -78,7 +78,7 @@ async def test_every_failure_is_one_sentence_and_leaves_nothing(
     assert s3.KEY not in caplog.text
 
 
-async def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
+async def test_unreachable_store_is_store_failed(tmp_path: Path) -> None:
     access = BucketAccess({**s3.server().options, "endpoint": "http://127.0.0.1:1"}, 0.2)
     store = ObjectStore(open_bucket("s3://bucket", access), buckets.cache(tmp_path / "cache"))
     for work in await everything(store, "key"):
@@ -86,7 +86,7 @@ async def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
             await work()
 
 
-async def test_a_bucket_that_is_not_there_is_no_missing_object(tmp_path: Path) -> None:
+async def test_missing_bucket_is_not_a_missing_object(tmp_path: Path) -> None:
     store = buckets.content_store(tmp_path, "s3://no-such-bucket")
     key = blob_key(b"1")
     for work in (lambda: store.get(key), lambda: store.put(key, b"1"), lambda: store.local_path(key)):
@@ -94,7 +94,7 @@ async def test_a_bucket_that_is_not_there_is_no_missing_object(tmp_path: Path) -
             await work()
 
 
-async def test_a_store_without_conditional_writes_is_noticed_once(tmp_path: Path) -> None:
+async def test_missing_conditional_writes_are_detected_once(tmp_path: Path) -> None:
     tries = 6  # one, and five more
     async with faulty_proxy(s3.server().port, lambda number, _: "501" if number < tries else "pass") as front:
         store = behind(front, tmp_path, s3.server().new_bucket())
@@ -104,7 +104,7 @@ async def test_a_store_without_conditional_writes_is_noticed_once(tmp_path: Path
         assert front.methods() == ["PUT"] * tries + ["PUT", "HEAD", "PUT"]
 
 
-async def test_a_hiccup_is_not_noticed(tmp_path: Path) -> None:
+async def test_transient_errors_are_retried(tmp_path: Path) -> None:
     data = os.urandom(300_000)
     async with faulty_proxy(
         s3.server().port, lambda number, _: "500" if number % 3 == 0 else "pass"
@@ -116,7 +116,7 @@ async def test_a_hiccup_is_not_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 3 * PART_BYTES])
-async def test_an_upload_that_breaks_off_leaves_no_half_object(tmp_path: Path, size: int) -> None:
+async def test_interrupted_upload_leaves_no_partial_object(tmp_path: Path, size: int) -> None:
     name, data = s3.server().new_bucket(), os.urandom(size)
     staged = tmp_path / "staged"
     staged.write_bytes(data)
@@ -136,9 +136,7 @@ async def test_an_upload_that_breaks_off_leaves_no_half_object(tmp_path: Path, s
 
 @pytest.mark.parametrize("fault", ["cut", "lie"])
 @pytest.mark.parametrize("size", [1000, 2 * MIB])
-async def test_other_bytes_than_were_stored_are_never_handed_out(
-    tmp_path: Path, fault: str, size: int
-) -> None:
+async def test_truncated_or_changed_reads_are_refused(tmp_path: Path, fault: str, size: int) -> None:
     data, name = os.urandom(size), s3.server().new_bucket()
     key = blob_key(data)
     await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
@@ -154,7 +152,7 @@ async def test_other_bytes_than_were_stored_are_never_handed_out(
 # -- content ---------------------------------------------------------------------------------------
 
 
-async def test_writers_of_one_content_do_not_disturb_each_other(tmp_path: Path) -> None:
+async def test_concurrent_writers_of_equal_content_succeed(tmp_path: Path) -> None:
     name, data = s3.server().new_bucket(), os.urandom(MIB)
     key = blob_key(data)
     stores = [buckets.content_store(tmp_path / str(number), f"s3://{name}") for number in range(4)]
@@ -181,7 +179,7 @@ async def test_existing_content_is_kept_unless_soon_swept(tmp_path: Path) -> Non
         )
 
 
-async def test_azure_too_takes_content_once(tmp_path: Path) -> None:
+async def test_azure_stores_equal_content_once(tmp_path: Path) -> None:
     account, data = azure.server(), os.urandom(1000)
     bucket = open_bucket(f"az://{account.new_container()}", BucketAccess(account.options))
     store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), RetryOptions(by_content=True))
@@ -191,7 +189,7 @@ async def test_azure_too_takes_content_once(tmp_path: Path) -> None:
     assert account.writes == before + 1
 
 
-async def test_a_large_file_that_is_there_is_not_sent_again(tmp_path: Path) -> None:
+async def test_existing_large_file_is_not_uploaded_again(tmp_path: Path) -> None:
     data, name = os.urandom(PART_BYTES + 1), s3.server().new_bucket()
     key, staged = blob_key(data), tmp_path / "staged"
     async with faulty_proxy(s3.server().port, lambda *_: "pass") as front:
@@ -219,7 +217,7 @@ async def test_blob_just_stored_is_read_from_the_local_cache(tmp_path: Path) -> 
         assert front.of("GET") == []
 
 
-async def test_a_file_is_fetched_once_however_many_want_it(tmp_path: Path) -> None:
+async def test_concurrent_reads_fetch_a_file_once(tmp_path: Path) -> None:
     data, name = os.urandom(3 * MIB), s3.server().new_bucket()
     key = blob_key(data)
     await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
@@ -231,7 +229,7 @@ async def test_a_file_is_fetched_once_however_many_want_it(tmp_path: Path) -> No
         assert paths[0].stat().st_mode & 0o777 == 0o600
 
 
-async def test_one_who_gives_up_waiting_holds_up_nobody(tmp_path: Path) -> None:
+async def test_canceled_reader_does_not_block_others(tmp_path: Path) -> None:
     data, name = os.urandom(MIB), s3.server().new_bucket()
     key = blob_key(data)
     await buckets.content_store(tmp_path / "writer", f"s3://{name}").put(key, data)
@@ -250,7 +248,7 @@ async def test_one_who_gives_up_waiting_holds_up_nobody(tmp_path: Path) -> None:
     assert len(list_cache(tmp_path)) == 1
 
 
-async def test_an_object_that_is_replaced_is_fetched_anew(tmp_path: Path) -> None:
+async def test_replaced_object_is_fetched_again(tmp_path: Path) -> None:
     store = buckets.s3_store(tmp_path / "store")
     for data in (b"first", b"other"):
         await store.put("key", data)
@@ -266,7 +264,7 @@ async def test_an_object_that_is_replaced_is_fetched_anew(tmp_path: Path) -> Non
 # -- large files -----------------------------------------------------------------------------------
 
 
-async def test_a_hundred_megabytes_pass_in_little_memory(tmp_path: Path) -> None:
+async def test_hundred_megabyte_file_takes_little_memory(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
     done = await asyncio.to_thread(
         subprocess.run,
@@ -296,7 +294,7 @@ def test_cache_stays_in_its_limit_and_evicts_least_recently_used(tmp_path: Path)
     assert "01" not in names
 
 
-def test_recently_lent_files_alone_may_exceed_the_cache_limit(tmp_path: Path) -> None:
+def test_only_recently_lent_files_may_exceed_the_cache_limit(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path / "cache", CacheLimits(1000, 60))
     cache.write("lent", bytes(1000))
     assert cache.lend("lent") is not None
@@ -309,7 +307,7 @@ def test_recently_lent_files_alone_may_exceed_the_cache_limit(tmp_path: Path) ->
     assert len(list_cache(tmp_path)) < 2, "its time is up"
 
 
-def test_the_cache_takes_small_files_only_unless_it_is_asked(tmp_path: Path) -> None:
+def test_cache_stores_large_files_on_explicit_write_only(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path / "cache", CacheLimits(1000, 60))
     assert (cache.takes(250), cache.takes(251)) == (True, False)
     cache.write("large", bytes(1000))
@@ -326,7 +324,7 @@ def test_cache_from_before_the_last_boot_is_discarded(tmp_path: Path) -> None:
     assert [path.name for path in list_cache(tmp_path)] == ["other"]
 
 
-async def test_a_full_disk_makes_reads_slower_and_nothing_else(tmp_path: Path) -> None:
+async def test_unusable_cache_folder_does_not_prevent_reads(tmp_path: Path) -> None:
     store = buckets.content_store(tmp_path)
     (tmp_path / "cache").write_text("a file where a folder should be")
     data = os.urandom(1000)
@@ -339,7 +337,7 @@ async def test_a_full_disk_makes_reads_slower_and_nothing_else(tmp_path: Path) -
 # -- links and addresses ---------------------------------------------------------------------------
 
 
-async def test_a_link_gives_the_bytes_and_nothing_else_does(tmp_path: Path) -> None:
+async def test_object_is_readable_by_its_signed_link_only(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
     ways = RetryOptions(by_content=True, link_seconds=60)
     store = ObjectStore(buckets.bucket(f"s3://{name}/some/prefix"), buckets.cache(tmp_path / "cache"), ways)
@@ -364,7 +362,7 @@ def fetched(target: str) -> tuple[int, str | None, bytes]:
         connection.close()
 
 
-async def test_google_and_azure_sign_without_a_network(tmp_path: Path) -> None:
+async def test_google_and_azure_links_are_signed_offline(tmp_path: Path) -> None:
     key = rsa.generate_private_key(65537, 2048)
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -412,7 +410,7 @@ def test_invalid_bucket_url_is_refused_without_secrets(url: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_an_option_that_a_cloud_does_not_know_is_refused() -> None:
+def test_unknown_bucket_option_is_refused() -> None:
     with pytest.raises(InvalidUrl, match="nonsense"):
         open_bucket("s3://bucket", BucketAccess({"nonsense": "1"}))
     with pytest.raises(InvalidUrl, match="more than 0"):

@@ -44,16 +44,16 @@ def _balance(account_id: str) -> Transaction[int]:
     return int(row["posted"])
 
 
-async def test_a_write_gives_the_transactions_value(database: Database) -> None:
+async def test_write_returns_the_value_of_its_transaction(database: Database) -> None:
     assert await database.write(_write(1, 2)) == 2
 
 
-async def test_a_read_sees_a_finished_write(database: Database) -> None:
+async def test_read_sees_a_committed_write(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=5))
     assert await database.read(_balance(account.id)) == 5
 
 
-async def test_a_report_runs_in_a_thread_and_sees_finished_writes(database: Database) -> None:
+async def test_report_runs_in_a_thread_and_sees_committed_writes(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=5))
     threads: list[int] = []
 
@@ -72,13 +72,13 @@ async def test_a_report_runs_in_a_thread_and_sees_finished_writes(database: Data
     assert threading.get_ident() not in threads
 
 
-async def test_a_failing_transaction_leaves_nothing_behind(database: Database) -> None:
+async def test_failed_transaction_is_rolled_back(database: Database) -> None:
     with pytest.raises(RuntimeError, match="no"):
         await database.write(_write(1, 2, fail=True))
     assert await database.write(_write(1, 2)) == 2
 
 
-async def test_a_failing_transaction_does_not_touch_its_neighbours(database: Database) -> None:
+async def test_failed_transaction_does_not_affect_concurrent_ones(database: Database) -> None:
     jobs = [database.write(_write(number, fail=number % 3 == 0)) for number in range(90)]
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert [isinstance(result, RuntimeError) for result in results] == [n % 3 == 0 for n in range(90)]
@@ -115,7 +115,7 @@ async def test_query_runs_per_parameter_and_returns_change_counts(database: Data
     assert await database.write(end("1", "2", "3")) == 1
 
 
-async def test_a_conflict_among_many_undoes_what_its_transaction_wrote(database: Database) -> None:
+async def test_conflict_rolls_back_its_own_transaction_only(database: Database) -> None:
     def many_audits() -> Transaction[None]:
         yield _audit(1)
         yield Query("audit_insert", {}, [_audit(number).params for number in (2, 3, 2)])
@@ -130,14 +130,14 @@ async def test_a_conflict_among_many_undoes_what_its_transaction_wrote(database:
     assert await database.write(_write(1, 2, 3)) == 3
 
 
-async def test_committed_data_is_there_after_reopening(opener: databases.Opener, tmp_path: Path) -> None:
+async def test_committed_data_survives_reopening(opener: databases.Opener, tmp_path: Path) -> None:
     async with opener(tmp_path, None) as first:
         account = await first.write(accounts.create("a@example.com", credit=9))
     async with opener(tmp_path, None) as second:
         assert await second.read(_balance(account.id)) == 9
 
 
-async def test_close_finishes_what_was_accepted(opener: databases.Opener, tmp_path: Path) -> None:
+async def test_close_completes_accepted_writes(opener: databases.Opener, tmp_path: Path) -> None:
     async with opener(tmp_path, None) as first:
         pending = [asyncio.ensure_future(first.write(_write(number))) for number in range(50)]
         await asyncio.sleep(0)
@@ -183,9 +183,7 @@ async def test_reads_on_one_snapshot_have_one_time(database: Database) -> None:
     assert (await database.read(twice()))[0] > first
 
 
-async def test_holds_of_one_group_are_each_of_their_own_moment(
-    opener: databases.Opener, tmp_path: Path
-) -> None:
+async def test_holds_of_one_group_have_their_own_times(opener: databases.Opener, tmp_path: Path) -> None:
     """PostgreSQL runs them together, with one statement for all."""
     clock = itertools.count(1)
     async with opener(tmp_path, lambda: next(clock)) as database:
@@ -197,7 +195,7 @@ async def test_holds_of_one_group_are_each_of_their_own_moment(
     assert results == sorted(set(results))
 
 
-async def test_concurrent_deposits_all_arrive(database: Database) -> None:
+async def test_concurrent_deposits_are_all_recorded(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com"))
     entry = ledger.LedgerEntry("credit", "test")
     await asyncio.gather(*(database.write(ledger.deposit(account.id, 3, entry)) for _ in range(200)))
@@ -205,7 +203,7 @@ async def test_concurrent_deposits_all_arrive(database: Database) -> None:
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_text_in_any_script_comes_back_as_it_was(database: Database) -> None:
+async def test_text_in_any_script_is_returned_unchanged(database: Database) -> None:
     text = "Grüße 日本語 \U0001f3a8 'quoted' -- ; DROP TABLE account \x01"
     await database.write(one("idempotency_insert", id=text, body_hash=b"\x00\xff", boot="b"))
     row = await database.read(one("idempotency_get", id=text))
@@ -213,7 +211,7 @@ async def test_text_in_any_script_comes_back_as_it_was(database: Database) -> No
     assert (row["id"], bytes(row["body_hash"])) == (text, b"\x00\xff")
 
 
-async def test_a_transfer_can_neither_be_changed_nor_deleted(database: Database) -> None:
+async def test_deposit_debits_the_world_account(database: Database) -> None:
     await database.write(accounts.create("a@example.com", credit=5))
     rows = await database.read(
         many("ledger_page", account_id="world", before_at=2**62, before_id="", limit=5)

@@ -74,7 +74,7 @@ async def start_run(worker: Worker, task: Task) -> tuple[asyncio.Task[object], R
     return run, reports
 
 
-async def test_it_completes_with_files_and_data(driver: Driver, scratch: Path, tmp_path: Path) -> None:
+async def test_run_returns_files_and_data(driver: Driver, scratch: Path, tmp_path: Path) -> None:
     source = tmp_path / "input.bin"
     source.write_bytes(b"x" * 77)
     worker = await driver.start(spec("Echo", scratch))
@@ -91,7 +91,7 @@ async def test_it_completes_with_files_and_data(driver: Driver, scratch: Path, t
     assert outcome.run_us >= 0
 
 
-async def test_files_of_two_runs_do_not_meet(driver: Driver, scratch: Path) -> None:
+async def test_files_of_two_runs_have_different_paths(driver: Driver, scratch: Path) -> None:
     workers = [await driver.start(spec("Echo", scratch)) for _ in range(2)]
     paths: list[Path] = []
     for worker in workers * 2:
@@ -156,7 +156,7 @@ async def test_unserializable_task_is_a_failure(driver: Driver, scratch: Path) -
     assert isinstance(await worker.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
-async def test_a_canceled_run_stops_and_its_worker_runs_on(driver: Driver, scratch: Path) -> None:
+async def test_canceled_run_stops_and_its_worker_continues(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Slow", scratch))
     run, _ = await start_run(worker, Task("t1", "m", {}))
     worker.cancel("another")
@@ -170,7 +170,7 @@ async def test_a_canceled_run_stops_and_its_worker_runs_on(driver: Driver, scrat
     )
 
 
-async def test_a_run_deaf_to_cancelation_is_stopped_with_its_worker(driver: Driver, scratch: Path) -> None:
+async def test_run_that_ignores_cancelation_stops_with_its_worker(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Slow", scratch))
     run, _ = await start_run(worker, Task("t1", "m", {"stubborn": True, "seconds": 5}))
     worker.cancel("t1")
@@ -199,7 +199,7 @@ async def test_a_crash_loses_the_run_and_a_new_worker_serves(driver: Driver, scr
     assert isinstance(await again.run(Task("t", "m", {}), RecordedReports().reports()), RunCompleted)
 
 
-async def test_the_other_failpoints_fail_and_hang(driver: Driver, scratch: Path) -> None:
+async def test_failpoints_fail_and_hang_a_run(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
     outcome = await worker.run(Task("t", "failing", {}), RecordedReports().reports())
     assert isinstance(outcome, RunFailed)
@@ -232,7 +232,7 @@ async def test_stopping_is_idempotent_and_final(driver: Driver, scratch: Path) -
     assert remaining_files(scratch) == []
 
 
-async def test_a_stop_lets_a_short_run_end(driver: Driver, scratch: Path) -> None:
+async def test_stop_lets_a_short_run_complete(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Slow", scratch))
     run, _ = await start_run(worker, Task("t", "m", {"seconds": 0.02}))
     await worker.stop()
@@ -249,7 +249,7 @@ async def test_engine_that_cannot_start_is_reported(driver: Driver, scratch: Pat
     assert leftovers(scratch) == []
 
 
-async def test_a_run_whose_caller_left_is_canceled_and_leaves_no_file(driver: Driver, scratch: Path) -> None:
+async def test_run_of_a_canceled_caller_leaves_no_file(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Slow", scratch))
     run, _ = await start_run(worker, Task("t", "m", {}))
     run.cancel()
@@ -270,7 +270,7 @@ async def test_a_closed_driver_has_no_workers_and_starts_none(driver: Driver, sc
         await driver.start(spec("Echo", scratch))
 
 
-async def test_many_starts_leak_no_descriptor(driver: Driver, scratch: Path) -> None:
+async def test_worker_starts_leak_no_file_descriptor(driver: Driver, scratch: Path) -> None:
     await (await driver.start(spec("Echo", scratch))).stop()  # the zygote's own come with the first
     before = descriptors()
     for number in range(30):
@@ -284,7 +284,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counts, and nothing else
 
 
-async def test_the_drivers_fit_the_port(driver: Driver, scratch: Path) -> None:
+async def test_drivers_have_the_signatures_of_the_port(driver: Driver, scratch: Path) -> None:
     for name, port in inspect.getmembers(Driver, inspect.isfunction):
         if not name.startswith("_"):
             assert (

@@ -118,7 +118,7 @@ async def run(worker: Worker, name: str = "t", **inputs: object) -> tuple[Outcom
     return await worker.run(Task(name, "m", {"prompt": "a fox", **inputs}), reports.reports()), reports
 
 
-async def test_a_run_gives_its_file_its_log_and_the_images_id(worker: Worker) -> None:
+async def test_run_returns_its_file_log_and_image_id(worker: Worker) -> None:
     outcome, reports = await run(worker)
     assert isinstance(outcome, RunCompleted)
     assert [file.path.read_text() for file in outcome.files] == ["a fox"]
@@ -128,14 +128,14 @@ async def test_a_run_gives_its_file_its_log_and_the_images_id(worker: Worker) ->
     assert reports.progress[-1] == 1
 
 
-async def test_an_object_has_named_files_beside_its_data(worker: Worker) -> None:
+async def test_object_output_has_named_files_and_data(worker: Worker) -> None:
     outcome, _ = await run(worker, do="object")
     assert isinstance(outcome, RunCompleted)
     assert [file.info["name"] for file in outcome.files] == ["mask", "parts", "parts"]
     assert outcome.data == {"score": 0.25}
 
 
-async def test_words_that_come_in_pieces_are_one_text(
+async def test_concatenated_output_is_one_text(
     containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
 ) -> None:
     containers.cog.output = {
@@ -172,9 +172,7 @@ async def test_failure_has_the_message_of_the_model(worker: Worker) -> None:
     assert worker.alive
 
 
-async def test_a_canceled_run_is_canceled_there_and_the_worker_runs_on(
-    containers: FakeContainers, worker: Worker
-) -> None:
+async def test_canceled_run_is_canceled_in_the_container(containers: FakeContainers, worker: Worker) -> None:
     waiting = asyncio.create_task(run(worker, "a", do="wait"))
     await containers.cog.began.wait()
     worker.cancel("a")
@@ -183,7 +181,7 @@ async def test_a_canceled_run_is_canceled_there_and_the_worker_runs_on(
     assert isinstance((await run(worker, "b"))[0], RunCompleted)
 
 
-async def test_a_taken_slot_is_waited_for(containers: FakeContainers, worker: Worker) -> None:
+async def test_run_waits_for_an_occupied_slot(containers: FakeContainers, worker: Worker) -> None:
     slot = containers.cog.running["somebody"] = asyncio.Event()
     waiting = asyncio.create_task(run(worker))
     await asyncio.sleep(0)
@@ -240,7 +238,7 @@ async def test_closing_removes_every_container(
         await driver.start(spec(tmp_path))
 
 
-async def test_an_image_says_what_model_it_is(
+async def test_inspected_image_describes_its_model(
     containers: FakeContainers, driver: ContainerDriver, tmp_path: Path
 ) -> None:
     document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
@@ -313,7 +311,7 @@ def podman() -> Iterator[Podman]:
         yield result
 
 
-def test_real_container_is_isolated_works_and_dies(podman: Podman, tmp_path: Path) -> None:
+def test_real_container_is_isolated_runs_and_is_killed(podman: Podman, tmp_path: Path) -> None:
     (tmp_path / "score").write_bytes(b"MThd")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(podman.socket), str(tmp_path)],

@@ -26,7 +26,7 @@ def ask(**inputs: Any) -> StepRequest:
     return StepRequest("m", {"prompt": "walk", **inputs}, None, Controls(), 20)
 
 
-async def test_a_step_that_cannot_be_sent_fails_alone(driver: Driver, tmp_path: Path) -> None:
+async def test_step_that_cannot_be_serialized_fails_alone(driver: Driver, tmp_path: Path) -> None:
     worker = await driver.start(WorkerSpec("motion", FACTORY, 0, tmp_path))
     assert isinstance(worker, LiveWorker)
     answers = await worker.steps([ask(), ask(odd=object()), ask(prompt="run"), ask(large=2**70)])

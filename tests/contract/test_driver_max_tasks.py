@@ -82,7 +82,7 @@ async def test_tasks_of_one_shape_share_a_batch_with_own_files(runs: TaskRuns) -
     assert songs == {"holder": "alone: holder", **{n: f"together: {n}" for n in ("a", "b", "c")}}
 
 
-async def test_another_shape_waits_for_its_turn(runs: TaskRuns) -> None:
+async def test_task_of_another_shape_runs_in_another_batch(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("wide", shape="wide")
     runs.send("b", shape="square")
@@ -90,7 +90,7 @@ async def test_another_shape_waits_for_its_turn(runs: TaskRuns) -> None:
     assert [together(outcomes[name]) for name in ("a", "wide", "b")] == [2, 1, 2]
 
 
-async def test_each_hears_only_its_own_log(runs: TaskRuns) -> None:
+async def test_each_run_gets_only_its_own_log(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("b", shape="square")
     await runs.release()
@@ -98,7 +98,7 @@ async def test_each_hears_only_its_own_log(runs: TaskRuns) -> None:
     assert runs.reports["b"].lines == ["b sings"]
 
 
-async def test_one_that_fails_leaves_the_others_whole(runs: TaskRuns) -> None:
+async def test_failed_task_does_not_affect_its_batch(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("b", shape="square", hoarse=True)
     outcomes = await runs.release()
@@ -106,7 +106,7 @@ async def test_one_that_fails_leaves_the_others_whole(runs: TaskRuns) -> None:
     assert outcomes["b"] == RunFailed("b is hoarse.", public=True)
 
 
-async def test_one_that_is_canceled_leaves_the_others_whole(runs: TaskRuns) -> None:
+async def test_canceled_task_does_not_affect_its_batch(runs: TaskRuns) -> None:
     runs.send("a", shape="square")
     runs.send("b", shape="square")
     await asyncio.sleep(0)

@@ -85,7 +85,7 @@ def children() -> set[int]:
     return names
 
 
-async def test_a_worker_sees_nothing_of_the_server(
+async def test_worker_cannot_access_secrets_of_the_server(
     driver: ProcessDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in SECRETS.items():
@@ -125,7 +125,7 @@ async def test_worker_has_lower_priority_unless_interactive(driver: ProcessDrive
     assert seen == [min(ours + 5, 19), ours]
 
 
-async def test_too_much_memory_ends_the_run_and_not_the_server(driver: ProcessDriver, tmp_path: Path) -> None:
+async def test_exceeded_memory_limit_fails_the_run_only(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Greedy", tmp_path, 128 * MIB))
     outcome, _ = await run(worker, {"bytes": 1024 * MIB})
     assert outcome == RunFailed("The model ran out of memory.", public=True)
@@ -143,7 +143,7 @@ async def test_too_much_memory_ends_the_run_and_not_the_server(driver: ProcessDr
         ({"signal": signal.SIGSEGV}, "the worker was killed by SIGSEGV"),
     ],
 )
-async def test_a_crash_says_how(
+async def test_crash_reports_its_exit_status(
     driver: ProcessDriver, tmp_path: Path, inputs: Mapping[str, int], reason: str
 ) -> None:
     worker = await driver.start(spec("Crash", tmp_path))
@@ -154,7 +154,7 @@ async def test_a_crash_says_how(
     assert remaining_files(tmp_path) == []
 
 
-async def test_printed_output_is_the_runs_log(driver: ProcessDriver, tmp_path: Path) -> None:
+async def test_printed_output_is_in_the_log_of_the_run(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Echo", tmp_path))
     printed = [f"printed {number}" for number in range(3000)]
     outcome, lines = await run(worker, {"log": ["logged"], "print": printed})
@@ -163,7 +163,7 @@ async def test_printed_output_is_the_runs_log(driver: ProcessDriver, tmp_path: P
     assert (await run(worker, {"print": ["x" * 100_000]}))[1] == ["x" * 4000]
 
 
-async def test_the_same_inputs_meet_the_same_random_state(driver: ProcessDriver, tmp_path: Path) -> None:
+async def test_every_run_has_the_same_random_state(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Dice", tmp_path))
     first, second = [(await run(worker, {}))[0] for _ in range(2)]
     assert isinstance(first, RunCompleted)
@@ -171,7 +171,7 @@ async def test_the_same_inputs_meet_the_same_random_state(driver: ProcessDriver,
     assert first.data == second.data
 
 
-async def test_a_dead_zygote_costs_its_workers_and_no_more(driver: ProcessDriver, tmp_path: Path) -> None:
+async def test_killed_zygote_loses_only_its_workers(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Slow", tmp_path))
     assert driver.zygote_pid
     assert worker.pid
@@ -188,7 +188,7 @@ async def test_a_dead_zygote_costs_its_workers_and_no_more(driver: ProcessDriver
     assert isinstance((await run(again, {}))[0], RunCompleted)
 
 
-async def test_a_start_survives_a_zygote_that_died_unseen(driver: ProcessDriver, tmp_path: Path) -> None:
+async def test_worker_starts_after_the_zygote_was_killed(driver: ProcessDriver, tmp_path: Path) -> None:
     await driver.warm()
     assert driver.zygote_pid
     os.kill(driver.zygote_pid, signal.SIGKILL)  # the loop has not heard of it when it asks for a fork
@@ -317,7 +317,7 @@ async def test_a_killed_server_leaves_no_orphan(tmp_path: Path) -> None:
     await server.communicate()
 
 
-def test_the_server_loads_no_media_library_for_its_drivers() -> None:
+def test_drivers_import_no_media_library_into_the_server() -> None:
     code = "import sys, sixfold.drivers.process, sixfold.drivers.inline; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -68,7 +68,7 @@ async def start_runs(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], 
     return waiting, reports
 
 
-async def test_it_completes_with_its_file_its_key_and_what_it_cost(worker: Worker, tmp_path: Path) -> None:
+async def test_run_returns_its_file_and_provider_cost(worker: Worker, tmp_path: Path) -> None:
     outcome, response = await run(worker, "t1")
     assert isinstance(outcome, RunCompleted)
     assert [file.path.read_text() for file in outcome.files] == ["t1"]
@@ -78,7 +78,7 @@ async def test_it_completes_with_its_file_its_key_and_what_it_cost(worker: Worke
     assert [path.name for path in (tmp_path / "scratch").iterdir()] == [outcome.files[0].path.name]
 
 
-async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -> None:
+async def test_canceled_run_does_not_affect_others_of_the_worker(worker: Worker) -> None:
     (first, reports), (second, _) = await start_runs(worker, "a"), await start_runs(worker, "b")
     worker.cancel("a")
     assert await first == RunStopped()
@@ -89,7 +89,7 @@ async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -
     assert worker.alive
 
 
-async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
+async def test_canceled_wait_cancels_the_remote_run(worker: Worker) -> None:
     waiting, response = await start_runs(worker, "a")
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -98,7 +98,7 @@ async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
     assert response.lines == ["sent a", "canceled a"]
 
 
-async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) -> None:
+async def test_killed_worker_loses_its_runs_and_accepts_none(worker: Worker) -> None:
     waiting, _ = await start_runs(worker, "a")
     await worker.kill()
     assert isinstance(await waiting, WorkerLost)
@@ -137,7 +137,7 @@ async def test_failpoints_reach_remote_engines(worker: Worker) -> None:
     assert isinstance(crashed, WorkerLost)
 
 
-async def test_more_tasks_than_lanes_are_refused(worker: Worker) -> None:
+async def test_tasks_beyond_the_worker_slots_are_refused(worker: Worker) -> None:
     held = [await start_runs(worker, name) for name in "abc"]
     with pytest.raises(RuntimeError, match="3"):
         await run(worker, "d")
@@ -146,14 +146,14 @@ async def test_more_tasks_than_lanes_are_refused(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("factory", ["sixfold.no_such_module:Engine", "sixfold.engines.testing:Nothing"])
-async def test_an_engine_that_cannot_be_built_says_why(
+async def test_engine_that_cannot_be_created_is_named(
     driver: RemoteDriver, tmp_path: Path, factory: str
 ) -> None:
     with pytest.raises(StartFailed, match=factory.replace(".", r"\.")):
         await driver.start(WorkerSpec("none", factory, 0, tmp_path, remote=True))
 
 
-async def test_a_spec_finds_its_driver(driver: RemoteDriver, tmp_path: Path) -> None:
+async def test_spec_selects_its_driver(driver: RemoteDriver, tmp_path: Path) -> None:
     both = DriverSet(InlineDriver(), driver)
     far = await both.start(WorkerSpec("far", FAR, 0, tmp_path, max_tasks=2, remote=True))
     near = await both.start(WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 0, tmp_path))

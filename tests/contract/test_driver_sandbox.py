@@ -105,7 +105,7 @@ async def got(worker: ProcessWorker, do: str, inputs: object = "") -> Any:
     return outcome.data["got"]
 
 
-async def test_it_works_on_copies_of_its_files(
+async def test_program_works_on_copies_of_its_files(
     worker: ProcessWorker, driver: SandboxDriver, tmp_path: Path
 ) -> None:
     (tmp_path / "in.txt").write_text("words")
@@ -117,7 +117,7 @@ async def test_it_works_on_copies_of_its_files(
     assert remaining_files(tmp_path / "scratch") == [outcome.files[0].path.name]
 
 
-async def test_no_file_of_the_user_is_there(worker: ProcessWorker, tmp_path: Path) -> None:
+async def test_files_of_the_user_are_not_accessible(worker: ProcessWorker, tmp_path: Path) -> None:
     secret = tmp_path / "local.key"
     secret.write_text("sf_secret")
     assert await got(worker, "read", secret) == "FileNotFoundError"
@@ -129,7 +129,7 @@ async def test_no_file_of_the_user_is_there(worker: ProcessWorker, tmp_path: Pat
         assert await got(worker, "write", folder) in ("OSError", "PermissionError")
 
 
-async def test_there_is_no_network_no_process_no_key_and_no_right(worker: ProcessWorker) -> None:
+async def test_network_processes_keys_and_privileges_are_unavailable(worker: ProcessWorker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as near:
         assert await got(worker, "net", near.getsockname()[1]) == "ConnectionRefusedError"
     assert await got(worker, "interfaces") == ["lo"]
@@ -142,14 +142,14 @@ async def test_there_is_no_network_no_process_no_key_and_no_right(worker: Proces
     assert await got(worker, "namespace") != 0
 
 
-async def test_it_finds_itself_by_name_and_no_other_machine(worker: ProcessWorker) -> None:
+async def test_only_its_own_host_name_is_resolved(worker: ProcessWorker) -> None:
     assert "127.0.0.1" in await got(worker, "found", "localhost")
     assert await got(worker, "found", "sixfold") == ["127.0.0.1"], "the host's name inside"
     assert (await got(worker, "read", "/etc/hosts")).split()[:2] == ["127.0.0.1", "localhost"]
     assert await got(worker, "found", "models.example") == "gaierror"
 
 
-async def test_a_link_is_not_followed_for_it(worker: ProcessWorker, tmp_path: Path) -> None:
+async def test_output_symlink_is_not_followed(worker: ProcessWorker, tmp_path: Path) -> None:
     (tmp_path / "local.key").write_text("sf_secret")
     outcome = await run(worker, "link", tmp_path / "local.key")
     assert isinstance(outcome, RunFailed), outcome

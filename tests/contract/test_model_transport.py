@@ -83,7 +83,7 @@ def _cut(raw: bytes) -> Answer:
 WHOLE = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"a": "b"'
 
 
-async def test_a_body_goes_as_it_is_and_its_answer_comes_whole(transport: Transport) -> None:
+async def test_body_and_response_are_transferred_unchanged(transport: Transport) -> None:
     async with listening(_says(WHOLE)) as server:
         for number in range(3):
             stream = await transport.post(server.url, {"X-Own": "1"}, b"{%d}" % number, stream=False)
@@ -98,7 +98,7 @@ async def test_a_body_goes_as_it_is_and_its_answer_comes_whole(transport: Transp
         assert server.connections == 1  # an answer that was read leaves its connection to the next
 
 
-async def test_a_stream_is_read_as_it_comes(transport: Transport) -> None:
+async def test_stream_is_read_before_its_end(transport: Transport) -> None:
     following = asyncio.Event()
 
     async def answer(writer: asyncio.StreamWriter) -> None:
@@ -128,7 +128,7 @@ async def test_closing_a_stream_closes_the_connection(transport: Transport) -> N
             await server.gone.wait()
 
 
-async def test_a_refusal_is_an_answer_with_its_status(transport: Transport) -> None:
+async def test_error_status_is_returned_as_a_response(transport: Transport) -> None:
     raw = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\nbusy"
     async with listening(_says(raw)) as server:
         stream = await transport.get(server.url, {})
@@ -144,7 +144,7 @@ async def test_no_redirect_is_followed(transport: Transport) -> None:
         await stream.aclose()
 
 
-async def test_nobody_there_is_broken(transport: Transport) -> None:
+async def test_refused_connection_is_an_upstream_failure(transport: Transport) -> None:
     async with listening(_says(WHOLE)) as server:
         url = server.url
     with pytest.raises(UpstreamFailure, match="could not be reached"):
@@ -152,7 +152,7 @@ async def test_nobody_there_is_broken(transport: Transport) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_breaks_off_is_broken(transport: Transport, *, stream: bool) -> None:
+async def test_truncated_response_is_an_upstream_failure(transport: Transport, *, stream: bool) -> None:
     async with listening(_cut(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as server:
         with pytest.raises(UpstreamFailure, match="disconnected before the response was complete"):
             await _ask(transport, server.url, stream=stream)
@@ -166,7 +166,7 @@ async def _ask(transport: Transport, url: str, *, stream: bool) -> bytes:
         await opened.aclose()
 
 
-async def test_silence_is_broken(transport: Transport) -> None:
+async def test_silent_server_is_an_upstream_failure(transport: Transport) -> None:
     async with listening(_says(b"")) as server:
         with pytest.raises(UpstreamFailure, match="did not respond in time"):
             await transport.post(server.url, {}, b"{}", stream=False)

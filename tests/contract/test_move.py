@@ -74,7 +74,7 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return Installation(tmp_path, monkeypatch, capsys)
 
 
-def test_every_row_and_file_is_moved_and_the_folder_stays(old: Installation) -> None:
+def test_every_row_and_file_is_moved_and_the_source_is_unchanged(old: Installation) -> None:
     before = (plain.dump(old.source), old.files(old.source))
     done = old.sixfold.ok("move")
     assert (done["files"], done["copied"], done["missing"], done["rows_were_there"]) == (21, 21, [], False)
@@ -171,7 +171,7 @@ async def lose_one(store: BlobStore) -> str:
 
 
 @pytest.mark.parametrize("change", ["nothing to move to", "no data", "an older schema"])
-def test_refused_move_is_one_sentence(
+def test_refused_move_reports_the_reason(
     old: Installation, change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = {

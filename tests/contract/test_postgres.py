@@ -64,7 +64,7 @@ def _spend(account_id: str, hold_id: str, amount: int) -> Transaction[None]:
 # -- groups ----------------------------------------------------------------------------------------
 
 
-async def test_money_is_spent_in_order_and_poor_request_blocks_none(database: Any) -> None:
+async def test_holds_are_in_order_and_a_refused_one_blocks_none(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=100))
     dice = random.Random(7)  # noqa: S311 - for a test
     amounts = [dice.choice((1, 2, 30, 70)) for _ in range(60)]
@@ -81,7 +81,7 @@ async def test_money_is_spent_in_order_and_poor_request_blocks_none(database: An
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_broken_constraint_in_a_group_is_the_fault_of_one(database: Any) -> None:
+async def test_constraint_violation_fails_one_request_of_a_group(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
     names = [f"h{number % 25}" for number in range(50)]  # each twice
     jobs = [database.write(ledger.hold(account.id, name, 1)) for name in names]
@@ -108,7 +108,7 @@ async def test_failed_transaction_of_a_group_is_rolled_back_alone(database: Any)
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_conflict_that_is_caught_keeps_what_came_before_it(database: Any) -> None:
+async def test_caught_conflict_keeps_earlier_statements(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
 
     def again(name: str) -> Transaction[str]:
@@ -127,7 +127,7 @@ async def test_a_conflict_that_is_caught_keeps_what_came_before_it(database: Any
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_value_that_no_column_takes_fails_its_request_alone(database: Any) -> None:
+async def test_value_out_of_range_fails_its_request_alone(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
     amounts = [1, 2**70, 1, 1]
     jobs = [
@@ -138,7 +138,7 @@ async def test_a_value_that_no_column_takes_fails_its_request_alone(database: An
     assert (await database.read(accounts.by_id(account.id))).held == 3
 
 
-async def test_an_unknown_query_after_a_hold_undoes_its_own_hold_alone(database: Any) -> None:
+async def test_unknown_query_rolls_back_its_own_hold_alone(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
 
     def wrong(name: str) -> Transaction[None]:
@@ -162,7 +162,7 @@ async def test_an_unknown_query_fails_its_request_alone(database: Any) -> None:
 # -- restarts --------------------------------------------------------------------------------------
 
 
-async def test_reads_without_a_snapshot_go_on_after_a_restart(database: Any, tmp_path: Path) -> None:
+async def test_reads_without_a_snapshot_continue_after_a_restart(database: Any, tmp_path: Path) -> None:
     account = await database.write(accounts.create("reader@example.com", credit=10))
     for _ in range(2):
         result = await asyncio.gather(
@@ -183,7 +183,7 @@ async def test_idle_readers_are_closed(
     assert await _sessions(tmp_path) == 2 + 1
 
 
-async def test_it_goes_on_after_the_server_was_restarted(database: Any, tmp_path: Path) -> None:
+async def test_reads_and_writes_continue_after_a_restart(database: Any, tmp_path: Path) -> None:
     account = await database.write(accounts.create("a@example.com", credit=10))
     assert (await database.read(accounts.by_id(account.id))).posted == 10
     await _sessions_end(tmp_path)
@@ -290,7 +290,7 @@ async def test_lost_database_error_hides_its_address(database: Any, tmp_path: Pa
 # -- several servers -------------------------------------------------------------------------------
 
 
-async def test_two_servers_write_at_once_and_every_sum_is_right(tmp_path: Path) -> None:
+async def test_concurrent_writes_of_two_servers_have_correct_sums(tmp_path: Path) -> None:
     async with (
         databases.running_database("postgres", tmp_path) as first,
         databases.running_database(None, tmp_path) as second,
@@ -321,7 +321,7 @@ async def test_servers_that_start_at_once_migrate_once(tmp_path: Path) -> None:
 # -- one SQL for two databases ---------------------------------------------------------------------
 
 
-async def test_a_nul_in_a_text_is_kept_as_a_sign(database: Any) -> None:
+async def test_nul_in_a_text_is_stored_as_a_replacement_character(database: Any) -> None:
     account = await database.write(accounts.create("a@example.com"))
     await database.write(accounts.set_password_hash(account.id, "a\0b"))
     assert (await database.read(accounts.by_id(account.id))).password_hash == "a\ufffdb"

@@ -41,7 +41,7 @@ async def _accounts(database: Any, count: int, credit: int) -> list[str]:
     return [account.id for account in results]
 
 
-async def test_batches_and_rates_share_the_lock_that_groups_take_alone(database: Any, tmp_path: Path) -> None:
+async def test_batches_share_the_lock_that_groups_take_exclusively(database: Any, tmp_path: Path) -> None:
     import asyncpg  # noqa: PLC0415 - an extra
 
     [account_id] = await _accounts(database, 1, 100)
@@ -127,7 +127,7 @@ def _mix(account_id: str, payer: Payer) -> Transaction[int]:
         (100, BUDGET, "ended", ledger.LedgerError),
     ],
 )
-async def test_a_batch_of_which_a_part_is_refused_changes_nothing(
+async def test_partly_refused_batch_changes_nothing(
     database: Any, credit: int, budget: int, hold_id: str, error: type[Exception]
 ) -> None:
     [account_id] = await _accounts(database, 1, credit)
@@ -186,7 +186,7 @@ def _charge(account_id: str, hold_id: str, amount: int, captured: int) -> Transa
     yield from ledger_batches.capture_all([Capture(account_id, hold_id, captured, captured, ENTRY)])
 
 
-async def test_a_group_books_the_captures_of_all_in_one_step(
+async def test_captures_of_a_group_are_recorded_in_one_statement(
     database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batched: list[list[int]] = []
@@ -209,7 +209,7 @@ async def test_a_group_books_the_captures_of_all_in_one_step(
     assert await database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_refused_capture_of_a_group_leaves_the_others(database: Any) -> None:
+async def test_refused_capture_does_not_affect_its_group(database: Any) -> None:
     [account_id] = await _accounts(database, 1, 100)
     jobs = [database.write(_charge(account_id, f"h{n}", 5, 6 if n == 2 else 5)) for n in range(6)]
     results = await asyncio.gather(*jobs, return_exceptions=True)
@@ -248,7 +248,7 @@ ANALYZE prediction, hold"""
         ("hold_end", {"id": "h", "state": "captured", "captured": 1}, "hold_pkey"),
     ],
 )
-async def test_plans_made_for_an_empty_queue_suit_a_full_one(
+async def test_query_plans_of_an_empty_queue_use_the_indexes(
     database: Any, tmp_path: Path, name: str, params: dict[str, Any], index: str
 ) -> None:
     import asyncpg  # noqa: PLC0415 - an extra

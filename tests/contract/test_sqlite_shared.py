@@ -77,7 +77,7 @@ async def test_server_lives_while_its_process_does(tmp_path: Path, name: str) ->
         assert list(ended) == []
 
 
-async def test_write_fails_when_the_turns_cannot_be_locked(
+async def test_write_fails_when_the_lock_file_cannot_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_database(tmp_path, "only") as database:

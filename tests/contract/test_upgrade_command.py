@@ -103,7 +103,7 @@ def test_damage_and_a_newer_schema_block_it(sixfold: Commands, statement: str, b
     assert blocker in done.err
 
 
-def test_every_migration_has_a_sentence_for_operators() -> None:
+def test_every_migration_has_a_description() -> None:
     for dialect in backends.DATABASES:
         for step in sql.migrations(dialect):
             assert step.description.endswith("."), (
@@ -113,7 +113,7 @@ def test_every_migration_has_a_sentence_for_operators() -> None:
 
 @pytest.mark.postgres
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
-def test_on_postgresql_servers_may_run_meanwhile(
+def test_running_server_does_not_block_upgrades_on_postgresql(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old_data.make(tmp_path, "postgres", OLD)

@@ -44,7 +44,7 @@ def test_migration_keeps_what_the_previous_version_uses(dialect: str) -> None:
             assert "NOT NULL" not in column or "DEFAULT" in column, f"{response}: {column} needs a default"
 
 
-def test_every_statement_that_a_schema_knew_is_known_to_the_next(tmp_path: Path) -> None:
+def test_every_statement_stays_valid_in_the_next_schema(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "steps.db")
     connection.create_function("server_lives", 1, lambda _: False)
     known: set[str] = set()
@@ -71,7 +71,7 @@ class TestPostgres:
 
     pytestmark = ON_POSTGRES
 
-    async def test_every_statement_that_a_schema_knew_is_known_to_the_next(self, tmp_path: Path) -> None:
+    async def test_every_statement_stays_valid_in_the_next_schema(self, tmp_path: Path) -> None:
         connection = await link.connect(backends.database_url(tmp_path, "postgres"))
         last = sql.latest("postgres")
         known: set[str] = set()
@@ -90,7 +90,7 @@ class TestPostgres:
             await link.close(connection)
         assert len(known) > 100
 
-    async def test_a_server_goes_on_while_the_next_version_migrates(
+    async def test_server_continues_while_the_next_version_migrates(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         backends.database_url(tmp_path, "postgres")

@@ -86,7 +86,7 @@ async def die_twice(server: Server, acme: ModelServer, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", SIZES)
-async def test_a_batch_survives_two_deaths_with_exact_charges(either: Path, count: int) -> None:
+async def test_batch_survives_two_kills_with_exact_charges(either: Path, count: int) -> None:
     async with model_server() as acme:
         (either / "sixfold.toml").write_text(CONFIG.format(url=acme.url))
         environ = {

@@ -33,7 +33,7 @@ SEEDS = {"processes": 6, "ray": 1}  # the same misfortunes each time
 
 
 @pytest.mark.parametrize("workers", ["processes", pytest.param("ray", marks=ON_RAY)])
-async def test_nothing_is_lost_or_paid_twice_whatever_dies(tmp_path: Path, workers: str) -> None:
+async def test_random_kills_lose_nothing_and_charge_once(tmp_path: Path, workers: str) -> None:
     chance = random.Random(SEEDS[workers])  # noqa: S311 - misfortunes, not secrets
     async with AsyncExitStack() as stack:
         acme = await stack.enter_async_context(model_server())

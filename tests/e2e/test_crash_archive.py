@@ -82,7 +82,7 @@ async def remaining(built: PipelineFixture) -> set[str]:
         len(ARCHIVE_POINTS) - 1, [f"{name}=crash@{hit}" for hit in (1, 3) for name in ARCHIVE_POINTS[1:]]
     ),
 )
-async def test_an_archive_that_was_killed_is_completed(either: Path, point: str) -> None:
+async def test_killed_archiving_is_completed(either: Path, point: str) -> None:
     runs = await runs_made(either)
     await crash(either, point)
     async with running_pipeline(either) as built:
@@ -99,7 +99,7 @@ async def test_an_archive_that_was_killed_is_completed(either: Path, point: str)
 
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
-async def test_a_sweep_that_was_killed_is_completed(either: Path) -> None:
+async def test_killed_sweep_is_completed(either: Path) -> None:
     await runs_made(either)
     await crash(either, "sweep.deleted=crash")
     async with running_pipeline(either) as built:
@@ -111,7 +111,7 @@ async def test_a_sweep_that_was_killed_is_completed(either: Path) -> None:
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
 @pytest.mark.parametrize("point", ERASE_POINTS)
-async def test_an_erasure_that_was_killed_is_completed(either: Path, point: str) -> None:
+async def test_killed_erasure_is_completed(either: Path, point: str) -> None:
     await runs_made(either)
     async with running_pipeline(either) as built:
         await retention_child.sweep(built.database, either)

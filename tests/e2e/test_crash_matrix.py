@@ -79,7 +79,9 @@ async def _check(folder: Path, accepted: set[str]) -> None:
     indirect=["either"],
 )
 @pytest.mark.parametrize("point", SERVER_POINTS)
-async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, point: str, moment: int) -> None:
+async def test_kill_at_a_failpoint_loses_and_duplicates_nothing(
+    either: Path, point: str, moment: int
+) -> None:
     child = await _child(either, f"{point}=crash@{moment}")
     output, errors = await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
@@ -87,7 +89,7 @@ async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, poi
 
 
 @pytest.mark.parametrize("point", REFUND_POINTS)
-async def test_a_server_killed_at_a_refund_returns_all_or_nothing(either: Path, point: str) -> None:
+async def test_kill_at_a_refund_returns_all_or_nothing(either: Path, point: str) -> None:
     child = await _child(either, f"{point}=crash", "refund")
     output, errors = await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL, errors.decode()
@@ -104,7 +106,7 @@ async def test_a_server_killed_at_a_refund_returns_all_or_nothing(either: Path, 
 
 
 @pytest.mark.parametrize("seed", nightly_after(1, range(4)))
-async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: Path, seed: int) -> None:
+async def test_kill_at_a_random_time_loses_and_duplicates_nothing(either: Path, seed: int) -> None:
     child = await _child(either)
     assert child.stdout is not None
     lines = random.Random(seed).randint(1, pipeline_child.ORDERS)  # noqa: S311 - a test that repeats
@@ -118,7 +120,7 @@ async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: P
 
 
 @pytest.mark.parametrize("point", [p for p in SERVER_POINTS if p not in {"accept.before", "accept.after"}])
-async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point: str) -> None:
+async def test_error_at_a_failpoint_leaves_no_hold(either: Path, point: str) -> None:
     child = await _child(either, f"{point}=fail")
     output, _ = await _wait_for_end(child)
     assert child.returncode == 0
@@ -131,7 +133,7 @@ async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point:
         assert await again.faults() == ()
 
 
-async def test_a_mutant_that_captures_apart_from_success_is_caught(either: Path) -> None:
+async def test_mutant_that_captures_apart_from_success_is_detected(either: Path) -> None:
     child = await _child(either, "capture.after=crash", "capture-apart")
     await _wait_for_end(child)
     assert child.returncode == -signal.SIGKILL

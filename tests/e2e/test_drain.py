@@ -63,7 +63,7 @@ async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> Non
         assert Image.open(io.BytesIO(answer.body)).size == (256, 256)
 
 
-async def test_one_that_takes_too_long_is_free(tmp_path: Path) -> None:
+async def test_request_beyond_the_drain_time_is_503_and_free(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", SIXFOLD_DRAIN_SECONDS="0.5", **HANGING) as server:
         before = await money(server)
         waiting = asyncio.create_task(send(server))

@@ -16,7 +16,7 @@ PROCESSES, TRIES = 4, 30
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
 @pytest.mark.parametrize(("amount", "affordable"), [(1, 50), (7_000, 33), (2, 0)])
-async def test_exactly_as_many_succeed_as_the_balance_pays_for(
+async def test_concurrent_charges_succeed_exactly_up_to_the_balance(
     backend: str, tmp_path: Path, amount: int, affordable: int
 ) -> None:
     async with databases.running_database(backend, tmp_path) as database:

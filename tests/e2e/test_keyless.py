@@ -98,7 +98,7 @@ async def test_keyless_server_serves_two_apis_and_hides_the_account(server: Serv
     assert [row["model"] for row in history["predictions"]] == ["create_image"]
 
 
-async def test_a_plain_proxy_needs_a_key_and_doctor_says_so(server: Server) -> None:
+async def test_requests_of_a_plain_proxy_need_a_key(server: Server) -> None:
     for path in KEYLESS_ROUTES:
         answer = await raw(server.port, path, "1.0")
         assert status(answer) == 401
@@ -122,7 +122,7 @@ async def test_forwarder_allows_only_keyless_requests(server: Server) -> None:
     assert answers == {**dict.fromkeys(ACCOUNT_ROUTES, 401), "/predictions": 303}
 
 
-async def test_the_local_socket_is_the_operators(server: Server) -> None:
+async def test_local_socket_has_the_rights_of_the_operator(server: Server) -> None:
     path = server.folder / "sixfold.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     (server.folder / "local.key").unlink()
@@ -142,7 +142,7 @@ async def test_the_local_socket_is_the_operators(server: Server) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
-async def test_the_local_socket_is_closed_to_other_users(server: Server) -> None:
+async def test_local_socket_refuses_other_users(server: Server) -> None:
     server.folder.chmod(0o755)
     (server.folder / "sixfold.sock").chmod(0o666)
     child = await asyncio.create_subprocess_exec(
@@ -152,7 +152,7 @@ async def test_the_local_socket_is_closed_to_other_users(server: Server) -> None
     assert output.decode().strip() == "0"
 
 
-async def test_a_first_start_in_a_pipe_prints_the_key_and_a_link(server: Server) -> None:
+async def test_first_start_in_a_pipe_prints_the_key_and_a_link(server: Server) -> None:
     assert server.banner.count(server.key) == 2
     assert "/signin?token=link_" in server.banner
     await assert_curl_works(server.banner)

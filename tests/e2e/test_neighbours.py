@@ -64,7 +64,7 @@ async def test_request_of_one_server_runs_on_the_other_and_notifies(tmp_path: Pa
         assert await works.faults() == ()
 
 
-async def test_each_of_many_orders_is_run_and_charged_once(tmp_path: Path) -> None:
+async def test_requests_of_two_servers_run_and_are_charged_once(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, WORKS) as (first, second):
         orders = [pipeline.run(extras={"n": number}) for number in range(40) for pipeline in (first, second)]
         ended = await asyncio.gather(*orders)
@@ -86,7 +86,7 @@ async def test_events_of_a_run_on_another_server_arrive_in_order(tmp_path: Path)
         assert states[-1] is PredictionState.SUCCEEDED
 
 
-async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
+async def test_run_on_another_server_is_canceled(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         prediction = await asks.service.submit(asks.order("slow", extras={"seconds": 60}))
         async for event in works.service.events(prediction):
@@ -99,7 +99,7 @@ async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
         assert await works.faults() == ()
 
 
-async def test_a_word_that_is_lost_is_made_up_for_by_looking(
+async def test_lost_notification_is_replaced_by_polling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer_events.PeerEventListener, "_on_event", lambda *_: None)

@@ -122,7 +122,7 @@ async def adds_up(tab: Tab, app: AppFixture, pictures: Path) -> None:
     await keep(tab, pictures, "account")
 
 
-async def test_a_newcomer_sees_all_six_areas_and_what_they_cost(tmp_path: Path, pictures: Path) -> None:
+async def test_tour_uses_all_six_apis_and_their_charges_balance(tmp_path: Path, pictures: Path) -> None:
     async with (
         running_app(tmp_path, app_catalog.models_document()) as app,
         serve(app.asgi) as url,

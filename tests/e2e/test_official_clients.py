@@ -19,7 +19,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "howto"
 FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are the same on every ground
 
 
-async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
+async def test_both_official_clients_run_all_their_methods(tmp_path: Path) -> None:
     models = app_catalog.models_document()
     async with (
         running_gateway(tmp_path, settings=FILES, models=models) as gateway,

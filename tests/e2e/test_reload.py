@@ -16,7 +16,7 @@ async def until_logged(server: Server, text: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_sighup_reads_the_file_again_and_ends_nothing(tmp_path: Path) -> None:
+async def test_sighup_reloads_the_file(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     async with serving(folder) as server:
         server.process.send_signal(signal.SIGHUP)

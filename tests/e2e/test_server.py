@@ -27,7 +27,7 @@ async def _balance(server: Server) -> dict[str, str]:
     return json.loads(text)
 
 
-async def test_the_printed_line_gives_a_picture_for_exactly_four_cents(tmp_path: Path) -> None:
+async def test_printed_command_returns_an_image_for_four_cents(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         (line,) = [line for line in server.banner.splitlines() if line.strip().startswith("curl ")]
         done = await asyncio.to_thread(subprocess.run, ["bash", "-c", line], capture_output=True, check=True)
@@ -45,7 +45,7 @@ async def test_the_printed_line_gives_a_picture_for_exactly_four_cents(tmp_path:
         }
 
 
-async def test_the_first_key_is_stored_for_its_owner_and_shown_once(tmp_path: Path) -> None:
+async def test_first_key_is_stored_privately_and_shown_once(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         assert f"{server.key}  shown this once" in server.banner
         assert str(tmp_path / "data" / "local.key") in server.banner
@@ -73,7 +73,7 @@ async def test_fifty_queued_jobs_survive_a_kill_charged_once_each(tmp_path: Path
         assert status == 0, text
 
 
-async def test_sigterm_drops_nothing(tmp_path: Path) -> None:
+async def test_sigterm_completes_accepted_requests(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         order = {"api_key": server.key, "prompt": PROMPT}
         calls = [
@@ -123,7 +123,7 @@ def _parent(process: Path) -> int:
 
 
 @pytest.mark.parametrize("mode", nightly_after(1, ["fail", "crash"]))
-async def test_a_failed_picture_is_502_and_free(tmp_path: Path, mode: str) -> None:
+async def test_failed_image_is_502_and_free(tmp_path: Path, mode: str) -> None:
     environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": f"engine.run.ra1={mode}"}
     async with serving(tmp_path / "data", **environ) as server:
         reply = await server.call("POST", "/api/ra1", {"api_key": server.key, "prompt": PROMPT})
@@ -148,7 +148,7 @@ async def test_undecodable_source_is_a_client_error_and_free(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("module", ["sixfold", "sixfold.cli.main"])
-def test_the_program_says_its_version(module: str) -> None:
+def test_version_is_printed(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
     )

@@ -28,7 +28,7 @@ async def session_server(tmp_path: Path) -> AsyncIterator[SessionServer]:
         yield opened
 
 
-async def test_a_session_is_asked_for_shown_and_closed(session_server: SessionServer) -> None:
+async def test_session_is_created_shown_and_closed(session_server: SessionServer) -> None:
     begun = await session_server.begin(input={"prompt": "walk"})
     assert set(begun) == {
         "session_id", "status", "ws_url", "resume_token", "hardware", "idle_seconds", "created_at"
@@ -74,13 +74,13 @@ async def test_invalid_session_requests_are_rejected(
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-async def test_without_money_there_is_no_session(session_server: SessionServer) -> None:
+async def test_session_without_credit_is_402(session_server: SessionServer) -> None:
     path = "/api/containers/motion-model/sessions"
     answer = await session_server.app.client.post(path, json={}, headers=bearer(session_server.app.poor))
     assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credits")
 
 
-async def test_poses_come_twenty_a_second_on_a_clock_of_their_own(session_server: SessionServer) -> None:
+async def test_poses_have_session_times_every_50_ms(session_server: SessionServer) -> None:
     begun = await session_server.begin(input={"prompt": "walk"})
     async with session_server.inside(begun) as guest:
         await guest.say("hello")
@@ -119,7 +119,7 @@ async def test_resumed_session_delivers_every_pose(session_server: SessionServer
     assert seen == list(range(seen[0], seen[0] + 16))
 
 
-async def test_the_newest_socket_replaces_the_one_before_it(session_server: SessionServer) -> None:
+async def test_newest_socket_replaces_the_previous_one(session_server: SessionServer) -> None:
     begun = await session_server.begin()
     async with session_server.inside(begun) as first:
         await first.say("hello")
@@ -130,7 +130,7 @@ async def test_the_newest_socket_replaces_the_one_before_it(session_server: Sess
             await second.until("pose")
 
 
-async def test_a_wrong_token_and_a_foreign_page_stay_outside(session_server: SessionServer) -> None:
+async def test_invalid_token_and_foreign_origin_are_refused(session_server: SessionServer) -> None:
     begun = await session_server.begin()
     wrong = begun["ws_url"].partition("token=")[0] + "token=sess_nobody"
     for url in (wrong, begun["ws_url"].partition("?")[0], wrong.replace(begun["session_id"], "sess_none")):
@@ -146,7 +146,7 @@ async def test_a_wrong_token_and_a_foreign_page_stay_outside(session_server: Ses
         assert refusal.value.response.status_code == 403
 
 
-async def test_frames_are_pictures_and_wait_for_credit(session_server: SessionServer) -> None:
+async def test_frames_are_images_and_wait_for_flow_credit(session_server: SessionServer) -> None:
     begun = await session_server.begin("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
     async with session_server.inside(begun, max_size=None) as guest:
         await guest.say("hello")
@@ -170,7 +170,7 @@ async def test_frames_are_pictures_and_wait_for_credit(session_server: SessionSe
         assert moved["image"] != frames[-1]["image"]
 
 
-async def test_nonsense_is_answered_and_harms_nothing(session_server: SessionServer) -> None:
+async def test_invalid_messages_get_an_error_and_keep_the_session(session_server: SessionServer) -> None:
     begun = await session_server.begin()
     async with session_server.inside(begun) as guest:
         for nonsense in (
@@ -184,7 +184,7 @@ async def test_nonsense_is_answered_and_harms_nothing(session_server: SessionSer
         await guest.until("pose")
 
 
-async def test_a_walk_reaches_its_waypoint(session_server: SessionServer) -> None:
+async def test_motion_reaches_its_waypoint(session_server: SessionServer) -> None:
     begun = await session_server.begin(input={"prompt": "run"})
     async with session_server.inside(begun) as guest:
         await guest.say("hello")
@@ -196,7 +196,7 @@ async def test_a_walk_reaches_its_waypoint(session_server: SessionServer) -> Non
                 nearest = float(np.hypot(x - 1.2, z - 0.6))
 
 
-async def test_idleness_counts_inputs_and_not_pings(tmp_path: Path) -> None:
+async def test_idle_timeout_ignores_pings(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, idle_seconds=1.0) as opened:
         begun = await opened.begin()
         assert begun["idle_seconds"] == 1
@@ -208,7 +208,7 @@ async def test_idleness_counts_inputs_and_not_pings(tmp_path: Path) -> None:
         assert (await opened.told(begun))["reason"] == "idle"
 
 
-async def test_a_session_without_input_pauses_until_the_next(tmp_path: Path) -> None:
+async def test_session_without_input_pauses_until_the_next_input(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, idle_seconds=600.0, session_pause_seconds=0.5) as opened:
         begun = await opened.begin()
         async with opened.inside(begun) as guest:
@@ -235,7 +235,7 @@ async def test_a_session_without_input_pauses_until_the_next(tmp_path: Path) -> 
         assert await opened.app.faults() == ()
 
 
-async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path) -> None:
+async def test_lost_worker_is_replaced_without_a_gap(tmp_path: Path) -> None:
     async with running_session_server(tmp_path, driver="process") as opened:
         begun = await opened.begin(input={"prompt": "walk"})
         async with opened.inside(begun) as guest:
@@ -252,7 +252,7 @@ async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path
             assert (await guest.until("stats", restarts=1))["restarts"] == 1
 
 
-async def test_a_draining_server_says_so(tmp_path: Path) -> None:
+async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> None:
     async with running_session_server(tmp_path) as opened:
         begun = await opened.begin()
         async with opened.inside(begun) as guest:
@@ -265,7 +265,7 @@ async def test_a_draining_server_says_so(tmp_path: Path) -> None:
         assert await opened.app.faults() == ()
 
 
-async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
+async def test_minutes_are_charged_until_the_balance_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
@@ -292,7 +292,7 @@ async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
 
 
 @pytest.mark.parametrize("paused", nightly_after(1, [False, True]))
-async def test_a_killed_server_leaves_no_session_open(tmp_path: Path, paused: bool) -> None:
+async def test_killed_server_leaves_no_open_session(tmp_path: Path, paused: bool) -> None:
     settings = {"SIXFOLD_SESSION_PAUSE_SECONDS": "0.5"} if paused else {}
     async with servers.serving(tmp_path / "home", SIXFOLD_TESTING="1", **settings) as server:
         key = {"Authorization": f"Bearer {server.key}"}

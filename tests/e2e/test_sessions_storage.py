@@ -92,7 +92,7 @@ async def test_close_during_an_outage_returns_soon_and_ends_later(
         await _is_over(opened)
 
 
-async def test_a_session_that_begins_meanwhile_begins_afterwards(
+async def test_session_opened_during_an_outage_starts_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_session_server(tmp_path) as opened:

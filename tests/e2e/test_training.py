@@ -96,7 +96,7 @@ async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -
 
 
 @pytest.mark.weights
-async def test_a_lesson_that_fails_costs_nothing_and_makes_no_service(app: AppFixture) -> None:
+async def test_failed_training_is_free_and_creates_no_model(app: AppFixture) -> None:
     flux = app.settings.data_dir / "weights" / "image" / "tiny"
     (flux / "model_index.json").unlink()
     ended = await taught(app)
@@ -117,7 +117,7 @@ async def test_training_is_rejected_before_images_are_fetched(bare: AppFixture) 
     assert (await bare.client.post("/api/training", json=BODY)).status_code == 401
 
 
-async def test_without_weights_the_answer_says_what_unlocks_it(bare: AppFixture) -> None:
+async def test_training_without_weights_is_503_with_remedy(bare: AppFixture) -> None:
     answer = await bare.client.post("/api/training", json=BODY, headers=bare.bearer)
     assert answer.status_code == 503
     assert answer.json()["code"] == "engine_unavailable"
@@ -131,7 +131,7 @@ async def test_invalid_image_is_reported_before_missing_training(bare: AppFixtur
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
 
 
-async def test_a_key_for_other_services_may_not_teach(bare: AppFixture) -> None:
+async def test_training_with_a_limited_key_is_403(bare: AppFixture) -> None:
     key = await bare.limited_key(Scope(services=("ra2",)))
     answer = await bare.client.post("/api/training", json=BODY, headers=bearer(key))
     assert answer.status_code == 403

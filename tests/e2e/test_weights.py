@@ -59,7 +59,7 @@ def order(app: AppFixture, model: str, **inputs: Any) -> PredictionRequest:
     )
 
 
-async def test_a_request_is_served_by_the_weights_that_were_added(app: AppFixture) -> None:
+async def test_request_is_served_by_installed_weights(app: AppFixture) -> None:
     body = {"api_key": app.key, "prompt": "a fox", "size": "1360x768", "seed": 5}
     answer = await app.client.post("/api/ra1", json=body)
     assert answer.status_code == 200, answer.text
@@ -83,7 +83,7 @@ async def test_concurrent_requests_of_equal_shape_share_a_batch(app: AppFixture)
     assert await app.faults() == ()
 
 
-async def test_a_broken_set_of_weights_costs_nothing_and_says_why(app: AppFixture, tmp_path: Path) -> None:
+async def test_broken_weights_are_reported_and_free(app: AppFixture, tmp_path: Path) -> None:
     broken = tmp_path / "data" / "weights" / "image" / "broken"
     broken.mkdir()
     (broken / "model.ckpt").write_bytes(b"x")

@@ -116,7 +116,7 @@ async def balance(server: Server) -> float:
 
 
 @pytest.mark.parametrize("engine", nightly_after(1, sorted(SETUPS)))
-async def test_the_same_call_is_served_labelled_and_charged_once(engine: str, tmp_path: Path) -> None:
+async def test_request_is_served_labeled_and_charged_once(engine: str, tmp_path: Path) -> None:
     async with server_on(tmp_path, engine) as server:
         before = await balance(server)
         bearer = {"Authorization": f"Bearer {server.key}"}

@@ -65,7 +65,7 @@ WAYS = {"http": over_http, "stdio": over_stdio}
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_an_official_client_does_a_days_work(
+async def test_official_client_calls_tools_and_reads_resources(
     served_app: tuple[AppFixture, str], way: str, mode: str
 ) -> None:
     app, origin = served_app
@@ -114,7 +114,7 @@ async def test_client_receives_the_progress_of_a_run(served_app: tuple[AppFixtur
     assert messages == sorted(messages)
 
 
-async def test_the_proxy_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
+async def test_proxy_survives_a_restart_of_its_server(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         origin = f"http://127.0.0.1:{server.port}"
         async with over_stdio(origin, server.key, "auto") as client:
@@ -148,7 +148,7 @@ async def test_stdio_proxy_writes_only_protocol_and_ends_with_input(
     assert answers == {"1", "2", '"\\u00fc"', "null"}
 
 
-async def test_the_proxy_without_a_good_key_answers_with_what_to_do(
+async def test_proxy_without_a_valid_key_returns_the_remedy(
     served_app: tuple[AppFixture, str],
 ) -> None:
     _, origin = served_app

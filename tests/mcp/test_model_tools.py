@@ -22,7 +22,7 @@ from tests.mcp.agent import Agent
 PIXEL = image_files.data_uri(fault_server.picture(2, 2))
 
 
-async def test_a_run_shows_its_picture_and_costs_what_was_quoted(app: AppFixture, agent: Agent) -> None:
+async def test_run_returns_an_image_at_the_quoted_cost(app: AppFixture, agent: Agent) -> None:
     quote = await agent.call("quote", model="ra1", input={"prompt": "a cat"})
     assert (quote["cost_usd"], quote["credits"]) == ("0.04", 4)
     assert await app.balance() == ("5.00", "0.00")
@@ -48,7 +48,7 @@ ONCE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": RUN}
 
 
 @pytest.mark.parametrize("prompt", [ONCE, [ONCE, {**ONCE, "id": 2}]])
-async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
+async def test_repeated_idempotency_key_is_run_and_charged_once(
     app: AppFixture, agent: Agent, prompt: object
 ) -> None:
     before, _ = await app.balance()
@@ -62,7 +62,7 @@ async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
     assert float(before) - float((await app.balance())[0]) == pytest.approx(0.04 * runs)
 
 
-async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(app: AppFixture, agent: Agent) -> None:
+async def test_repeated_call_after_a_kill_finds_its_run(app: AppFixture, agent: Agent) -> None:
     first = await agent.post(ONCE, Idempotency_Key="k")
     scope = idempotency.scope_id(app.account.id, "POST", "/mcp", "k")
     await app.database.write(many("idempotency_forget", id=scope))
@@ -71,7 +71,7 @@ async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(app: AppFix
     assert await app.balance() == ("4.96", "0.00")
 
 
-async def test_a_call_that_was_refused_is_not_kept_for_its_key(app: AppFixture) -> None:
+async def test_refused_call_is_not_replayed(app: AppFixture) -> None:
     poor = Agent(app, app.poor)
     answers = [await poor.post(ONCE, Idempotency_Key="k") for _ in range(2)]
     messages = [answer.json()["result"]["structuredContent"]["status"] for answer in answers]
@@ -85,7 +85,7 @@ async def test_run_without_files_succeeds_with_full_progress(tmp_path: Path) -> 
     assert (result["output"], result["data"], result["progress"]) == ([], {"value": "hi"}, 1.0)
 
 
-async def test_another_accounts_prediction_is_not_there(app: AppFixture, agent: Agent) -> None:
+async def test_prediction_of_another_account_is_not_found(app: AppFixture, agent: Agent) -> None:
     result = await agent.call("run", model="ra1", input={"prompt": "a cat"})
     stranger = Agent(app, app.other)
     unknown = await stranger.refused("prediction", id="pred_nope")
@@ -105,7 +105,7 @@ async def test_missing_object_error_names_a_tool_that_lists_them(agent: Agent) -
         assert way in await agent.refused(tool, **arguments)
 
 
-async def test_without_credit_nothing_runs_and_the_refusal_says_so(app: AppFixture) -> None:
+async def test_run_without_credit_is_refused_with_the_reason(app: AppFixture) -> None:
     poor = Agent(app, app.poor)
     text = await poor.refused("run", model="ra1", input={"prompt": "a cat"})
     assert "Insufficient credits" in text
@@ -137,7 +137,7 @@ async def test_run_with_a_progress_token_is_streamed(agent: Agent) -> None:
     assert len(messages) > 1
 
 
-async def test_templates_are_hired_by_the_hour_and_on_other_hardware(app: AppFixture, agent: Agent) -> None:
+async def test_templates_are_charged_by_the_hour_on_chosen_hardware(app: AppFixture, agent: Agent) -> None:
     quote = await agent.call("quote", model="upscaler", input={"image": PIXEL})
     assert quote["price"].endswith("USD per hour")
     other = await agent.call("quote", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
@@ -154,9 +154,7 @@ async def test_templates_are_hired_by_the_hour_and_on_other_hardware(app: AppFix
 
 
 @pytest.mark.parametrize("model", ["ra2", "video-text", "chat", "tts"])
-async def test_a_fixed_price_is_not_replaced_by_the_time_of_a_run(
-    app: AppFixture, agent: Agent, model: str
-) -> None:
+async def test_models_with_a_fixed_price_refuse_hardware(app: AppFixture, agent: Agent, model: str) -> None:
     """The price includes that of a provider, which does not depend on the hardware."""
     before = await app.balance()
     arguments = {"model": model, "input": {"prompt": "a fox"}, "hardware": "gpu-16gb-a"}
@@ -165,7 +163,7 @@ async def test_a_fixed_price_is_not_replaced_by_the_time_of_a_run(
     assert await app.balance() == before
 
 
-async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFixture, agent: Agent) -> None:
+async def test_custom_model_is_available_to_its_owner_only(app: AppFixture, agent: Agent) -> None:
     row = {
         "title": "Mine",
         "description": "My own pictures",
@@ -186,7 +184,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(app: AppFi
         assert "not found" in await stranger.refused(tool, model="custom:mine", input={"prompt": "x"})
 
 
-async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
+async def test_chat_and_vision_are_charged_by_tokens(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, models=app_catalog.models_document()) as gateway:
         agent = Agent(gateway.app)
         request = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
@@ -202,5 +200,5 @@ async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> N
         assert [call["face"] for call in await gateway.settled(2)] == ["hosting", "hosting"]
 
 
-async def test_where_no_model_server_is_known_chat_says_what_helps(agent: Agent) -> None:
+async def test_chat_without_a_model_server_returns_the_remedy(agent: Agent) -> None:
     assert "OPENAI_API_KEY" in await agent.refused("run", model="chat", input={"prompt": "hello"})

@@ -40,7 +40,7 @@ def _kind(schema: dict[str, Any]) -> str:
     return f"{kind}{span}{response}"
 
 
-async def test_every_tool_stands_in_the_reference_as_it_is_listed(app: AppFixture) -> None:
+async def test_reference_documents_every_tool_as_listed(app: AppFixture) -> None:
     tools = (await Agent(app).result("tools/list"))["tools"]
     text = source.text(PAGE)
     missing = "\n".join(section(tool) for tool in tools if section(tool) not in text)

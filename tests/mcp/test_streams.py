@@ -49,7 +49,7 @@ def data(line: str) -> Any:
     return json.loads(line[6:])
 
 
-async def test_silent_tool_sends_pings_and_then_its_answer(app: AppFixture) -> None:
+async def test_silent_tool_sends_pings_and_then_its_response(app: AppFixture) -> None:
     go_on = asyncio.Event()
 
     async def wait(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
@@ -88,7 +88,7 @@ async def test_notifications_arrive_in_order_before_the_response(app: AppFixture
     assert plain.json()["result"]["structuredContent"] == {"done": True}
 
 
-async def test_only_whoever_was_asked_can_answer(app: AppFixture) -> None:
+async def test_only_the_account_of_an_elicitation_can_answer_it(app: AppFixture) -> None:
     async def ask(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:
         del inputs
         return ToolOutcome({"answer": await call.ask("elicitation/create", {"message": "Well?"})})
@@ -118,7 +118,7 @@ async def test_client_without_streams_gets_an_elicitation_error(app: AppFixture)
     assert "did not open an event stream" in answer["error"]["message"]
 
 
-async def test_a_client_that_leaves_ends_the_work_for_it(app: AppFixture) -> None:
+async def test_disconnect_cancels_the_call(app: AppFixture) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def wait(call: ToolInvocation, inputs: JsonObject) -> ToolOutcome:

@@ -18,7 +18,7 @@ from tests.mcp.agent import MAKING, MEMORY, Agent
 # -- the protocol ----------------------------------------------------------------------------------
 
 
-async def test_a_plain_post_lists_the_tools_without_a_handshake(agent: Agent) -> None:
+async def test_tools_are_listed_without_a_handshake(agent: Agent) -> None:
     tools = (await agent.result("tools/list"))["tools"]
     assert {tool["name"] for tool in tools} == MEMORY | MAKING
     for tool in tools:
@@ -28,14 +28,14 @@ async def test_a_plain_post_lists_the_tools_without_a_handshake(agent: Agent) ->
         assert isinstance(tool["annotations"]["readOnlyHint"], bool)
 
 
-async def test_the_answer_is_json_whatever_the_client_accepts(agent: Agent) -> None:
+async def test_response_is_json_for_every_accept_header(agent: Agent) -> None:
     for accept in ("*/*", "text/html", "application/json", "application/json, text/event-stream"):
         answer = await agent.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, Accept=accept)
         assert answer.json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
         assert answer.headers["content-type"] == "application/json"
 
 
-async def test_a_handshake_keeps_the_version_that_it_knows(agent: Agent) -> None:
+async def test_handshake_accepts_every_known_version(agent: Agent) -> None:
     for version in jsonrpc.HANDSHAKE:
         client = {"name": "t", "version": "1"}
         hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
@@ -52,7 +52,7 @@ async def test_handshake_with_unknown_version_offers_its_own(agent: Agent) -> No
     assert result["protocolVersion"] == jsonrpc.HANDSHAKE[-1]
 
 
-async def test_a_version_header_that_nobody_knows_is_refused(agent: Agent) -> None:
+async def test_unknown_version_header_is_400(agent: Agent) -> None:
     answer = await agent.post(
         {"jsonrpc": "2.0", "id": 1, "method": "ping"}, MCP_Protocol_Version="2020-01-01"
     )
@@ -60,7 +60,7 @@ async def test_a_version_header_that_nobody_knows_is_refused(agent: Agent) -> No
     assert jsonrpc.LATEST in answer.json()["error"]["data"]["supported"]
 
 
-async def test_the_revision_without_a_handshake_is_spoken(agent: Agent) -> None:
+async def test_revision_without_a_handshake_is_supported(agent: Agent) -> None:
     meta = {jsonrpc.VERSION_META: jsonrpc.LATEST, jsonrpc.CAPABILITIES_META: {}}
     headers = {"MCP_Protocol_Version": jsonrpc.LATEST, "Mcp_Method": "tools/list"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
@@ -79,7 +79,7 @@ async def test_the_revision_without_a_handshake_is_spoken(agent: Agent) -> None:
     assert answer.status_code == 404
 
 
-async def test_a_notification_is_taken_without_an_answer(agent: Agent) -> None:
+async def test_notification_gets_an_empty_202(agent: Agent) -> None:
     answer = await agent.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert (answer.status_code, answer.content) == (202, b"")
     answer = await agent.post({"jsonrpc": "2.0", "id": "ask_x", "result": {}})
@@ -181,7 +181,7 @@ async def test_invalid_request_is_a_protocol_error(agent: Agent) -> None:
         assert len(error["message"]) < 300
 
 
-async def test_lists_come_in_pages() -> None:
+async def test_lists_are_paged() -> None:
     rows = [{"n": number} for number in range(5)]
     first = paginate("rows", rows, None, 2)
     assert (first["rows"], first["nextCursor"]) == (rows[:2], "2")
@@ -201,7 +201,7 @@ async def test_other_http_methods_are_405_with_allow(app: AppFixture) -> None:
 # -- doors -----------------------------------------------------------------------------------------
 
 
-async def test_without_a_key_there_is_no_tool_and_no_look_at_the_body(app: AppFixture) -> None:
+async def test_request_without_a_key_is_401_before_its_body_is_read(app: AppFixture) -> None:
     for header in ("", "Bearer nope", "Basic eA=="):
         headers = {"Authorization": header} if header else {}
         answer = await app.client.post("/mcp", content=b"not json", headers=headers)
@@ -210,7 +210,7 @@ async def test_without_a_key_there_is_no_tool_and_no_look_at_the_body(app: AppFi
         assert answer.json()["error"]["data"]["code"] == "invalid_api_key"
 
 
-async def test_a_foreign_page_in_a_browser_is_refused(app: AppFixture) -> None:
+async def test_cross_origin_request_is_403(app: AppFixture) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     for headers in (
         {"Origin": "http://evil.example.com"},
@@ -250,7 +250,7 @@ async def test_only_calls_with_files_may_be_large(app: AppFixture) -> None:
     assert (answer.status_code, answer.json()["result"]["isError"]) == (200, True)
 
 
-async def test_tenants_are_strangers_to_each_others_pages(app: AppFixture, agent: Agent) -> None:
+async def test_pages_of_another_account_are_not_found(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="people/ann", title="Ann Lee", body="A secret: Ann works at Acme.")
     other = Agent(app, app.other)
     assert (await other.call("search", query="secret"))["results"] == []
@@ -262,7 +262,7 @@ async def test_tenants_are_strangers_to_each_others_pages(app: AppFixture, agent
     assert (await other.call("write", slug="people/ann", body="Mine."))["version"] == 1
 
 
-async def test_a_key_that_only_reads_sees_and_does_only_that(app: AppFixture, agent: Agent) -> None:
+async def test_read_only_key_lists_and_calls_read_tools_only(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="people/ann", title="Ann Lee", body="Ann.")
     reader = Agent(app, await app.limited_key(Scope(read_only=True)))
     names = {tool["name"] for tool in (await reader.result("tools/list"))["tools"]}
@@ -275,7 +275,7 @@ async def test_a_key_that_only_reads_sees_and_does_only_that(app: AppFixture, ag
         assert answer["error"]["data"] == {"code": "forbidden", "status": 403}
 
 
-async def test_a_key_of_some_collections_sees_those_alone(app: AppFixture, agent: Agent) -> None:
+async def test_collection_key_sees_its_collections_only(app: AppFixture, agent: Agent) -> None:
     await agent.call("write", slug="open/a", body="The word is plover.", collections=["open"])
     await agent.call("write", slug="closed/b", body="The word is plover, too.", collections=["closed"])
     narrow = Agent(app, await app.limited_key(Scope(collections=("open",))))
@@ -284,7 +284,7 @@ async def test_a_key_of_some_collections_sees_those_alone(app: AppFixture, agent
     assert "Page closed/b not found" in await narrow.refused("read", slug="closed/b")
 
 
-async def test_a_key_of_some_services_runs_those_and_remembers_nothing(app: AppFixture) -> None:
+async def test_service_key_runs_its_services_and_has_no_memory(app: AppFixture) -> None:
     limited = Agent(app, await app.limited_key(Scope(services=("ra1",)), Rights.RUN))
     assert {tool["name"] for tool in (await limited.result("tools/list"))["tools"]} == MAKING
     assert (await limited.call("run", model="ra1", input={"prompt": "a cat"}))["status"] == "succeeded"
@@ -303,7 +303,7 @@ async def test_a_revoked_key_ends_at_once(app: AppFixture) -> None:
 # -- the memory ------------------------------------------------------------------------------------
 
 
-async def test_an_agent_writes_links_tags_searches_reads_and_goes_back(agent: Agent) -> None:
+async def test_agent_writes_links_tags_searches_and_restores(agent: Agent) -> None:
     await agent.call("write", slug="companies/acme", title="Acme", type="company", body="Makes anvils.")
     result = await agent.call(
         "write", slug="people/ann", title="Ann Lee", type="person", body="Ann works at Acme."
@@ -336,7 +336,7 @@ async def test_an_agent_writes_links_tags_searches_reads_and_goes_back(agent: Ag
     assert {row["name"] for row in seen["types"]} == {"company", "person"}
 
 
-async def test_a_lost_update_is_refused_with_the_way_to_merge(agent: Agent) -> None:
+async def test_lost_update_is_refused_with_the_remedy(agent: Agent) -> None:
     first = await agent.call("write", slug="plan", body="One.")
     await agent.call("edit", slug="plan", operation="append", content="Two.", if_version=first["version"])
     text = await agent.refused("write", slug="plan", body="Three.", if_version=first["version"])
@@ -345,7 +345,7 @@ async def test_a_lost_update_is_refused_with_the_way_to_merge(agent: Agent) -> N
     assert "overwrite: true" in await agent.refused("write", slug="plan", body="Three.")
 
 
-async def test_the_text_of_a_page_is_read_as_it_stands(agent: Agent) -> None:
+async def test_page_text_is_returned_unchanged(agent: Agent) -> None:
     body = 'He said: "no".\n\n\tA tab, and a \\ backslash.'
     await agent.call("write", slug="quoted", body=body)
     result = await agent.result("tools/call", {"name": "read", "arguments": {"slug": "quoted"}})
@@ -355,7 +355,7 @@ async def test_the_text_of_a_page_is_read_as_it_stands(agent: Agent) -> None:
     assert result["structuredContent"]["body"] == body
 
 
-async def test_a_long_page_is_read_in_parts_that_fit(agent: Agent) -> None:
+async def test_long_page_is_read_in_parts(agent: Agent) -> None:
     body = "".join(f"Line {number}.\n" for number in range(10_000))
     await agent.call("write", slug="long", body=body)
     parts, offset = [], 0
@@ -409,7 +409,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def test_a_refusal_is_an_answer_of_one_readable_text(agent: Agent) -> None:
+async def test_refused_call_returns_one_short_text(agent: Agent) -> None:
     for tool, arguments in REFUSED:
         text = await agent.refused(tool, **arguments)
         assert 10 < len(text) < 600, (tool, arguments)
@@ -419,7 +419,7 @@ async def test_a_refusal_is_an_answer_of_one_readable_text(agent: Agent) -> None
 # -- resources and prompts -------------------------------------------------------------------------
 
 
-async def test_pages_are_resources_and_slugs_complete_themselves(agent: Agent) -> None:
+async def test_pages_are_resources_and_slugs_are_completed(agent: Agent) -> None:
     await agent.call("write", slug="people/josé", title="José", body="Hello.")
     (row,) = (await agent.result("resources/list"))["resources"]
     assert row["title"] == "José"
@@ -437,7 +437,7 @@ async def test_pages_are_resources_and_slugs_complete_themselves(agent: Agent) -
     assert result["completion"]["values"] == []
 
 
-async def test_prompts_take_their_topic(agent: Agent) -> None:
+async def test_prompts_include_their_argument(agent: Agent) -> None:
     names = [prompt["name"] for prompt in (await agent.result("prompts/list"))["prompts"]]
     assert names == ["recall", "remember"]
     result = await agent.result("prompts/get", {"name": "recall", "arguments": {"topic": "{x} Acme"}})
