@@ -34,10 +34,17 @@ _POLL_SECONDS = 15.0
 _MAX_BYTES, _CALL_SECONDS = 16 * 2**20, 120.0
 _EXTRA = "[deposits] requires the `tokens` extra and Python 3.11 to 3.13: run pip install 'sixfold[tokens]'"
 _OFF = "Token deposits are not configured: add a chain to the table [deposits] of sixfold.toml"
+_UNREAD = (
+    "No chain of [deposits] has been read yet, so deposits could be lost: check rpc_url, or try again later"
+)
 
 
 class ChainError(Exception):
     """A node did not return a usable response; it is queried again later."""
+
+
+class _TooManyLogs(ChainError):
+    """A node refused a query, or its response was too large; a query of fewer blocks may succeed."""
 
 
 class _Token(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,11 +100,26 @@ class DepositWatcher:
             self._derive(0)
 
     async def address(self, account_id: str) -> Mapping[str, Any]:
-        """Return an account's address and the tokens accepted on each chain."""
+        """Return an account's address and the tokens accepted on each chain.
+
+        A chain that was never read is left out, because its transfers before the first read are not credited.
+        """
         if not self._chains:
             raise errors.NotConfigured(_OFF)
+        chains = [chain for chain in self._chains if await self._is_read(chain)]
+        if not chains:
+            raise errors.NotConfigured(_UNREAD)
         address = await self._database.write(token_deposits.address_of(account_id, self._derive))
-        return {"address": address, "chains": [chain.to_json() for chain in self._chains]}
+        return {"address": address, "chains": [chain.to_json() for chain in chains]}
+
+    async def _is_read(self, chain: TokenChain) -> bool:
+        """Return whether a chain has been read, reading it now if necessary."""
+        if await self._database.read(token_deposits.last_block(chain.name)) is None:
+            try:
+                await self._read(chain)
+            except ChainError:
+                return False
+        return True
 
     def _derive(self, number: int) -> str:
         return str(self._bip.EthAddrEncoder.EncodeKey(self._branch.ChildKey(number).PublicKey().KeyObject()))
@@ -139,14 +161,20 @@ class DepositWatcher:
         last = _parse_hex(await self._call(chain, "eth_blockNumber")) - chain.confirmations
         first = await self._database.read(token_deposits.last_block(chain.name))
         if first is None:
-            # No account has an address yet.
+            # No account was offered this chain yet.
             await self._database.write(token_deposits.credit_transfers(chain.name, max(0, last), ()))
             return 0
         owners = list(await self._database.read(token_deposits.addresses()))
-        credited = 0
+        credited, blocks = 0, _BLOCKS
         while first < last:
-            end = min(first + _BLOCKS, last)
-            transfers = await self._transfers(chain, first + 1, end, owners)
+            end = min(first + blocks, last)
+            try:
+                transfers = await self._transfers(chain, first + 1, end, owners)
+            except _TooManyLogs:
+                if end == first + 1:
+                    raise
+                blocks = (end - first) // 2
+                continue
             credited += await self._database.write(
                 token_deposits.credit_transfers(chain.name, end, transfers)
             )
@@ -181,10 +209,12 @@ class DepositWatcher:
                 self._client, "POST", chain.rpc_url, json=body, max_bytes=_MAX_BYTES, seconds=_CALL_SECONDS
             )
             payload = await limited_responses.json_object(response.body)
+        except limited_responses.UnreadableResponse as error:
+            raise _TooManyLogs(f"{method}: {error}") from error
         except httpx.HTTPError as error:
             raise ChainError(f"{method}: {type(error).__name__}") from error
         if "result" not in payload:
-            raise ChainError(f"{method}: {str(payload.get('error'))[:200]}")
+            raise _TooManyLogs(f"{method}: {str(payload.get('error'))[:200]}")
         return payload["result"]
 
 

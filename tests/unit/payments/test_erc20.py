@@ -43,6 +43,7 @@ class Node:
         self.head = 100
         self.logs: list[dict[str, Any]] = []
         self.broken = False
+        self.max_logs = 1000
         self.origin = ""
 
     def send(self, to: str, value: int, block: int, *, coin: str = COIN, index: int = 0) -> dict[str, Any]:
@@ -75,6 +76,9 @@ class Node:
                 and log["address"] in expected["address"]
                 and log["topics"][2] in expected["topics"][2]
             ]
+            if len(result) > self.max_logs:
+                error = {"code": -32005, "message": "query returned too many results"}
+                return JSONResponse({"jsonrpc": "2.0", "id": 1, "error": error})
         return JSONResponse({"jsonrpc": "2.0", "id": 1, "result": result})
 
 
@@ -87,8 +91,8 @@ async def node() -> AsyncIterator[Node]:
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    result = databases.open_database(tmp_path)
+async def database(either: Path) -> AsyncIterator[Database]:
+    result = databases.open_database(either)
     yield result
     await result.close()
 
@@ -203,6 +207,37 @@ async def test_a_node_that_is_away_loses_nothing(
     node.broken = False
     assert await watcher.read() == 1
     assert await balance(database, ann) == 1_000_000
+
+
+async def test_no_address_before_the_chain_can_be_read(node: Node, database: Database) -> None:
+    ann = await someone(database)
+    node.broken = True
+    unreachable = {**table(node)["chains"]["main"], "id": 2, "rpc_url": "http://127.0.0.1:9/"}
+    async with httpx.AsyncClient() as client:
+        both = table(node, chains={**table(node)["chains"], "away": unreachable})
+        watcher = DepositWatcher(client, database, both)
+        await watcher.read()
+        with pytest.raises(NotConfigured, match="rpc_url"):
+            await watcher.address(ann.id)
+        node.broken = False
+        offered = await watcher.address(ann.id)
+        assert [each["chain"] for each in offered["chains"]] == ["main"]
+        node.send(str(offered["address"]), 1_000_000, block=101)
+        node.head = 5000
+        assert await watcher.read() == 1
+    assert await balance(database, ann) == 1_000_000
+
+
+async def test_blocks_with_too_many_transfers_are_read_in_parts(
+    watcher: DepositWatcher, node: Node, database: Database
+) -> None:
+    ann = await someone(database)
+    address = str((await watcher.address(ann.id))["address"])
+    for block in range(200, 240):
+        node.send(address, 1_000_000, block=block)
+    node.head, node.max_logs = 900, 3
+    assert await watcher.read() == 40
+    assert await balance(database, ann) == 40_000_000
 
 
 async def test_two_servers_that_read_at_once_credit_once(
