@@ -234,6 +234,28 @@ async def test_unpaid_or_foreign_checkout_adds_no_credit(
     assert await app.faults() == ()
 
 
+async def test_events_with_impossible_amounts_change_nothing(either: Path) -> None:
+    async with running_shop(either) as (app, processor):
+        await app.client.post(CHECKOUT, json={"amount_usd": 20}, headers=app.bearer)
+        assert processor.asked[0]["adaptive_pricing[enabled]"] == "false"
+        for number, cents in enumerate((0, -100, True, 10**15, 10**30, "2050", None)):
+            answer = await deliver_event(app, session(app, id=f"cs_{number}", amount_total=cents))
+            assert answer.status_code == 200, cents
+        for number, account_id in enumerate(("world", "revenue")):
+            metadata = {"account_id": account_id}
+            answer = await deliver_event(app, session(app, id=f"cs_{account_id}{number}", metadata=metadata))
+            assert answer.status_code == 200, account_id
+        await deliver_event(app, session(app, payment_intent="pi_1"))
+        for changes in ({"amount_refunded": 10**30}, {"amount_refunded": -1}, {"amount_refunded": True}):
+            charge = {"payment_intent": "pi_1", "currency": "usd", **changes}
+            event = {"id": "evt_2", "type": "charge.refunded", "created": 5, "data": {"object": charge}}
+            assert (await deliver_event(app, event)).status_code == 200, changes
+        event = {"id": "evt_3", "type": "charge.refunded", "created": 10**30, "data": {"object": charge}}
+        assert (await deliver_event(app, event)).status_code == 400
+        assert await app.balance() == ("25.50", "0.00")
+        assert await app.faults() == ()
+
+
 async def test_the_age_of_an_event_is_by_the_database(
     shop: tuple[AppFixture, Processor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Annotated, Any, cast
 from urllib.parse import quote
 
 import httpx
@@ -36,6 +36,8 @@ _LOG = logging.getLogger("sixfold.payments")
 # Maximum age of a webhook, in the past or future.
 _MAX_AGE_SECONDS = 300
 _CENT = money.MICROS_PER_USD // 100
+# Above every amount that Stripe accepts.
+_MAX_CENTS = 10**11
 _MAX_SIGNATURES = 8
 # Of a response; a page of a list has up to 10 objects of a few KB.
 _MAX_BYTES, _SECONDS = 4 * 2**20, 80.0
@@ -91,6 +93,8 @@ class StripeClient:
             "success_url": f"{self._back}/account?paid=1",
             "cancel_url": f"{self._back}/account",
             "client_reference_id": metadata["account_id"],
+            # Otherwise customers may pay in another currency, which older versions of the API report.
+            "adaptive_pricing[enabled]": "false",
             "line_items[0][quantity]": "1",
             "line_items[0][price_data][currency]": "usd",
             **{f"line_items[0][price_data]{_nested_key(name)}": value for name, value in item.items()},
@@ -124,18 +128,15 @@ class StripeClient:
         for paid in await self._list("invoice_payments", {**fields, "expand[]": "data.invoice"}):
             invoice = _object(paid, "invoice")
             details = _object(_object(invoice, "parent"), "subscription_details")
-            name, number, amount = (
-                _text(details, "subscription"),
-                _text(invoice, "id"),
-                paid.get("amount_paid"),
-            )
-            if name is None or number is None or not isinstance(amount, int) or paid.get("currency") != "usd":
+            name, number = _text(details, "subscription"), _text(invoice, "id")
+            micros = _micros(paid, "amount_paid")
+            if name is None or number is None or micros is None:
                 continue
             data = await self._get(f"subscriptions/{quote(name, safe='')}")
             event = _StripeEvent("", f"{_SUBSCRIPTION}updated", _Data(dict(data)), int(time.time()))
             subscription = _subscription(event, data)
             if subscription is not None and subscription.account_id is not None:
-                return subscription, InvoicePaid(payment, number, amount * _CENT)
+                return subscription, InvoicePaid(payment, number, micros)
         return ()
 
     async def _list(self, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -217,7 +218,7 @@ class _StripeEvent(msgspec.Struct):
     id: str
     type: str
     data: _Data
-    created: int = 0
+    created: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
 
 
 def _parse_event(event: _StripeEvent) -> PaymentEvent | None:
@@ -242,13 +243,15 @@ def _purchase(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent |
     account_id, plan = _metadata(session)
     if session.get("payment_status") != "paid" or account_id is None:
         return None
-    if session.get("mode") == "payment" and isinstance(session.get("amount_total"), int):
-        if session.get("currency") != "usd":
+    if session.get("mode") == "payment":
+        micros, payment = _micros(session, "amount_total"), _text(session, "id")
+        if not micros or payment is None:
+            _LOG.warning(
+                "a payment was not credited, because its amount is not a positive amount in USD",
+                extra={"payment": payment, "account_id": account_id},
+            )
             return None
-        micros = int(session["amount_total"]) * _CENT
-        return PaymentReceived(
-            event.id, str(session.get("id")), account_id, micros, _text(session, "payment_intent")
-        )
+        return PaymentReceived(event.id, payment, account_id, micros, _text(session, "payment_intent"))
     subscription = _text(session, "subscription")
     if session.get("mode") == "subscription" and plan is not None and subscription is not None:
         invoice = _text(session, "invoice")
@@ -257,34 +260,34 @@ def _purchase(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent |
 
 
 def _refund(event: _StripeEvent, charge: Mapping[str, Any]) -> Refunded | None:
-    payment, total = _text(charge, "payment_intent"), charge.get("amount_refunded")
-    if payment is None or not isinstance(total, int) or charge.get("currency") != "usd":
+    payment, total = _text(charge, "payment_intent"), _micros(charge, "amount_refunded")
+    if payment is None or total is None:
         return None
-    return Refunded(payment, total * _CENT, event.created)
+    return Refunded(payment, total, event.created)
 
 
 def _failed_refund(event: _StripeEvent, refund: Mapping[str, Any]) -> RefundFailed | None:
     """Parse a refund that failed or was canceled; None in any other state."""
-    payment, name, amount = _text(refund, "payment_intent"), _text(refund, "id"), refund.get("amount")
-    if payment is None or name is None or not isinstance(amount, int) or refund.get("currency") != "usd":
+    payment, name, micros = _text(refund, "payment_intent"), _text(refund, "id"), _micros(refund, "amount")
+    if payment is None or name is None or micros is None:
         return None
     if refund.get("status") not in ("failed", "canceled"):
         return None
-    return RefundFailed(payment, name, amount * _CENT, event.created)
+    return RefundFailed(payment, name, micros, event.created)
 
 
 def _dispute(event: _StripeEvent, dispute: Mapping[str, Any]) -> Disputed | None:
     """Parse an event of a dispute, and whether it withdrew or reinstated the amount; None if incomplete."""
     step = event.type.removeprefix(_DISPUTE)
-    payment, name, amount = _text(dispute, "payment_intent"), _text(dispute, "id"), dispute.get("amount")
+    payment, name, micros = _text(dispute, "payment_intent"), _text(dispute, "id"), _micros(dispute, "amount")
     status = str(dispute.get("status"))
-    if payment is None or name is None or not isinstance(amount, int) or dispute.get("currency") != "usd":
+    if payment is None or name is None or micros is None:
         return None
     closed = step == "closed"
     withdrawn = step == "funds_withdrawn" or (closed and status == "lost")
     withdrawn = withdrawn or (step == "created" and not status.startswith(_WARNING))
     reinstated = step == "funds_reinstated" or (closed and status == "won")
-    return Disputed(payment, name, amount * _CENT, withdrawn, reinstated, event.created)
+    return Disputed(payment, name, micros, withdrawn, reinstated, event.created)
 
 
 def _subscription(event: _StripeEvent, data: Mapping[str, Any]) -> Subscription | None:
@@ -308,6 +311,14 @@ def _metadata(data: Mapping[str, Any]) -> tuple[str | None, Plan | None]:
 def _object(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = data.get(name)
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _micros(data: Mapping[str, Any], name: str) -> int | None:
+    """Return an amount in micro-dollars; None if it is not a possible amount in USD."""
+    cents = data.get(name)
+    if data.get("currency") != "usd" or type(cents) is not int or not 0 <= cents <= _MAX_CENTS:
+        return None
+    return cents * _CENT
 
 
 def _text(data: Mapping[str, Any], name: str) -> str | None:

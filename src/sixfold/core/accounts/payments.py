@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal, Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from sixfold.core.accounts import accounts, audit_log, ledger, payment_records
 from sixfold.core.accounts.payment_records import Disputed, InvoicePaid, Refunded, RefundFailed, Subscription
 from sixfold.core.database import Database, Query, Transaction
 
+_LOG = logging.getLogger("sixfold.payments")
 Plan = Literal["monthly", "yearly"]
 PLANS: dict[Plan, int] = {"monthly": 8 * money.MICROS_PER_USD, "yearly": 80 * money.MICROS_PER_USD}
 MIN_AMOUNT, MAX_AMOUNT = 1 * money.MICROS_PER_USD, 10_000 * money.MICROS_PER_USD
@@ -133,6 +135,10 @@ def end_plan(account_id: str) -> Transaction[None]:
 
 def _credit(payment: PaymentReceived) -> Transaction[bool]:
     if not (yield from _exists(payment.account_id)):
+        _LOG.warning(
+            "a payment was not credited, because its account does not exist",
+            extra={"payment": payment.payment, "account_id": payment.account_id},
+        )
         return False
     row = {"id": payment.payment, "kind": "paid", "account_id": payment.account_id}
     is_new = bool((yield Query("payment_event_insert", row)))
@@ -148,7 +154,7 @@ def _credit(payment: PaymentReceived) -> Transaction[bool]:
 
 def _exists(account_id: str) -> Transaction[bool]:
     try:
-        yield from accounts.by_id(account_id)
+        account = yield from accounts.by_id(account_id)
     except errors.NotFound:
         return False
-    return True
+    return account.kind != "system"
