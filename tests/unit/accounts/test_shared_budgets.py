@@ -194,6 +194,22 @@ async def test_new_budget_counts_earlier_charges(lab: Lab) -> None:
     assert (await lab.spent())[2] == 40 + 30
 
 
+@pytest.mark.parametrize("backend", databases.BACKENDS)
+async def test_refund_of_last_month_adds_nothing_to_a_new_budget(backend: str, tmp_path: Path) -> None:
+    last_day = 1_793_404_800 * 1_000_000  # 31 October 2026
+    clock = {"now": last_day}
+    async with databases.OPENERS[backend](tmp_path, lambda: clock["now"]) as database:
+        lab = await Lab(database).build()
+        await database.write(ledger.hold(lab.account_id, "october", 80))
+        await database.write(ledger.capture("october", 80, ENTRY))
+        clock["now"] += 2 * 86_400 * 1_000_000
+        await database.write(ledger.hold(lab.account_id, "november", 30))
+        await database.write(ledger.capture("november", 30, ENTRY))
+        await database.write(ledger.refund("october", LedgerEntry("refund", "ra1")))
+        await database.write(organizations.set_budgets(lab.account_id, 100, 100))
+        assert (await lab.spent())[2] == 30
+
+
 async def test_returning_member_has_the_budget_from_before_removal(lab: Lab) -> None:
     """A group of the sign-in, for example, makes a person a member again who has left."""
     await lab.build()

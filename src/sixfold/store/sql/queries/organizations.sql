@@ -173,12 +173,13 @@ DELETE FROM invitation WHERE expires_at <= :before RETURNING id;
 -- name: key_holders | Return the keys of an account that belong to a member or a team.
 SELECT id, member_id, team_id FROM api_key WHERE account_id = :account_id AND (member_id IS NOT NULL OR team_id IS NOT NULL);
 
--- name: budget_begin | Begin the spending counter of an organization with what it has paid since a time, and what its counted holds reserve.
+-- name: budget_begin | Begin the spending counter of an organization with what it has paid since a time and was not refunded, and what its counted holds reserve.
 INSERT INTO key_spend (key_id, period, amount)
 SELECT :id, :period,
-    COALESCE(SUM(CASE WHEN debit = :id THEN amount ELSE -amount END), 0)
+    COALESCE(SUM(amount), 0)
     + (SELECT COALESCE(SUM(h.amount), 0) FROM hold h WHERE h.account_id = :id AND h.state = 'pending'
        AND h.created_at >= :since AND (h.key_id = :id OR h.key_id LIKE '% ' || :id))
 FROM transfer
-WHERE (debit = :id OR credit = :id) AND created_at >= :since AND kind IN ('charge', 'chat', 'session', 'refund')
+WHERE debit = :id AND created_at >= :since AND kind IN ('charge', 'chat', 'session')
+  AND NOT EXISTS (SELECT 1 FROM transfer r WHERE r.id = 'refund:' || transfer.hold_id)
 ON CONFLICT (key_id, period) DO UPDATE SET amount = excluded.amount;
