@@ -11,7 +11,7 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE
 
 
 @pytest.mark.parametrize("prompt", [*effects.EVENTS, "heavy rain on a roof", "footsteps in the rain"])
-def test_sound_is_audible_and_begins_and_ends_silently(prompt: str) -> None:
+def test_effect_is_audible_and_begins_and_ends_silently(prompt: str) -> None:
     result = effects.generate(prompt, 2, 3)
     assert result.shape == (2, 2 * RATE)
     assert result.dtype == np.float32
@@ -29,7 +29,7 @@ def test_events_vary_in_level_more_than_steady_sounds() -> None:
     assert swing("steps") > 3 * swing("steady rain")
 
 
-def test_a_bell_is_higher_than_an_explosion() -> None:
+def test_bell_has_a_higher_pitch_than_an_explosion() -> None:
     def centre(prompt: str) -> float:
         spectrum = np.abs(np.fft.rfft(effects.generate(prompt, 2, 1)[0]))
         return float((spectrum * np.fft.rfftfreq(2 * RATE, 1 / RATE)).sum() / spectrum.sum())
@@ -38,7 +38,7 @@ def test_a_bell_is_higher_than_an_explosion() -> None:
     assert centre("explosion") < centre("bell")
 
 
-def test_unknown_words_say_what_is_known() -> None:
+def test_prompt_without_known_effects_lists_the_known_ones() -> None:
     assert not effects.is_supported("quarterly report")
     with pytest.raises(EngineError, match=r"bell, birds"):
         effects.generate("quarterly report", 1, 0)

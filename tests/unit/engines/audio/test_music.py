@@ -47,7 +47,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("prompt", "key", "measured", "bpm"), nightly_after(1, CASES))
-def test_length_key_and_tempo_are_those_that_were_asked(
+def test_music_has_the_requested_length_key_and_tempo(
     tmp_path: Path, prompt: str, key: str, measured: str, bpm: int
 ) -> None:
     sound = render(tmp_path, prompt=prompt, key=key, bpm=bpm, duration=12)
@@ -79,11 +79,11 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("prompt", "genre"), WORDS)
-def test_words_call_for_their_genre(prompt: str, genre: str) -> None:
+def test_prompt_selects_the_genre(prompt: str, genre: str) -> None:
     assert genres.band(prompt).genre.name == genre
 
 
-def test_every_voice_figure_and_drum_of_the_table_exists() -> None:
+def test_instruments_and_patterns_of_the_genre_table_exist() -> None:
     table = genres.table()
     for genre in table.genres.values():
         assert {genre.bass[0], genre.comp[0], genre.lead, *([genre.pad] if genre.pad else [])} <= set(
@@ -109,7 +109,7 @@ def arrange(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any
     return arrangement.arrange(wish, arrangement.sections(bars(wish, seconds)))
 
 
-def test_a_prompt_may_leave_parts_out_and_name_the_lead() -> None:
+def test_prompt_can_omit_parts_and_name_the_lead() -> None:
     full = {note.part for note in arrange().notes}
     without = {note.part for note in arrange("upbeat pop song, no drums").notes}
     assert {"kick", "snare", "bass", "comp", "lead"} <= full
@@ -145,7 +145,7 @@ def test_more_steps_find_a_better_melody() -> None:
 
 
 @pytest.mark.nightly
-def test_lyrics_shape_the_sections_and_no_voice_is_promised(tmp_path: Path) -> None:
+def test_lyrics_define_the_sections_and_are_not_sung(tmp_path: Path) -> None:
     context = Recorder(tmp_path)
     words = "[Verse]\nThe river runs\nAnd on it goes\n[Chorus]\nOh come home\n[Bridge]\nLa la la"
     MusicEngine().run(Task("pred_1", "music-diffusion", {**USUAL, "duration": 16, "lyrics": words}), context)
@@ -156,7 +156,7 @@ def test_lyrics_shape_the_sections_and_no_voice_is_promised(tmp_path: Path) -> N
     assert not any("voice" in line for line in quiet.logs)
 
 
-def test_lyrics_are_read_by_tag_line_and_syllable() -> None:
+def test_lyrics_are_parsed_into_sections_lines_and_syllables() -> None:
     result = lyrics.parse("[Verse 1]\nThe river runs beneath\n\n[Chorus] Oh come home\n[Instrumental]")
     assert [(stanza.name, stanza.lines) for stanza in result] == [("verse", (6,)), ("chorus", (3,))]
     assert lyrics.parse("[Instrumental]") == []
@@ -174,7 +174,7 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("text", "tonic", "minor"), KEYS)
-def test_keys_are_understood_as_people_write_them(text: str, tonic: int, minor: bool) -> None:
+def test_musical_key_is_parsed_in_common_spellings(text: str, tonic: int, minor: bool) -> None:
     assert theory.key(text) == theory.MusicalKey(tonic, minor)
 
 
@@ -191,6 +191,6 @@ def test_song_bytes_depend_only_on_the_seed(tmp_path: Path) -> None:
     assert measuring.correlation(first, other) < 0.9
 
 
-def test_a_run_can_be_canceled(tmp_path: Path) -> None:
+def test_canceled_run_stops(tmp_path: Path) -> None:
     with pytest.raises(Canceled):
         MusicEngine().run(Task("pred_1", "music-diffusion", USUAL), Recorder(tmp_path, cancel_at=0.2))

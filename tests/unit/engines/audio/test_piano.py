@@ -44,7 +44,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("model", "key", "tempo", "bars"), nightly_after(1, reversed(CASES)))
-def test_key_tempo_and_length_are_those_that_were_asked(
+def test_piece_has_the_requested_key_tempo_and_length(
     tmp_path: Path, model: str, key: str, tempo: int, bars: int
 ) -> None:
     sound = play(tmp_path, model=model, key=key, tempo=tempo, bars=bars)
@@ -65,7 +65,7 @@ def test_piece_has_music_loudness_without_clipping_or_clicks(tmp_path: Path, mod
 
 
 @pytest.mark.nightly
-def test_the_three_sounds_are_dull_clear_and_brilliant(tmp_path: Path) -> None:
+def test_brightness_increases_from_felt_to_studio_to_bright(tmp_path: Path) -> None:
     felt, studio, bright = (
         measuring.centroid(play(tmp_path, sound=sound, bars=2)) for sound in ("felt", "studio", "bright")
     )
@@ -73,7 +73,7 @@ def test_the_three_sounds_are_dull_clear_and_brilliant(tmp_path: Path) -> None:
     assert studio * 1.2 < bright
 
 
-def test_the_three_manners_and_two_seeds_give_different_music() -> None:
+def test_styles_and_seeds_give_different_music() -> None:
     home = theory.key("C")
     pieces = [engine.compose(model, home, 8, 108, seed) for model in MANNERS for seed in (1, 2)]
     shapes = {tuple((note.beat, note.pitch) for note in piece) for piece in pieces}
@@ -96,7 +96,7 @@ def test_every_number_of_bars_is_filled_exactly(bars: int) -> None:
         assert all(21 <= note.pitch <= 108 and 0 < note.loudness <= 1 and note.beats > 0 for note in notes)
 
 
-def test_the_form_is_a_song_in_four_parts() -> None:
+def test_form_of_a_piece_has_four_parts() -> None:
     assert [(part.name, part.bar, part.bars) for part in structure.form(8)] == [
         ("A", 0, 2),
         ("A'", 2, 2),
@@ -107,7 +107,7 @@ def test_the_form_is_a_song_in_four_parts() -> None:
 
 
 @pytest.mark.parametrize("key", "CDEFGAB")
-def test_four_voices_never_go_in_parallel_fifths_or_octaves(key: str) -> None:
+def test_four_voices_have_no_parallel_fifths_or_octaves(key: str) -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
         _, rows = baroque.skeleton(theory.key(key), structure.form(16), rng)
@@ -116,7 +116,7 @@ def test_four_voices_never_go_in_parallel_fifths_or_octaves(key: str) -> None:
         assert (np.diff(rows[:, 1:], axis=1) > 0).all()
 
 
-def test_baroque_cadences_lead_home() -> None:
+def test_baroque_pieces_end_on_the_tonic() -> None:
     home = theory.key("D")
     chords, _ = baroque.skeleton(home, structure.form(8), np.random.default_rng(1))
     roots = [chord.root for chord in chords]
@@ -124,7 +124,7 @@ def test_baroque_cadences_lead_home() -> None:
     assert roots[3] == 9  # the question ends on the fifth
 
 
-def test_jazz_goes_by_two_and_five_and_its_chords_have_no_root() -> None:
+def test_jazz_uses_ii_v_changes_and_rootless_chords() -> None:
     home = theory.key("C")
     chords = jazz.changes(home, structure.form(16), np.random.default_rng(1))
     pairs = [(a.root, b.root) for a, b in itertools.pairwise(chords)]
@@ -164,6 +164,6 @@ def test_strings_are_stiff_and_low_ones_ring_longer() -> None:
     )
 
 
-def test_a_run_can_be_canceled(tmp_path: Path) -> None:
+def test_canceled_run_stops(tmp_path: Path) -> None:
     with pytest.raises(Canceled):
         engine.PianoEngine().run(Task("pred_1", "piano", USUAL), Recorder(tmp_path, cancel_at=0.3))

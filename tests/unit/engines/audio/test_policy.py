@@ -51,7 +51,7 @@ def folders(folder: Path) -> list[Path]:
     return results
 
 
-def test_the_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
+def test_policy_composes_within_key_and_bars(tmp_path: Path) -> None:
     loaded = policy._Policy(write(tmp_path / "a.onnx"))
     home = theory.key("D")
     notes = policy.compose(loaded, home, 2, noise.stream(3, "policy"), Recorder(tmp_path))

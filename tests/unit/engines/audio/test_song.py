@@ -47,7 +47,7 @@ def test_a_song_has_its_sections_key_and_tempo(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "magic"), [("mp3", b"ID3"), ("wav", b"RIFF"), ("flac", b"fLaC")])
-def test_every_format_is_genuine_and_within_its_tokens(tmp_path: Path, kind: str, magic: bytes) -> None:
+def test_every_format_is_valid_and_within_its_token_limit(tmp_path: Path, kind: str, magic: bytes) -> None:
     inputs = {**USUAL, "format": kind, "semantic_max_tokens": 200}
     (result,) = song.SongEngine().run(Task("pred_1", "song-gen", inputs), Recorder(tmp_path)).artifacts
     assert result.path is not None
@@ -60,7 +60,7 @@ def transcribe(song: ArrangedSong) -> list[tuple[float, int]]:
     return [(round(note.beat, 3), note.pitch) for note in song.notes if note.part == "lead"]
 
 
-def test_given_score_sets_melody_key_tempo_and_chords() -> None:
+def test_score_sets_melody_key_tempo_and_chords() -> None:
     text = SCORE + '|"D"d2 f>e|"A"c2 A2|'
     plan = song.make_plan({**USUAL, "abc": text})
     assert (plan.request.tempo, plan.request.home, plan.seconds) == (100.0, theory.MusicalKey(2), 4.8)
@@ -69,7 +69,7 @@ def test_given_score_sets_melody_key_tempo_and_chords() -> None:
     assert [chord.root for chord in result.chords] == [2, 9]
 
 
-def test_a_score_without_chords_gets_some_that_hold_its_notes() -> None:
+def test_score_without_chords_gets_chords_with_its_notes() -> None:
     result = arrange(abc=SCORE + "|D F A F|B, D G B,|")
     assert [chord.root for chord in result.chords] == [2, 7]
 
@@ -116,7 +116,7 @@ def test_more_steps_give_another_melody() -> None:
     assert transcribe(arrange(ode_steps=1)) != transcribe(arrange(ode_steps=128))
 
 
-def test_a_style_without_a_key_gets_one_by_its_mood() -> None:
+def test_style_without_a_key_gets_one_by_mood() -> None:
     assert song.make_plan({**USUAL, "style": "sad piano"}).request.home.minor
     assert not song.make_plan({**USUAL, "style": "happy pop"}).request.home.minor
 
@@ -136,7 +136,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("tune", "pitches"), READ)
-def test_notation_is_read_as_it_is_played(tune: str, pitches: list[int]) -> None:
+def test_abc_notation_is_parsed_to_pitches(tune: str, pitches: list[int]) -> None:
     result = abc.parse(f"X:1\nL:1/4\nK:C\n{tune}")
     assert [note.pitch for note in result.notes] == pitches
 
@@ -159,7 +159,7 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("text", "minor", "pitch"), KEYS)
-def test_keys_raise_and_lower_their_notes(text: str, minor: bool, pitch: int) -> None:
+def test_key_signature_raises_and_lowers_notes(text: str, minor: bool, pitch: int) -> None:
     result = abc.parse(f"X:1\nL:1/4\nK:{text}\nF|")
     assert (result.home.minor, result.notes[0].pitch) == (minor, pitch)
 

@@ -52,7 +52,9 @@ BANDS = [
 
 
 @pytest.mark.parametrize(("name", "low", "high", "least"), BANDS)
-def test_every_layer_sounds_where_its_like_sounds(name: str, low: float, high: float, least: float) -> None:
+def test_every_layer_has_the_frequencies_of_its_kind(
+    name: str, low: float, high: float, least: float
+) -> None:
     result = track.LAYERS[name](LoopBuffer(round(SECONDS * RATE)), np.random.default_rng(1))
     assert result.shape == (2, round(SECONDS * RATE))
     assert share(result, low, high) > least
@@ -86,7 +88,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("prompt", "loudest"), WORDS)
-def test_words_call_for_their_sound(prompt: str, loudest: str) -> None:
+def test_prompt_selects_the_loudest_layer(prompt: str, loudest: str) -> None:
     mix = track.mix_of(prompt)
     assert max(mix.layers, key=lambda name: mix.layers[name]) == loudest
 
@@ -98,7 +100,7 @@ def test_negated_sounds_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["", "a teapot", "qwxyz", "silence"])
-def test_prompt_without_sound_words_gets_a_soft_bed(prompt: str) -> None:
+def test_prompt_without_known_sounds_gets_calm_music(prompt: str) -> None:
     result = track.render(prompt, 1.0, 1)
     assert track.mix_of(prompt).description == ["music (calm) +0 dB"]
     assert np.abs(result).mean() > 0.01
@@ -106,7 +108,7 @@ def test_prompt_without_sound_words_gets_a_soft_bed(prompt: str) -> None:
 
 @pytest.mark.parametrize("prompt", ["a campfire", "thunder", "waves", "a teapot", "birds at dawn", "a crowd"])
 @pytest.mark.parametrize("seconds", nightly_after(1, [1.0, 4.5]))
-def test_a_track_is_as_loud_as_the_others_and_never_clips(prompt: str, seconds: float) -> None:
+def test_tracks_have_equal_loudness_and_never_clip(prompt: str, seconds: float) -> None:
     result = track.render(prompt, seconds, 3)
     assert result.shape == (2, round(seconds * RATE))
     assert result.dtype == np.float32
@@ -117,24 +119,24 @@ def test_a_track_is_as_loud_as_the_others_and_never_clips(prompt: str, seconds: 
 @pytest.mark.parametrize(
     "prompt", ["waves", "a teapot", "wind", "crickets in the grass", "a river", "city traffic"]
 )
-def test_a_track_goes_round_without_a_click(prompt: str) -> None:
+def test_track_loops_without_a_click(prompt: str) -> None:
     result = track.render(prompt, 2.0, 5)
     steps = np.abs(np.diff(result, axis=1))
     assert np.abs(result[:, 0] - result[:, -1]).max() <= steps.max()
 
 
-def test_left_and_right_differ() -> None:
+def test_stereo_channels_differ() -> None:
     result = track.render("rain on a window", 2.0, 1)
     assert abs(np.corrcoef(result)[0, 1]) < 0.5
 
 
-def test_the_same_words_and_seed_give_the_same_samples() -> None:
+def test_equal_prompt_and_seed_give_equal_samples() -> None:
     first, again, other = (track.render("a campfire by the sea", 1.0, seed) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_loudness_is_that_of_the_recommendation() -> None:
+def test_loudness_equals_that_of_the_itu_recommendation() -> None:
     """BS.1770: a sine of 997 Hz at full scale in one channel is -3.01 LUFS."""
     time = np.arange(5 * RATE) / RATE
     tone = np.sin(2 * np.pi * 997 * time)

@@ -47,7 +47,7 @@ def fidelity(truth: Array, stem: Array) -> float:
     return float(10 * np.log10((truth**2).sum() / ((truth - stem) ** 2).sum()))
 
 
-def test_every_stem_beats_the_mix_and_stems_sum_to_it() -> None:
+def test_stems_improve_on_the_mix_and_sum_to_it() -> None:
     truth = parts()
     mix = np.sum(list(truth.values()), axis=0)
     result = masks.separate(mix, STEMS["four"], lambda _part: None)
@@ -113,7 +113,7 @@ def model(path: Path, gains: tuple[float, ...], length: int = 4410) -> Path:
     return path
 
 
-def test_a_models_file_serves_window_by_window(tmp_path: Path) -> None:
+def test_model_separates_the_mix_in_windows(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     model(tmp_path / "htdemucs.onnx", (0.1, 0.2, 0.3, 0.4))
     inputs = {"stems": "four", "format": "wav", "model": "htdemucs_ft"}

@@ -35,7 +35,7 @@ def fill(engine: Any, files: dict[str, Path], **inputs: Any) -> np.ndarray[Any, 
 
 
 @pytest.mark.parametrize("name", ["sd", "sdxl", "flux"])
-def test_only_the_masked_area_is_painted(weights: Weights, files: dict[str, Path], name: str) -> None:
+def test_only_the_masked_area_changes(weights: Weights, files: dict[str, Path], name: str) -> None:
     engine = open_engine(weights, name)
     before = np.asarray(Image.open(files["image"]))
     image = fill(engine, files)
@@ -46,16 +46,14 @@ def test_only_the_masked_area_is_painted(weights: Weights, files: dict[str, Path
     assert (rows.min() >= 26, rows.max() < 64, columns.min() >= 616, columns.max() < 664) == (True,) * 4
 
 
-def test_the_prompt_and_the_seed_decide_what_is_painted(engine: Any, files: dict[str, Path]) -> None:
+def test_fill_depends_on_prompt_and_seed(engine: Any, files: dict[str, Path]) -> None:
     first = fill(engine, files)
     assert (fill(engine, files) == first).all()
     assert (fill(engine, files, prompt="a blue boat")[HOLE] != first[HOLE]).any()
     assert (fill(engine, files, seed=8)[HOLE] != first[HOLE]).any()
 
 
-def test_a_mask_by_transparency_marks_its_transparent_pixels(
-    engine: Any, files: dict[str, Path], tmp_path: Path
-) -> None:
+def test_transparent_pixels_of_a_mask_are_filled(engine: Any, files: dict[str, Path], tmp_path: Path) -> None:
     image = fill(engine, files)
     alpha = 255 - np.asarray(Image.open(files["mask"]))
     Image.fromarray(np.dstack([np.zeros((80, 700, 3), np.uint8), alpha])).save(tmp_path / "alpha.png")
@@ -63,7 +61,7 @@ def test_a_mask_by_transparency_marks_its_transparent_pixels(
     assert (fill(engine, other, mask_by="transparency") == image).all()
 
 
-def test_a_mask_that_marks_nothing_is_refused(engine: Any, files: dict[str, Path], tmp_path: Path) -> None:
+def test_empty_mask_is_refused(engine: Any, files: dict[str, Path], tmp_path: Path) -> None:
     Image.new("L", (700, 80)).save(tmp_path / "black.png")
     with pytest.raises(UnusableInput, match="The mask is empty"):
         fill(engine, files | {"mask": tmp_path / "black.png"})

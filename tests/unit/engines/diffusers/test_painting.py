@@ -51,7 +51,7 @@ def paint(engine: Any, **inputs: Any) -> np.ndarray[Any, Any]:
 # -- one picture -----------------------------------------------------------------------------------
 
 
-def test_a_picture_has_the_asked_size_and_says_how_it_was_made(engine: Any) -> None:
+def test_image_has_the_requested_size_and_logs_its_settings(engine: Any) -> None:
     listener = Listener()
     result = engine.run(task(width=100, height=68), listener)
     assert pixels(result).shape == (68, 100, 3)
@@ -63,7 +63,7 @@ def test_a_picture_has_the_asked_size_and_says_how_it_was_made(engine: Any) -> N
     ]
 
 
-def test_progress_only_rises_and_ends_at_one(engine: Any) -> None:
+def test_progress_increases_to_one(engine: Any) -> None:
     listener = Listener()
     engine.run(task(steps=4, num_images=3), listener)
     assert listener.fractions == sorted(listener.fractions)
@@ -72,11 +72,11 @@ def test_progress_only_rises_and_ends_at_one(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [(64, 64), (65, 64), (96, 71), (127, 128)])
-def test_sizes_between_the_multiples_come_out_exactly(engine: Any, size: tuple[int, int]) -> None:
+def test_sizes_between_multiples_are_exact(engine: Any, size: tuple[int, int]) -> None:
     assert paint(engine, width=size[0], height=size[1], steps=1).shape == (size[1], size[0], 3)
 
 
-def test_a_picture_beyond_the_models_own_area_is_made_inside_it(engine: Any) -> None:
+def test_image_above_the_model_size_is_sampled_within_it(engine: Any) -> None:
     listener = Listener()
     result = engine.run(task(width=320, height=160, steps=1), listener)
     assert pixels(result).shape == (160, 320, 3)
@@ -86,7 +86,7 @@ def test_a_picture_beyond_the_models_own_area_is_made_inside_it(engine: Any) -> 
 
 
 @pytest.mark.parametrize("form", ["png", "webp", "jpeg", "jpg"])
-def test_the_encoding_is_the_asked_one(engine: Any, form: str) -> None:
+def test_image_has_the_requested_format(engine: Any, form: str) -> None:
     result = engine.run(task(format=form, quality=70, steps=1), Listener())
     assert result.artifacts[0].content_type == f"image/{form.replace('jpg', 'jpeg')}"
     assert pixels(result).shape == (64, 64, 3)
@@ -120,7 +120,7 @@ def test_image_depends_on_the_seed(engine: Any) -> None:
     assert max_difference(first, paint(engine, seed=12)) > 20
 
 
-def test_the_prompt_and_what_is_left_out_change_the_picture(engine: Any) -> None:
+def test_prompt_and_negative_prompt_change_the_image(engine: Any) -> None:
     first = paint(engine)
     assert max_difference(first, paint(engine, prompt="two owls at night")) > 0
     assert max_difference(first, paint(engine, negative_prompt="snow")) > 0
@@ -143,7 +143,7 @@ print(hashlib.sha256(engine.run(task(), Listener()).artifacts[0].data).hexdigest
 """
 
 
-def test_another_process_gives_the_same_bytes(engine: Any, weights: Weights) -> None:
+def test_image_is_equal_in_another_process(engine: Any, weights: Weights) -> None:
     here = hashlib.sha256(engine.run(task(), Listener()).artifacts[0].data).hexdigest()
     there = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESS, str(weights.folder)],
@@ -155,7 +155,7 @@ def test_another_process_gives_the_same_bytes(engine: Any, weights: Weights) -> 
     assert there.stdout.split()[-1] == here
 
 
-def test_a_prompt_beyond_the_window_is_read_to_its_end(engine: Any) -> None:
+def test_long_prompt_is_encoded_completely(engine: Any) -> None:
     long = "a fox, " * 40
     listener = Listener()
     first = pixels(engine.run(task(prompt=long + "in snow"), listener))
@@ -163,7 +163,7 @@ def test_a_prompt_beyond_the_window_is_read_to_its_end(engine: Any) -> None:
     assert max_difference(first, paint(engine, prompt=long + "on sand")) > 0
 
 
-def test_a_word_longer_than_the_window_is_cut_and_read(engine: Any) -> None:
+def test_word_longer_than_the_window_is_truncated(engine: Any) -> None:
     assert paint(engine, prompt="x" * 400, steps=1).shape == (64, 64, 3)
 
 
@@ -189,7 +189,7 @@ def test_xl_pipeline_encodes_long_prompts_with_both_encoders(weights: Weights) -
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize(("source", "steps", "guidance"), [("turbo", 2, "0"), ("lcm", 4, "1")])
-def test_distilled_model_is_detected_and_takes_few_steps(
+def test_distilled_model_is_detected_and_uses_few_steps(
     weights: Weights, source: str, steps: int, guidance: str
 ) -> None:
     engine = open_engine(weights, source, steps=None)
@@ -215,14 +215,14 @@ def test_safety_checker_withholds_images_unless_disabled(weights: Weights) -> No
 
 
 @pytest.mark.parametrize("source", ["sd", "sdxl", "flux", "z-image"])
-def test_a_picture_is_repainted_at_its_own_size(weights: Weights, photo: Path, source: str) -> None:
+def test_image_to_image_keeps_the_size(weights: Weights, photo: Path, source: str) -> None:
     inputs = task("style-transfer", {"source_image_url": photo}, style_prompt="oil", steps=4)
     result = open_engine(weights, source).run(inputs, Listener())
     assert result.artifacts[0].content_type == "image/webp"
     assert pixels(result).shape == (64, 96, 3)
 
 
-def test_strength_says_how_far_the_source_is_left_behind(engine: Any, photo: Path) -> None:
+def test_strength_sets_the_distance_from_the_source(engine: Any, photo: Path) -> None:
     def repaint(strength: float) -> float:
         picture = paint(engine, files={"image": photo}, strength=strength, steps=10, format="png")
         return float(np.abs(picture.astype(int) - source).mean())
@@ -231,7 +231,7 @@ def test_strength_says_how_far_the_source_is_left_behind(engine: Any, photo: Pat
     assert 0 < repaint(0.3) < repaint(1.0)
 
 
-def test_a_transparent_source_keeps_its_outline(engine: Any, tmp_path: Path) -> None:
+def test_transparent_source_keeps_its_alpha(engine: Any, tmp_path: Path) -> None:
     board = np.zeros((64, 64, 4), np.uint8)
     board[..., 0], board[16:48, 16:48, 3] = 200, 255
     Image.fromarray(board).save(tmp_path / "cut.png")
@@ -241,7 +241,7 @@ def test_a_transparent_source_keeps_its_outline(engine: Any, tmp_path: Path) -> 
         assert (np.asarray(image)[..., 3] == board[..., 3]).all()
 
 
-def test_a_source_that_is_no_picture_is_the_callers_fault(engine: Any, tmp_path: Path) -> None:
+def test_unreadable_source_is_a_client_error(engine: Any, tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(b"nothing")
     with pytest.raises(UnusableInput):
         engine.run(task(files={"image": tmp_path / "x.png"}), Listener())
@@ -272,7 +272,7 @@ def test_added_controlnet_applies_to_fitting_pipelines(weights: Weights, photo: 
         record.unlink()
 
 
-def test_a_kind_of_control_that_is_not_there_is_named(engine: Any, photo: Path) -> None:
+def test_missing_controlnet_is_named_in_the_error(engine: Any, photo: Path) -> None:
     with pytest.raises(EngineError, match="does not have a ControlNet for depth"):
         engine.run(task(files={"control_image": photo}, control="depth"), Listener())
 
@@ -294,13 +294,13 @@ def test_lora_applies_by_weight_and_only_to_its_task(weights: Weights) -> None:
     assert max_difference(bold, paint(engine, loras=["bold.safetensors"])) == 0
 
 
-def test_the_operators_loras_belong_to_their_model_alone(weights: Weights) -> None:
+def test_configured_lora_applies_only_to_its_model(weights: Weights) -> None:
     weights.path("loras/bold.safetensors")
     engine = open_engine(weights, "sd", loras={"anime": [{"file": "bold.safetensors", "weight": 0.9}]})
     assert max_difference(paint(engine, model="anime"), paint(engine, model="ra1")) > 2
 
 
-def test_a_lora_of_another_model_is_refused_and_leaves_no_trace(weights: Weights) -> None:
+def test_lora_of_another_model_is_refused_without_effect(weights: Weights) -> None:
     weights.path("sdxl")
     wrong = weights.tiny.lora(weights.folder / "loras" / "wrong.safetensors", weights.folder / "sdxl")
     engine = open_engine(weights, "sd")
@@ -313,7 +313,7 @@ def test_a_lora_of_another_model_is_refused_and_leaves_no_trace(weights: Weights
 # -- together --------------------------------------------------------------------------------------
 
 
-def test_pictures_made_together_are_those_made_alone(engine: Any) -> None:
+def test_batched_images_equal_those_of_single_runs(engine: Any) -> None:
     words = ["a fox", "two cats on a wall", "the sea", ""]
     jobs = [job(prompt=prompt, seed=seed) for seed, prompt in enumerate(words)]
     assert len({engine.shape(each.task) for each in jobs}) == 1
@@ -322,7 +322,7 @@ def test_pictures_made_together_are_those_made_alone(engine: Any) -> None:
         assert "batched with 3 more" in log_of(each)[0]
 
 
-def test_tasks_of_other_sizes_models_or_steps_have_other_shapes(engine: Any) -> None:
+def test_tasks_of_unequal_size_model_or_steps_are_not_batched(engine: Any) -> None:
     plain = engine.shape(task())
     assert plain == engine.shape(task(prompt="other", seed=1, num_images=4, format="jpeg"))
     for name, value in (("width", 96), ("steps", 3), ("negative_prompt", "x"), ("guidance", 2)):
@@ -337,13 +337,13 @@ def test_prompts_of_different_lengths_share_a_batch(engine: Any) -> None:
         assert max_difference(pixels(result), pixels(engine.run(one.task, Listener()))) <= ALMOST
 
 
-def test_one_that_fails_does_not_take_the_others_along(engine: Any) -> None:
+def test_failed_task_does_not_fail_its_batch(engine: Any) -> None:
     bad, good = engine.run_many([job(format="bmp"), job()])
     assert isinstance(bad, EngineError)
     assert isinstance(good, Result)
 
 
-def test_a_canceled_one_leaves_the_others_running(engine: Any) -> None:
+def test_canceled_task_does_not_stop_its_batch(engine: Any) -> None:
     jobs = [job(seed=1), job(seed=2, cancel_at=0.3), job(seed=3)]
     first, second, third = engine.run_many(jobs)
     assert isinstance(second, Canceled)
@@ -359,7 +359,7 @@ def test_canceled_loop_ends_between_two_steps(engine: Any) -> None:
     assert max_difference(paint(engine), paint(engine)) == 0  # and the pipeline is as before
 
 
-def test_more_pictures_than_a_loop_takes_are_made_in_several(weights: Weights) -> None:
+def test_images_above_the_batch_size_run_in_several_batches(weights: Weights) -> None:
     engine = open_engine(weights, "sd", rows=2)
     listener = Listener()
     result = engine.run(task(num_images=5), listener)
@@ -382,7 +382,7 @@ class Watching(Listener):
 
 
 @pytest.mark.parametrize("name", ["sd", "sdxl", "flux", "z-image"])
-def test_partial_images_are_shown_between_the_steps(weights: Weights, name: str) -> None:
+def test_partial_images_are_sent_between_steps(weights: Weights, name: str) -> None:
     watching = Watching()
     engine = open_engine(weights, name, steps=4)
     engine.run(task(partial_images=2), watching)

@@ -31,13 +31,13 @@ def test_free_memory_selects_the_offload_mode(free_gib: float, way: str) -> None
     assert placement.offload(SDXL, card, int(free_gib * GIB), "auto") == way
 
 
-def test_the_operators_word_counts_more_than_what_is_free() -> None:
+def test_configured_offload_mode_overrides_free_memory() -> None:
     card = Device("cuda", torch.bfloat16)
     assert placement.offload(SDXL, card, 0, "none") == "none"
     assert placement.offload(SDXL, card, 80 * GIB, "sequential") == "sequential"
 
 
-def test_a_processor_has_nowhere_to_offload_to() -> None:
+def test_cpu_has_no_offload_mode() -> None:
     here = Device("cpu", torch.float32)
     assert placement.offload(SDXL, here, 7 * GIB, "model") == "none"
     with pytest.raises(EngineError, match=r"need 6.7 GiB of memory, but only 3.0 GiB are free"):
@@ -61,7 +61,7 @@ def test_dtype_on_a_cpu_is_the_fastest_one(
     assert placement.device(DiffusersOptions(device="cpu", dtype="float32")).dtype is torch.float32
 
 
-def test_a_device_that_is_not_there_is_named() -> None:
+def test_missing_device_is_named_in_the_error() -> None:
     missing = next(
         name
         for name, there in (("mps", torch.backends.mps.is_available()), ("cuda", torch.cuda.is_available()))
@@ -75,7 +75,7 @@ sides = st.integers(64, 4096)
 
 
 @given(sides, sides, st.sampled_from([8, 16]), st.sampled_from([512, 1024]))
-def test_a_made_size_is_whole_multiples_near_the_models_own_area(
+def test_sampled_size_is_a_multiple_near_the_model_area(
     width: int, height: int, multiple: int, native: int
 ) -> None:
     profile = ModelProfile(multiple=multiple, native=native, area=(0.25, 2.0))

@@ -42,9 +42,7 @@ def learnt(weights: Weights, folder: Path, name: str = "sd", **inputs: Any) -> t
 
 
 @pytest.mark.parametrize("name", ["sd", "sdxl"])
-def test_the_loss_falls_and_the_adapter_changes_the_picture(
-    weights: Weights, tmp_path: Path, name: str
-) -> None:
+def test_loss_falls_and_the_adapter_changes_the_image(weights: Weights, tmp_path: Path, name: str) -> None:
     result, listener = learnt(weights, tmp_path, name)
     losses = result.data["loss"]
     assert len(losses) == 5
@@ -85,7 +83,7 @@ def test_text_encoder_training_changes_the_image(
     assert max_difference(pixels(plain), pixels(dressed)) > 0
 
 
-def test_the_same_lesson_gives_the_same_adapter(weights: Weights, tmp_path: Path) -> None:
+def test_equal_training_inputs_give_an_equal_adapter(weights: Weights, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     results = [learnt(weights, tmp_path / name, steps=2)[0] for name in ("one", "two")]
@@ -93,7 +91,7 @@ def test_the_same_lesson_gives_the_same_adapter(weights: Weights, tmp_path: Path
     assert first == second
 
 
-def test_canceled_training_ends(weights: Weights, tmp_path: Path) -> None:
+def test_canceled_training_stops(weights: Weights, tmp_path: Path) -> None:
     with pytest.raises(Canceled):
         trainer(weights).run(lesson(tmp_path), Listener(tmp_path, cancel_at=0.3))
 

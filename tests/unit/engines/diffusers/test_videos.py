@@ -128,7 +128,7 @@ def test_step_cache_reuses_results_of_similar_steps(films: Callable[..., Any], t
     assert not np.array_equal(result[0], result[1])
 
 
-def test_steps_and_guidance_are_those_of_the_order(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_steps_and_guidance_follow_the_request(films: Callable[..., Any], tmp_path: Path) -> None:
     results = []
     for number, more in enumerate(({}, {"num_inference_steps": 3}, {"guidance_scale": 9.0})):
         scratch = tmp_path / str(number)
@@ -141,19 +141,19 @@ def test_steps_and_guidance_are_those_of_the_order(films: Callable[..., Any], tm
     assert not np.array_equal(results[0], results[2])
 
 
-def test_a_film_by_words_looks_at_no_picture(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_text_to_video_ignores_an_image(films: Callable[..., Any], tmp_path: Path) -> None:
     task = Task("pred_1", "video-t2v", {**SHORT, "by_words": True}, picture(tmp_path))
     assert len(decoded_frames(films("wan").run(task, Listener(tmp_path)))) == 6
 
 
-def test_weights_for_words_alone_say_so(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_text_to_video_weights_refuse_an_image(films: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="do not support an input image"):
         films("wan").run(Task("pred_1", "video-c", SHORT, picture(tmp_path)), Listener(tmp_path))
     with pytest.raises(EngineError, match=r"at most 0\.5625 seconds"):
         films("wan").run(Task("pred_1", "video-c", {**BASE, "duration": 2}), Listener(tmp_path))
 
 
-def test_a_run_that_is_canceled_ends_between_two_steps(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_canceled_run_ends_between_two_steps(films: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(Canceled):
         films("wan").run(Task("pred_1", "video-c", SHORT), Listener(tmp_path, cancel_at=0.3))
 

@@ -36,7 +36,7 @@ def test_a_folder_is_found_by_its_name_and_by_its_path(weights: Weights) -> None
     assert by_name.artifacts[0].data == by_path.artifacts[0].data
 
 
-def test_a_checkpoint_in_one_file_paints_what_its_pipeline_does(weights: Weights, tmp_path: Path) -> None:
+def test_single_file_checkpoint_equals_its_pipeline(weights: Weights, tmp_path: Path) -> None:
     from tests.unit.engines.diffusers import checkpoint  # noqa: PLC0415 - it needs torch
 
     file = checkpoint.write(weights.path("sd"), tmp_path / "one.safetensors")
@@ -49,7 +49,7 @@ def test_a_checkpoint_in_one_file_paints_what_its_pipeline_does(weights: Weights
         open_engine(weights, "sd", source=str(file), hub_cache=tmp_path).run(task(), Listener())
 
 
-def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_path: Path) -> None:
+def test_hub_cache_is_used_without_a_request(weights: Weights, tmp_path: Path) -> None:
     repository = tmp_path / "models--someone--tiny"
     shutil.copytree(weights.path("sd"), repository / "snapshots" / "abc123")
     (repository / "refs").mkdir()
@@ -60,7 +60,7 @@ def test_the_hubs_cache_is_read_without_asking_the_hub(weights: Weights, tmp_pat
         open_engine(weights, "sd", source="someone/other", hub_cache=tmp_path).run(task(), Listener())
 
 
-def test_added_weights_serve_their_models_and_first_the_rest(weights: Weights, tmp_path: Path) -> None:
+def test_added_weights_are_assigned_to_models(weights: Weights, tmp_path: Path) -> None:
     for name, record in (
         ("general", {"added": "2026-01-01T00:00:00Z", "sampling": {"steps": 3, "guidance": 2}}),
         ("drawn", {"added": "2026-02-01T00:00:00Z", "serves": ["anime"]}),
@@ -82,14 +82,14 @@ def test_a_pickle_is_refused(weights: Weights, tmp_path: Path) -> None:
         open_engine(weights, "sd", source=str(tmp_path / "model.ckpt")).run(task(), Listener())
 
 
-def test_a_lost_file_is_named(weights: Weights, tmp_path: Path) -> None:
+def test_missing_weights_file_is_named_in_the_error(weights: Weights, tmp_path: Path) -> None:
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     (broken / "vae" / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(EngineError, match="broken/vae does not contain weights"):
         open_engine(weights, "sd", source=str(broken)).run(task(), Listener())
 
 
-def test_a_file_that_is_cut_off_is_named(weights: Weights, tmp_path: Path) -> None:
+def test_truncated_weights_file_is_named_in_the_error(weights: Weights, tmp_path: Path) -> None:
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     file = broken / "unet" / "diffusion_pytorch_model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
@@ -102,7 +102,7 @@ def test_missing_weights_are_reported_with_their_command(weights: Weights) -> No
         open_engine(weights, "sd", source="", models={"ra1": "nowhere"}).run(task("ra1"), Listener())
 
 
-def test_a_shard_that_the_index_names_must_be_there(weights: Weights, tmp_path: Path) -> None:
+def test_missing_shard_of_the_index_is_refused(weights: Weights, tmp_path: Path) -> None:
     broken = shutil.copytree(weights.path("sd"), tmp_path / "broken")
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (broken / "unet" / "diffusion_pytorch_model.safetensors.index.json").write_text(json.dumps(index))
@@ -123,7 +123,7 @@ def test_replaced_weights_are_reloaded(weights: Weights, tmp_path: Path) -> None
         engine.run(task(), Listener())
 
 
-def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
+def test_unknown_option_is_refused(weights: Weights) -> None:
     from sixfold.engines.image.diffusers.options import InvalidDiffusersOption  # noqa: PLC0415 - beside its use
 
     with pytest.raises(InvalidDiffusersOption, match="unknown option 'sauce'"):
@@ -171,7 +171,7 @@ def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
 
 
-def test_the_least_recently_used_pipeline_gives_way(weights: Weights) -> None:
+def test_least_recently_used_pipeline_is_unloaded(weights: Weights) -> None:
     for name in ("sd", "other", "sdxl"):
         weights.path(name)
     budget = _bytes(weights.folder / "sd") + _bytes(weights.folder / "sdxl") + 50_000
@@ -188,7 +188,7 @@ def test_the_least_recently_used_pipeline_gives_way(weights: Weights) -> None:
     assert max_difference(first, pixels(engine.run(task("ra1"), Listener()))) == 0
 
 
-def test_weights_that_fit_nowhere_are_refused_with_both_figures(weights: Weights) -> None:
+def test_weights_above_the_memory_budget_state_both_sizes(weights: Weights) -> None:
     with pytest.raises(EngineError, match=r"need 4\.\d MiB of memory, but only 0\.\d MiB are free"):
         open_engine(weights, "sd", budget_bytes=200_000).run(task(), Listener())
 
@@ -205,7 +205,7 @@ def _bound(engine: Any, rows: int) -> None:
     loaded.pipeline.unet.register_forward_pre_hook(before)
 
 
-def test_a_batch_that_is_too_much_is_halved_until_it_fits(weights: Weights) -> None:
+def test_batch_above_the_memory_is_halved_until_it_fits(weights: Weights) -> None:
     engine = open_engine(weights, "sd")
     alone = [pixels(engine.run(task(seed=seed), Listener())) for seed in range(4)]
     _bound(engine, 1)
@@ -216,7 +216,7 @@ def test_a_batch_that_is_too_much_is_halved_until_it_fits(weights: Weights) -> N
     assert "out of memory with 4 images per batch; using 2 from now on" in log_of(jobs[0])
 
 
-def test_a_single_picture_that_is_too_much_ends_in_a_sentence(weights: Weights) -> None:
+def test_image_above_the_memory_fails_with_one_sentence(weights: Weights) -> None:
     engine = open_engine(weights, "sd")
     _bound(engine, 0)
     listener = Listener()

@@ -26,14 +26,14 @@ def wave(count: int, period: int = 12) -> NDArray[np.float64]:
     return 10 * np.sin(np.arange(count) * 2 * np.pi / period)
 
 
-def test_a_clean_season_on_a_line_goes_on(tmp_path: Path) -> None:
+def test_season_on_a_linear_trend_is_continued(tmp_path: Path) -> None:
     truth = 50 + 0.7 * np.arange(108) + wave(108)
     response = foretold(tmp_path, truth[:96])
     assert response["season_length"] == 12
     assert np.allclose(response["mean"], truth[96:], rtol=0.03)
 
 
-def test_a_season_that_grows_goes_on_growing(tmp_path: Path) -> None:
+def test_growing_season_is_continued(tmp_path: Path) -> None:
     at = np.arange(120)
     rng = np.random.default_rng(2)
     truth = 100 * np.exp(0.01 * at + 0.2 * np.sin(at * np.pi / 6) + 0.02 * rng.standard_normal(120))
@@ -71,7 +71,7 @@ def test_intervals_contain_mean_and_widen_with_level_and_time(tmp_path: Path) ->
     assert widths[1][-1] > 1.5 * widths[1][0]
 
 
-def test_a_backtest_says_how_each_way_did(tmp_path: Path) -> None:
+def test_backtest_reports_the_error_of_each_model(tmp_path: Path) -> None:
     response = foretold(tmp_path, 50 + wave(96) + np.random.default_rng(0).standard_normal(96))
     backtest = response["backtest"]
     assert backtest["windows"] >= 3
@@ -101,7 +101,7 @@ def test_constant_series_has_a_forecast_without_an_interval(tmp_path: Path) -> N
     assert response["intervals"]["95"]["upper"][-1] == 7.0
 
 
-def test_gaps_are_closed_by_season_and_neighbours(tmp_path: Path) -> None:
+def test_gaps_are_filled_by_season_and_neighbors(tmp_path: Path) -> None:
     truth = 50 + wave(108)
     holes: list[float | None] = list(truth[:96])
     for at in (5, 17, 18, 40, 41, 42, 77):
@@ -110,7 +110,7 @@ def test_gaps_are_closed_by_season_and_neighbours(tmp_path: Path) -> None:
     assert np.allclose(response["mean"], truth[96:], atol=1.0)
 
 
-def test_times_put_values_in_order_and_show_gaps(tmp_path: Path) -> None:
+def test_timestamps_order_values_and_reveal_gaps(tmp_path: Path) -> None:
     points = [
         {"t": f"{2015 + at // 12}-{at % 12 + 1:02d}-01", "y": 50 + value} for at, value in enumerate(wave(96))
     ]
@@ -140,14 +140,14 @@ def test_unusable_series_is_refused_with_a_sentence(tmp_path: Path, points: list
 
 
 @pytest.mark.parametrize("period", [4, 7, 12, 24])
-def test_a_season_is_found_and_noise_has_none(period: int) -> None:
+def test_season_is_detected_and_noise_has_none(period: int) -> None:
     rng = np.random.default_rng(period)
     noise = rng.standard_normal(12 * period)
     assert seasonality.length(0.1 * np.arange(noise.size) + wave(noise.size, period) + 2 * noise) == period
     assert seasonality.length(noise) == 1
 
 
-def test_a_step_is_no_season(tmp_path: Path) -> None:
+def test_step_is_not_detected_as_a_season(tmp_path: Path) -> None:
     response = foretold(tmp_path, [1.0] * 30 + [100.0] * 30, 5)
     assert (response["season_length"], np.allclose(response["mean"], 100, rtol=0.05)) == (1, True)
     assert seasonality.length(50 + 0.7 * np.arange(24) + wave(24)) == 12
@@ -184,7 +184,7 @@ def test_a_slow_season_is_found_at_its_common_length(season: int, longer: int) -
     assert (seasonality.length(values), seasonality.second(values, season)) == (season, longer)
 
 
-def test_walks_and_growing_seasons_have_no_second_one() -> None:
+def test_season_with_a_random_walk_or_growth_has_no_second_one() -> None:
     places = np.arange(600)
     for seed in range(5):
         rng = np.random.default_rng(seed)
@@ -201,7 +201,7 @@ def test_a_random_walk_has_no_season() -> None:
 @pytest.mark.parametrize(
     ("ar", "ma", "differences"), [((0.7,), (), ()), ((), (0.6,), (1,)), ((0.5, -0.6), (), ())]
 )
-def test_arima_finds_the_process_that_made_a_series(
+def test_arima_recovers_the_process_of_a_series(
     ar: tuple[float, ...], ma: tuple[float, ...], differences: tuple[int, ...]
 ) -> None:
     noise = np.random.default_rng(3).standard_normal(400)

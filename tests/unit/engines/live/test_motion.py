@@ -78,7 +78,7 @@ def test_a_standing_foot_slides_less_than_two_centimetres(prompt: str) -> None:
 
 
 @pytest.mark.parametrize("prompt", [*PROMPTS, "jump", "cheer", "clap then think"])
-def test_nothing_jolts_and_the_bones_keep_their_length(prompt: str) -> None:
+def test_motion_is_smooth_and_bones_keep_their_length(prompt: str) -> None:
     poses = single_run(prompt)
     assert fastest(poses) < 10.5
     for first, second in body.BONES:
@@ -87,7 +87,7 @@ def test_nothing_jolts_and_the_bones_keep_their_length(prompt: str) -> None:
     assert min(pose["joints"][name][1] for pose in poses for name in body.JOINTS) > -0.01
 
 
-def test_new_prompts_are_blended_into() -> None:
+def test_new_prompt_is_reached_by_blending() -> None:
     parts = [
         (30, Controls(prompt=prompt)) for prompt in ("walk", "run", "wave", "sit", "dance", "walk", "stop")
     ]
@@ -101,7 +101,7 @@ def test_new_prompts_are_blended_into() -> None:
         assert max(jumps[seam - 1] for seam in seams) < 0.30, name
 
 
-def test_it_goes_where_it_is_sent() -> None:
+def test_body_moves_as_the_prompt_requests() -> None:
     assert distance(single_run("walk", 60)) == pytest.approx(3.5, abs=0.6)
     assert distance(single_run("run", 60)) > 6.5
     assert distance(single_run("stand", 60)) < 0.1
@@ -115,7 +115,7 @@ def test_it_goes_where_it_is_sent() -> None:
     assert max(slides(poses).values()) <= 0.02
 
 
-def test_keys_are_obeyed_before_all_else() -> None:
+def test_keys_override_the_prompt() -> None:
     poses = session_poses((40, Controls(("w",))), (40, Controls()), (40, Controls(("a",))), prompt="stand")
     assert poses[39]["root"]["position"][2] > 1.6
     assert distance(poses[55:80]) < 0.1
@@ -123,7 +123,7 @@ def test_keys_are_obeyed_before_all_else() -> None:
     assert session_poses((40, Controls(("s",))))[-1]["root"]["position"][2] < -0.8
 
 
-def test_acts_are_seen_in_the_joints() -> None:
+def test_actions_are_visible_in_the_joints() -> None:
     wave, sit, jump = single_run("wave"), single_run("sit down"), single_run("jump")
     shoulder = wave[40]["joints"]["right_shoulder"][1]
     assert wave[40]["joints"]["right_hand"][1] > shoulder + 0.1
@@ -146,7 +146,7 @@ def test_same_controls_give_same_poses_in_one_or_many_steps() -> None:
     assert len(msgspec.msgpack.encode(dict(whole.state))) < 2000
 
 
-def test_prompts_are_rows_of_acts() -> None:
+def test_prompt_is_parsed_to_a_sequence_of_actions() -> None:
     row = actions.parse("She walks quickly in a circle, then waves; finally sits down")
     assert [doing.acts for doing in row] == [("walk",), ("wave",), ("sit",)]
     assert row[0].pace == pytest.approx(1.35)

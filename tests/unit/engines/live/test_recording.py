@@ -63,7 +63,7 @@ def test_poses_become_a_video_of_the_body(tmp_path: Path) -> None:
     assert min(means) > 22, "a body stands on the dark ground"
 
 
-def test_the_pieces_of_a_recording_are_on_disk(tmp_path: Path) -> None:
+def test_recorded_frames_are_stored_on_disk(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         made = SessionRecording("", folder=tmp_path / "recordings")
@@ -94,7 +94,7 @@ def test_uncollected_recordings_are_deleted() -> None:
     assert ended.take("of 1") is not None
 
 
-def test_recordings_are_bounded_and_strange_archives_refused(
+def test_recordings_are_bounded_and_invalid_archives_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = SessionRecording("")

@@ -34,7 +34,7 @@ def look(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.nd
 
 
 @pytest.mark.nightly
-def test_hours_lands_and_weathers_look_their_part() -> None:
+def test_time_terrain_and_weather_change_the_image() -> None:
     seen = {
         prompt: look(prompt)[1]
         for prompt in (
@@ -90,7 +90,7 @@ def test_new_prompt_changes_terrain_and_unseen_step_is_undrawn() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["islands", "forest"])
-def test_water_and_trees_stop_a_walker(prompt: str) -> None:
+def test_water_and_trees_block_movement(prompt: str) -> None:
     ground = terrain.build(prompt_parser.parse(prompt))
     assert len(ground.trees) > 50
     rng = np.random.default_rng(5)
@@ -108,7 +108,7 @@ def test_water_and_trees_stop_a_walker(prompt: str) -> None:
     assert met > 3
 
 
-def test_a_cliff_stops_a_walker_and_can_be_jumped_down() -> None:
+def test_cliff_blocks_movement_upwards_only() -> None:
     level = terrain.build(prompt_parser.parse("meadow"))
     height = np.full((terrain.SIZE, terrain.SIZE), 10.0, np.float32)
     height[:, 500:510] += np.arange(10, dtype=np.float32)  # 45 degrees up along x
@@ -143,7 +143,7 @@ def test_single_run_gives_one_image_that_keys_and_steps_change() -> None:
     assert ran(keys="w", steps=8) != ran(keys="a", steps=8) != first
 
 
-def test_words_choose_the_place() -> None:
+def test_prompt_selects_terrain_time_and_weather() -> None:
     place = prompt_parser.parse("A snowy forest at midnight, heavy snowfall")
     assert place.land["tree"] == "snowy"
     assert place.hour["stars"] == 1.0

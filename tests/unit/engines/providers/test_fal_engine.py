@@ -51,7 +51,7 @@ async def test_image_has_the_requested_size_and_format(
     assert "drawing" in record.lines
 
 
-async def test_more_images_than_a_call_gives_are_calls_with_own_seeds(
+async def test_images_above_the_call_limit_use_calls_with_own_seeds(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(fal, outside).run(parts.drawing(num_images=6), record)
@@ -63,7 +63,7 @@ async def test_more_images_than_a_call_gives_are_calls_with_own_seeds(
     assert result.data["seeds"] == [request["seed"] for request in requests]
 
 
-async def test_the_models_look_is_part_of_what_fal_is_asked(
+async def test_style_of_the_model_is_added_to_the_prompt(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     await engine(fal, outside, "image-fast").run(
@@ -117,7 +117,7 @@ async def test_fill_sends_the_area_around_the_mask_and_keeps_the_rest(
     assert ImageChops.difference(before, after.convert("RGB")).getbbox() == (620, 300, 660, 340)
 
 
-async def test_transparency_comes_back_transparent(
+async def test_transparent_result_keeps_its_alpha(
     fal: fakes.Fal, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("remove-background", {"image": parts.source(tmp_path)}, format="png")
@@ -135,16 +135,14 @@ async def test_cost_to_the_operator_is_recorded(
     assert result.upstream_cost_micros == micros
 
 
-async def test_every_call_says_that_it_comes_from_a_sixfold(
-    fal: fakes.Fal, outside: ServerServices, record: Record
-) -> None:
+async def test_every_call_has_the_hop_header(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
     await engine(fal, outside).run(parts.drawing(), record)
     ours = [seen for seen in fal.faults.seen if seen.step != "file"]
     assert len(ours) >= 4
     assert all(seen.headers["x-sixfold-hop"] == "1" for seen in ours)
 
 
-async def test_the_key_is_not_sent_to_where_a_result_lies(
+async def test_key_is_not_sent_to_the_url_of_a_result(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     await engine(fal, outside).run(parts.drawing(), record)
@@ -180,7 +178,7 @@ async def test_a_refusal_is_one_sentence(
     assert len(fal.faults.steps("submit")) == 1
 
 
-async def test_a_refused_prompt_is_the_callers_fault(
+async def test_refused_prompt_is_a_client_error(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.answer(422, POLICY))
@@ -188,14 +186,14 @@ async def test_a_refused_prompt_is_the_callers_fault(
         await engine(fal, outside).run(parts.drawing(), record)
 
 
-async def test_a_picture_that_fals_checker_blackened_is_refused(
+async def test_image_blackened_by_the_safety_checker_is_refused(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.nsfw = True
     assert "content policy" in await fails(engine(fal, outside), parts.drawing(), record)
 
 
-async def test_a_limit_of_requests_is_waited_for_as_long_as_fal_says(
+async def test_rate_limit_is_retried_after_the_stated_time(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     busy = fault_server.answer(429, {"detail": "Too many requests"}, {"Retry-After": "0.05"})
@@ -212,7 +210,9 @@ async def test_retry_after_beyond_the_wait_fails_at_once(
     assert "limiting" in await fails(engine(fal, outside), parts.drawing(), record)
 
 
-async def test_a_look_that_fails_is_repeated(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
+async def test_failed_status_request_is_retried(
+    fal: fakes.Fal, outside: ServerServices, record: Record
+) -> None:
     fal.faults.add(
         "status",
         fault_server.answer(500, {}),
@@ -223,7 +223,7 @@ async def test_a_look_that_fails_is_repeated(fal: fakes.Fal, outside: ServerServ
     assert len(result.artifacts) == 1
 
 
-async def test_a_submission_without_an_answer_is_not_sent_again(
+async def test_submission_without_a_response_is_not_repeated(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("submit", fault_server.hang)
@@ -232,9 +232,7 @@ async def test_a_submission_without_an_answer_is_not_sent_again(
     assert len(fal.faults.steps("submit")) == 1
 
 
-async def test_an_answer_that_never_ends_ends_with_its_time(
-    fal: fakes.Fal, outside: ServerServices, record: Record
-) -> None:
+async def test_endless_response_times_out(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
     fal.faults.add("submit", fault_server.trickle)
     result = engine(fal, outside, limits={"call_seconds": 0.2})
     assert "did not respond in time" in await fails(result, parts.drawing(), record)
@@ -249,7 +247,7 @@ async def test_a_run_longer_than_its_limit_is_canceled_at_fal(
     assert [job.canceled for job in fal.jobs.values()] == [True]
 
 
-async def test_a_model_that_fails_is_asked_once_for_its_reason(
+async def test_reason_of_a_failed_model_is_requested_once(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.failure = (500, {"detail": "Internal error", "error_type": "internal_error"})
@@ -266,7 +264,7 @@ async def test_a_model_that_fails_is_asked_once_for_its_reason(
         (b"", "image/png"),
     ],
 )
-async def test_a_picture_that_is_none_fails_the_run_and_not_the_caller(
+async def test_unreadable_image_of_fal_is_not_a_client_error(
     fal: fakes.Fal, outside: ServerServices, record: Record, content: bytes, content_type: str
 ) -> None:
     fal.file = (content, content_type)
@@ -285,7 +283,7 @@ async def test_a_result_at_a_private_address_is_not_fetched(
     assert "could not be fetched" in await fails(engine(fal, outside), parts.drawing(), record)
 
 
-async def test_a_result_that_cannot_be_had_once_is_fetched_again(
+async def test_failed_fetch_of_a_result_is_retried(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.faults.add("file", fault_server.answer(503, {}))
@@ -293,23 +291,21 @@ async def test_a_result_that_cannot_be_had_once_is_fetched_again(
     assert len(result.artifacts) == 1
 
 
-async def test_a_result_that_is_larger_than_allowed_is_refused(
+async def test_result_above_the_size_limit_is_refused(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     result = engine(fal, outside, limits={"file_bytes": 1000})
     assert "could not be fetched" in await fails(result, parts.drawing(), record)
 
 
-async def test_an_answer_that_is_longer_than_allowed_is_refused(
+async def test_response_above_the_size_limit_is_refused(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     result = engine(fal, outside, limits={"answer_bytes": 100})
     assert "a response of more than 100 bytes" in await fails(result, parts.drawing(), record)
 
 
-async def test_a_picture_inside_the_answer_needs_no_fetching(
-    fal: fakes.Fal, outside: ServerServices, record: Record
-) -> None:
+async def test_inline_image_is_not_fetched(fal: fakes.Fal, outside: ServerServices, record: Record) -> None:
     fal.address = parts.data_uri(fault_server.picture(640, 512))
     await engine(fal, outside).run(parts.drawing(), record)
     assert fal.faults.steps("file") == []
@@ -375,7 +371,7 @@ async def test_run_canceled_during_submission_is_canceled_at_fal(
     assert [job.canceled for job in fal.jobs.values()] == [True]
 
 
-async def test_one_call_that_fails_ends_the_others_at_fal_too(
+async def test_failed_call_cancels_the_other_calls_at_fal(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     fal.ends = False
@@ -389,7 +385,7 @@ async def test_one_call_that_fails_ends_the_others_at_fal_too(
     assert [job.canceled for job in fal.jobs.values()] == [True]
 
 
-async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> None:
+async def test_run_without_a_key_sends_no_request(fal: fakes.Fal, record: Record) -> None:
     async with parts.server_services({}) as ways:
         result = FalEngine(ways, route="image")
         text = await fails(result, parts.drawing(), record)
@@ -398,7 +394,7 @@ async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> 
 
 
 @pytest.mark.parametrize("key", ["ключ-от-fal-которого-нет", "key-with-a-line\nbreak-in-it"])
-async def test_a_key_that_no_header_can_carry_is_refused_unshown(
+async def test_key_invalid_in_a_header_is_refused_and_not_shown(
     fal: fakes.Fal, record: Record, key: str
 ) -> None:
     async with parts.server_services({"fal_key": key}) as ways:
@@ -443,7 +439,7 @@ async def test_key_is_sent_only_to_its_own_server(
     assert thief.faults.seen == []
 
 
-async def test_an_operators_own_inputs_go_over_the_rows(
+async def test_configured_inputs_override_those_of_the_route(
     fal: fakes.Fal, outside: ServerServices, record: Record
 ) -> None:
     over = {"inputs": {"num_inference_steps": 40}, "price": {"usd": "0.5"}}

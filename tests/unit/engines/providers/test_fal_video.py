@@ -45,7 +45,7 @@ def order(folder: Path) -> Task:
     return parts.task("video-a", {"image_url": parts.source(folder)}, **ASKED)
 
 
-async def test_a_film_comes_back_as_a_file_with_its_facts_and_its_cost(
+async def test_video_is_stored_with_its_properties_and_cost(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
@@ -89,7 +89,7 @@ async def test_invalid_video_is_refused_whatever_its_name(
         await engine(fal, outside).run(order(tmp_path), Record(tmp_path))
 
 
-async def test_a_run_that_ends_early_is_canceled_there(
+async def test_canceled_run_is_canceled_at_fal(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     fal.ends = False
@@ -101,15 +101,13 @@ async def test_a_run_that_ends_early_is_canceled_there(
     assert all(job.canceled for job in fal.jobs.values())
 
 
-async def test_a_failure_there_is_a_failure_here(
-    fal: fakes.Fal, outside: ServerServices, tmp_path: Path
-) -> None:
+async def test_failure_at_fal_fails_the_run(fal: fakes.Fal, outside: ServerServices, tmp_path: Path) -> None:
     fal.failure = (500, {"detail": "boom"})
     with pytest.raises(EngineError):
         await engine(fal, outside, limits={"attempts": 1}).run(order(tmp_path), Record(tmp_path))
 
 
-async def test_without_a_picture_there_is_nothing_to_send(
+async def test_run_without_an_image_sends_no_request(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match="source image"):
@@ -166,7 +164,7 @@ async def test_image_to_video_uses_its_model_and_needs_no_prompt(
     assert result.data["provider_model"] == "fal-ai/ltx-2.3/image-to-video/fast"
 
 
-async def test_a_film_that_fits_is_the_file_that_came(
+async def test_fitting_video_is_not_encoded_again(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     task = parts.task("video-c", **{**SCENE, "duration": 6, "sound": False, "width": 160, "height": 90})
@@ -179,7 +177,7 @@ async def test_a_film_that_fits_is_the_file_that_came(
 @pytest.mark.parametrize(
     "file", [fault_server.video(25, 10, (160, 90)), fault_server.video(25, 25, (160, 90))]
 )
-async def test_a_film_that_is_too_short_or_dumb_is_refused(
+async def test_too_short_or_silent_video_is_refused(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path, file: bytes
 ) -> None:
     fal.file = (file, "video/mp4")

@@ -37,18 +37,18 @@ def test_valid_png_keeps_pixels_and_loses_metadata() -> None:
     assert np.array_equal(np.asarray(parts.decoded_image(artifact)), np.asarray(inputs))
 
 
-def test_a_png_whose_pixels_are_all_there_is_written_whole_again() -> None:
+def test_png_without_its_end_is_completed() -> None:
     whole = fault_server.picture(320, 200)
     assert finish_image(whole[:-12], (320, 200)).data.endswith(whole[-12:])
 
 
 @pytest.mark.parametrize("cut", [40, 200, 800])
-def test_a_png_that_lacks_pixels_is_refused(cut: int) -> None:
+def test_png_with_missing_pixels_is_refused(cut: int) -> None:
     with pytest.raises(EngineError, match="fal returned an image that cannot be read"):
         finish_image(fault_server.picture(320, 200)[:-cut], (320, 200))
 
 
-def test_a_picture_in_other_colours_is_brought_to_srgb() -> None:
+def test_image_with_another_color_profile_becomes_srgb() -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB"))
     plain = Image.new("RGB", (64, 64), (200, 30, 30))
     other = as_png(plain, icc_profile=profile.tobytes())
@@ -57,7 +57,7 @@ def test_a_picture_in_other_colours_is_brought_to_srgb() -> None:
 
 @pytest.mark.parametrize("size", [(100, 100), (300, 20), (20, 300), (640, 480), (1, 1)])
 @pytest.mark.parametrize("format_", ["png", "webp", "jpeg", "avif"])
-def test_every_size_and_format_comes_out_exact(size: tuple[int, int], format_: str) -> None:
+def test_size_and_format_are_exact(size: tuple[int, int], format_: str) -> None:
     artifact = finish_image(fault_server.picture(320, 200, alpha=format_ != "jpeg"), size, format_)
     image = parts.decoded_image(artifact)
     assert image.size == size
@@ -65,14 +65,14 @@ def test_every_size_and_format_comes_out_exact(size: tuple[int, int], format_: s
     assert artifact.info == {"width": size[0], "height": size[1]}
 
 
-def test_the_middle_is_what_stays_when_the_shape_differs() -> None:
+def test_other_aspect_ratio_is_cropped_to_the_center() -> None:
     bands = np.zeros((100, 300, 3), np.uint8)
     bands[:, 100:200] = 255
     artifact = finish_image(as_png(Image.fromarray(bands)), (100, 100))
     assert np.asarray(parts.decoded_image(artifact))[10:-10, 10:-10].min() > 250
 
 
-def test_a_source_leaves_small_upright_and_bare(tmp_path: Path) -> None:
+def test_uploaded_source_is_small_upright_and_without_metadata(tmp_path: Path) -> None:
     image = Image.new("RGB", (3000, 1500), "red")
     exif = image.getexif()
     exif[0x0112], exif[0x010F] = 8, "a camera of mine"
@@ -86,7 +86,7 @@ def test_a_source_leaves_small_upright_and_bare(tmp_path: Path) -> None:
     assert sent.name == "image.jpeg"
 
 
-def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
+def test_uploaded_source_keeps_its_transparency(tmp_path: Path) -> None:
     sent = image_io.prepare_upload(parts.source(tmp_path, alpha=True))
     with Image.open(io.BytesIO(sent.data)) as opened:
         assert (sent.content_type, opened.mode) == ("image/png", "RGBA")
@@ -101,12 +101,12 @@ def test_concurrent_threads_do_not_disturb_each_other() -> None:
     assert sizes == [(64 + index, 64) for index in range(24)]
 
 
-def test_a_server_without_opencv_passes_work_on_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_is_finished_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     assert parts.decoded_image(finish_image(fault_server.picture(100, 80), (64, 64))).size == (64, 64)
 
 
 @pytest.mark.parametrize("module", ["fal", "replicate", "openai", "caption", "speech_to_speech"])
-def test_a_provider_is_loaded_without_opencv(module: str) -> None:
+def test_provider_module_is_imported_without_opencv(module: str) -> None:
     program = f"import sys; sys.modules['cv2'] = None; import sixfold.engines.providers.{module}"
     subprocess.run([sys.executable, "-c", program], check=True)

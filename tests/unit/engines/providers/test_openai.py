@@ -41,7 +41,7 @@ async def test_every_size_maps_to_an_openai_size_and_returns_exact(
     assert parts.decoded_image(result.artifacts[0]).size == size
 
 
-async def test_the_tokens_are_what_it_costs(
+async def test_cost_is_computed_from_the_tokens(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(openai, outside).run(parts.drawing(num_images=2), record)
@@ -63,7 +63,7 @@ async def test_negative_prompt_joins_the_prompt_and_seed_is_logged(
     assert request.headers["x-sixfold-hop"] == "1"
 
 
-async def test_a_picture_is_repainted_at_its_own_size(
+async def test_image_to_image_keeps_the_size(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task(
@@ -100,7 +100,7 @@ def error_document(message: str, *, code: str | None = None, param: str | None =
         (302, {}, "OpenAI failed with status 302"),
     ],
 )
-async def test_a_refusal_is_one_sentence_and_is_not_tried_again(
+async def test_refusal_is_one_sentence_and_is_not_retried(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, status: int, document: Any, sentence: str
 ) -> None:
     openai.faults.add("generate", fault_server.answer(status, document))
@@ -108,7 +108,7 @@ async def test_a_refusal_is_one_sentence_and_is_not_tried_again(
     assert len(openai.faults.steps("generate")) == 1
 
 
-async def test_moderation_is_the_callers_fault(
+async def test_moderated_prompt_is_a_client_error(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     openai.faults.add("generate", fault_server.answer(400, error_document("no", code="moderation_blocked")))
@@ -116,7 +116,7 @@ async def test_moderation_is_the_callers_fault(
         await engine(openai, outside).run(parts.drawing(), record)
 
 
-async def test_a_server_that_fails_or_limits_is_asked_again(
+async def test_failed_or_limited_call_is_retried(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     limited = fault_server.answer(
@@ -150,21 +150,21 @@ async def test_hanging_call_times_out_and_is_not_repeated(
         fault_server.answer(200, ["not", "an", "object"]),
     ],
 )
-async def test_an_answer_that_is_none_fails_the_run(
+async def test_malformed_response_fails_the_run(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, fault: fault_server.Fault
 ) -> None:
     openai.faults.add("generate", fault)
     assert "OpenAI " in await fails(engine(openai, outside), parts.drawing(), record)
 
 
-async def test_a_picture_that_was_cut_off_fails_the_run(
+async def test_truncated_image_fails_the_run(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     openai.file = fault_server.picture(640, 512)[:1500]
     assert "cannot be read" in await fails(engine(openai, outside), parts.drawing(), record)
 
 
-async def test_a_compatible_server_may_need_no_key_and_name_an_address(
+async def test_compatible_server_needs_no_key_and_can_return_a_url(
     openai: fakes.OpenAI, record: Record
 ) -> None:
     openai.by_address = True
@@ -177,7 +177,9 @@ async def test_a_compatible_server_may_need_no_key_and_name_an_address(
     assert "authorization" not in openai.faults.steps("generate")[-1].headers
 
 
-async def test_a_canceled_run_hangs_up(openai: fakes.OpenAI, outside: ServerServices, record: Record) -> None:
+async def test_canceled_run_closes_its_connection(
+    openai: fakes.OpenAI, outside: ServerServices, record: Record
+) -> None:
     openai.faults.add("generate", fault_server.hang)
     run = asyncio.create_task(engine(openai, outside).run(parts.drawing(), record))
     await openai.faults.event("generate").wait()

@@ -55,7 +55,7 @@ def recording(folder: Path, seconds: float = 1.6) -> dict[str, Path]:
     return {"audio_url": path}
 
 
-async def test_a_text_is_spoken_in_our_voices_places_at_both(
+async def test_text_uses_the_voice_mapped_for_each_provider(
     fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
     for speaker in speakers(fakes, outside):
@@ -84,7 +84,7 @@ async def test_a_text_is_spoken_in_our_voices_places_at_both(
 
 
 @pytest.mark.parametrize("speed", [0.25, 4])
-async def test_a_speed_that_the_model_has_not_is_made_here(
+async def test_unsupported_speed_is_applied_by_the_server(
     fakes: Fakes, outside: ServerServices, record: Record, speed: float
 ) -> None:
     for speaker in speakers(fakes, outside):
@@ -93,7 +93,7 @@ async def test_a_speed_that_the_model_has_not_is_made_here(
         assert result.artifacts[0].info["duration"] == pytest.approx(lasting, rel=0.1)
 
 
-async def test_a_long_text_is_several_calls_whose_progress_goes_up(
+async def test_long_text_uses_several_calls_with_rising_progress(
     fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long tale." for number in range(60))
@@ -137,7 +137,7 @@ async def test_long_recording_is_deleted_from_the_file_store_after_use(
     assert "language" not in job.inputs
 
 
-async def test_an_answer_without_sound_or_text_has_failed(
+async def test_response_without_audio_or_text_fails(
     fakes: Fakes, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     fakes[0].faults.add(
@@ -162,6 +162,6 @@ async def test_canceled_speech_is_canceled_at_both_providers(
         assert len(fake.faults.steps("cancel")) == 1
 
 
-def test_each_of_our_voices_has_one_there() -> None:
+def test_each_voice_is_mapped_to_one_of_the_provider() -> None:
     for provider in ("fal", "replicate"):
         assert set(model_table.route(provider, "speech").voices) == set(voices.table())

@@ -33,7 +33,7 @@ async def fails(engine: ReplicateEngine, task: Task, record: Record) -> str:
 
 
 @pytest.mark.parametrize("quick", [True, False])
-async def test_a_picture_is_drawn_at_exactly_the_size_asked_for(
+async def test_image_has_exactly_the_requested_size(
     replicate: fakes.Replicate, outside: ServerServices, record: Record, quick: bool
 ) -> None:
     replicate.quick = quick
@@ -92,7 +92,7 @@ async def test_large_image_and_mask_are_temporary_files(
     assert replicate.stored == {}
 
 
-async def test_more_pictures_than_one_call_gives_are_several_calls(
+async def test_images_above_the_call_limit_use_several_calls(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     result = await engine(replicate, outside, "image-fast").run(parts.drawing(num_images=5), record)
@@ -142,7 +142,7 @@ async def test_a_refusal_is_one_sentence(
         ("x" * 900, EngineError, "Replicate failed"),
     ],
 )
-async def test_a_prediction_that_failed_says_why(
+async def test_failed_prediction_reports_its_reason(
     replicate: fakes.Replicate,
     outside: ServerServices,
     record: Record,
@@ -170,7 +170,7 @@ async def test_rate_limit_and_failed_poll_are_retried(
     assert len(replicate.jobs) == 1
 
 
-async def test_a_creation_that_may_have_been_accepted_is_not_repeated(
+async def test_creation_with_a_truncated_response_is_not_repeated(
     replicate: fakes.Replicate, outside: ServerServices, record: Record
 ) -> None:
     cut = fault_server.cut_short({"id": "abc", "status": "starting", "urls": {}})
@@ -206,7 +206,7 @@ async def test_run_canceled_while_waiting_is_canceled_at_replicate(
     assert [job.status for job in replicate.jobs.values()] == ["canceled"]
 
 
-async def test_a_canceled_run_leaves_no_source_behind(
+async def test_canceled_run_deletes_its_temporary_source(
     replicate: fakes.Replicate, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     replicate.ends = False

@@ -86,7 +86,7 @@ async def test_supported_inputs_are_sent_and_others_reported(
     assert any("support negative_prompt" in line for line in record.lines)
 
 
-async def test_a_large_picture_lies_there_for_as_long_as_the_run_takes(
+async def test_large_source_image_is_deleted_after_the_run(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     source = tmp_path / "noise.png"
@@ -98,7 +98,7 @@ async def test_a_large_picture_lies_there_for_as_long_as_the_run_takes(
     assert replicate.stored == {}
 
 
-async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
+async def test_video_is_trimmed_to_its_length_and_keeps_its_audio(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     files = {"image_url": parts.source(tmp_path, 200, 300)}
@@ -115,7 +115,7 @@ async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
     assert result.upstream_cost_micros == 360_000
 
 
-async def test_prompt_alone_makes_a_video_and_no_prompt_needs_image(
+async def test_video_needs_a_prompt_or_an_image(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     result = await engine(replicate, outside, "film-scene").run(parts.task("ra2v", **SCENE), Record(tmp_path))
@@ -124,7 +124,7 @@ async def test_prompt_alone_makes_a_video_and_no_prompt_needs_image(
         await engine(replicate, outside).run(parts.task("video-a", **ASKED), Record(tmp_path))
 
 
-async def test_a_run_that_ends_early_is_canceled_there(
+async def test_canceled_run_is_canceled_at_replicate(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     replicate.ends = False
@@ -147,7 +147,7 @@ async def test_invalid_or_too_short_video_is_refused(
         await engine(replicate, outside).run(order(tmp_path), Record(tmp_path))
 
 
-async def test_a_failure_there_is_a_failure_here(
+async def test_failure_at_replicate_fails_the_run(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     replicate.error = "CUDA out of memory"

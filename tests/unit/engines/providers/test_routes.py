@@ -39,7 +39,7 @@ def test_every_row_is_complete_and_has_a_price_source(provider: str, capability:
     assert "prompt" in route.fields or "source" in route.fields
 
 
-def test_every_provider_of_the_catalog_has_its_row() -> None:
+def test_every_provider_of_the_catalog_has_a_route() -> None:
     engines = app_catalog.models_document()["engines"]
     named = {
         tuple(name.split("-", 1)): row["options"]["route"]
@@ -51,7 +51,7 @@ def test_every_provider_of_the_catalog_has_its_row() -> None:
 
 
 @given(SIDES, SIDES, st.sampled_from(FREE))
-def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: SizeRules) -> None:
+def test_nearest_size_is_within_the_limits_of_the_route(width: int, height: int, sizes: SizeRules) -> None:
     across, down = sizes.nearest(width, height)
     assert across % sizes.step == down % sizes.step == 0
     assert sizes.min_side <= min(across, down)
@@ -63,7 +63,7 @@ def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: Si
 
 
 @given(SIDES, SIDES)
-def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> None:
+def test_nearest_aspect_ratio_is_selected(width: int, height: int) -> None:
     sizes = model_table.route("replicate", "image").sizes
     assert sizes is not None
     data = sizes.encode(width, height)
@@ -75,7 +75,7 @@ def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> No
 
 
 @given(st.integers(1, 16), st.integers(0, 2**31 - 1))
-def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -> None:
+def test_images_are_split_into_calls_without_loss(count: int, seed: int) -> None:
     route = model_table.route("fal", "image")
     calls = route.calls(ProviderTask("ra2", "x", seed=seed, count=count), (512, 512))
     assert sum(call.count for call in calls) == count
@@ -86,18 +86,18 @@ def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -
     assert all(0 <= each < 2**31 for each in seeds)
 
 
-def test_a_model_without_a_count_is_called_once_for_each_picture() -> None:
+def test_model_without_a_count_gets_one_call_per_image() -> None:
     route = model_table.route("replicate", "style")
     calls = route.calls(ProviderTask("style-transfer", "noir", seed=1, count=3), None)
     assert [call.count for call in calls] == [1, 1, 1]
 
 
-def test_an_unknown_route_names_those_that_there_are() -> None:
+def test_unknown_route_error_lists_the_routes() -> None:
     with pytest.raises(ValueError, match="use image, image-fast"):
         model_table.route("fal", "picture")
 
 
-def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
+def test_input_configured_as_empty_is_not_sent() -> None:
     over = Override(inputs={"quality": "", "background": "opaque"})
     (call,) = model_table.route("openai", "image", over).calls(ProviderTask("ra2", "x"), (1024, 1024))
     assert "quality" not in call.inputs
@@ -140,7 +140,7 @@ def test_cost_of_a_call_is_rounded_up_or_unknown(
     assert price.micros(used) == micros
 
 
-def test_an_order_takes_the_words_of_every_model() -> None:
+def test_request_accepts_the_input_names_of_every_model() -> None:
     order = provider_requests.parse(
         parts.task("create_image", prompt="a", width=9, height=8, format="jpg", seed=3)
     )

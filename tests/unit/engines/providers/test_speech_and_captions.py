@@ -57,7 +57,7 @@ def transcribe(folder: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", ["mp3", "opus", "wav"])
-async def test_a_text_is_spoken_as_the_file_that_was_asked_for(
+async def test_speech_has_the_requested_format(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, name: str
 ) -> None:
     text = "Good morning, dear friends."
@@ -79,7 +79,7 @@ async def test_a_text_is_spoken_as_the_file_that_was_asked_for(
     }
 
 
-async def test_a_long_text_is_several_calls_and_one_file(
+async def test_long_text_uses_several_calls_for_one_file(
     openai: fakes.OpenAI, outside: ServerServices, record: Record
 ) -> None:
     text = " ".join(f"This is sentence number {number} of a long tale." for number in range(100))
@@ -126,7 +126,7 @@ async def test_provider_failure_is_one_sentence_or_is_retried(
     assert fakes.KEY not in str(caught.value)
 
 
-def test_each_of_our_voices_has_one_there() -> None:
+def test_each_voice_is_mapped_to_one_of_the_provider() -> None:
     theirs = model_table.route("openai", "speech").voices
     assert set(theirs) == set(voices.table())
     named = {name: theirs[ours] for name, ours in audio.VOICES.items()}
@@ -163,7 +163,7 @@ async def test_transcript_has_segments_words_and_times(
     }
 
 
-async def test_a_server_that_tells_no_times_gives_one_segment(
+async def test_transcript_without_times_has_one_segment(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     openai.faults.add("listen", fault_server.answer(200, {"text": " Hello there. "}))
@@ -175,7 +175,7 @@ async def test_a_server_that_tells_no_times_gives_one_segment(
     assert "timestamp_granularities[]" not in openai.faults.steps("listen")[0].document
 
 
-async def test_a_recording_that_is_none_never_leaves(
+async def test_unreadable_recording_is_not_sent(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     path = tmp_path / "said.wav"
@@ -188,7 +188,7 @@ async def test_a_recording_that_is_none_never_leaves(
 # -- captions ----------------------------------------------------------------------------------------
 
 
-async def test_a_picture_is_described_in_either_dialect(
+async def test_image_is_captioned_over_both_protocols(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     task = parts.task("caption", {"image_url": parts.source(tmp_path, 3000, 200)})
@@ -215,7 +215,7 @@ async def test_a_picture_is_described_in_either_dialect(
         assert max(picture.size) == 1024
 
 
-async def test_a_model_that_says_nothing_has_failed(
+async def test_response_without_a_caption_fails(
     openai: fakes.OpenAI, outside: ServerServices, record: Record, tmp_path: Path
 ) -> None:
     openai.faults.add("describe", fault_server.answer(200, {"choices": []}))

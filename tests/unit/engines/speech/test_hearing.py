@@ -54,9 +54,7 @@ def sound(path: Path, *parts: NDArray[np.float32]) -> Path:
     return path
 
 
-def test_words_are_found_with_their_times_and_how_sure_they_are(
-    tmp_path: Path, recognizer: SphinxEngine
-) -> None:
+def test_words_have_times_and_confidences(tmp_path: Path, recognizer: SphinxEngine) -> None:
     path = recording(tmp_path, "Please open the door and come into the house.", voice="ella", speed=0.9)
     response = transcribe(recognizer, path)
     right = {"please", "open", "the", "door", "and", "come", "into", "house"}
@@ -69,7 +67,7 @@ def test_words_are_found_with_their_times_and_how_sure_they_are(
     assert transcribe(recognizer, path) == response
 
 
-def test_our_own_voices_are_understood(tmp_path: Path, recognizer: SphinxEngine) -> None:
+def test_synthesized_speech_is_transcribed(tmp_path: Path, recognizer: SphinxEngine) -> None:
     text = "Good morning, would you mind speaking a little more slowly?"
     response = transcribe(recognizer, recording(tmp_path, text, voice="henry"), timestamps=False)
     right = re.sub(r"[^a-z ]", "", text.lower()).split()
@@ -77,7 +75,7 @@ def test_our_own_voices_are_understood(tmp_path: Path, recognizer: SphinxEngine)
     assert sum(block.size for block in alike.get_matching_blocks()) >= 0.8 * len(right), response["text"]
 
 
-def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
+def test_adapted_model_equals_the_stored_adaptation(tmp_path: Path) -> None:
     model = Path(get_model_path()) / "en-us" / "en-us"
     moved = voices.adapted(model)
     assert np.array_equal(voices.means(voices.write(model, moved, tmp_path / "means").parent), moved)
@@ -85,7 +83,7 @@ def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
     assert np.abs(voices.steps(model, moved)).max() > 0
 
 
-def test_a_pause_parts_segments(tmp_path: Path, recognizer: SphinxEngine) -> None:
+def test_pause_separates_segments(tmp_path: Path, recognizer: SphinxEngine) -> None:
     wave = files.read(recording(tmp_path, "Open the door."), RATE)
     path = sound(tmp_path / "two.wav", wave, np.zeros(RATE, np.float32), wave)
     response = transcribe(recognizer, path, timestamps=False)
@@ -97,7 +95,7 @@ def test_a_pause_parts_segments(tmp_path: Path, recognizer: SphinxEngine) -> Non
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-5])
-def test_nothing_is_made_of_silence(tmp_path: Path, recognizer: SphinxEngine, level: float) -> None:
+def test_silence_has_no_transcript(tmp_path: Path, recognizer: SphinxEngine, level: float) -> None:
     quiet = (level * np.random.default_rng(1).standard_normal(2 * RATE)).astype(np.float32)
     response = transcribe(recognizer, sound(tmp_path / "quiet.wav", quiet))
     assert (response["text"], response["segments"], response["confidence"]) == ("", [], 0.0)
@@ -105,14 +103,16 @@ def test_nothing_is_made_of_silence(tmp_path: Path, recognizer: SphinxEngine, le
 
 
 @pytest.mark.parametrize("format_", ["mp3", "opus"])
-def test_compressed_recordings_are_as_long(tmp_path: Path, recognizer: SphinxEngine, format_: str) -> None:
+def test_compressed_recording_has_the_same_length(
+    tmp_path: Path, recognizer: SphinxEngine, format_: str
+) -> None:
     plain, packed = (recording(tmp_path, "Open the door.", kind) for kind in ("wav", format_))
     assert transcribe(recognizer, packed)["duration"] == pytest.approx(
         transcribe(recognizer, plain)["duration"], abs=0.08
     )
 
 
-def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
+def test_speech_is_detected_above_the_noise_level(tmp_path: Path) -> None:
     noise = 0.002 * np.random.default_rng(2).standard_normal(3 * RATE).astype(np.float32)
     voice = files.read(recording(tmp_path, "Open the door."), RATE)
     noise[RATE : RATE + voice.size] += voice[: 2 * RATE]
@@ -123,7 +123,7 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top", [1, 8])
-def test_a_whistle_is_no_voice_and_what_has_overtones_may_be_one(top: int) -> None:
+def test_tone_without_harmonics_is_not_speech(top: int) -> None:
     seconds = np.arange(2 * transcription.RATE) / transcription.RATE
     wave = sum(0.3 / n * np.sin(2 * np.pi * 150 * n * seconds) for n in range(1, top + 1))
     assert bool(transcription.speech_ranges(np.asarray(wave, np.float32))) is (top > 1)

@@ -85,7 +85,7 @@ def recording(folder: Path) -> Path:
 SPOKEN = {1: 3, 3: 4, 4: 5, 5: 6, 6: 7, 7: 8, 8: 2}
 
 
-def test_sentences_have_words_with_times_in_the_sound(tmp_path: Path) -> None:
+def test_sentences_have_words_with_times(tmp_path: Path) -> None:
     engine = MoonshineEngine(source=str(model(tmp_path / "m", SPOKEN)))
     result = transcribed(engine, recording(tmp_path), tmp_path / "scratch")
     assert (result.data["text"], result.data["language"]) == ("Good morning. How are you?", "en")
@@ -107,7 +107,7 @@ def test_speech_to_speech_transcribes_with_installed_weights(tmp_path: Path) -> 
     assert (result.data["text"], result.quality) == ("Good morning. How are you?", "full")
 
 
-def test_a_network_that_never_ends_is_stopped(tmp_path: Path) -> None:
+def test_endless_decoding_is_stopped(tmp_path: Path) -> None:
     engine = MoonshineEngine(source=str(model(tmp_path / "m", {1: 3, 3: 3})))
     result = transcribed(engine, recording(tmp_path), tmp_path / "scratch", timestamps=False)
     assert 20 < len(result.data["text"].split()) < 40
@@ -126,7 +126,7 @@ def test_damaged_and_incomplete_models_are_refused(tmp_path: Path) -> None:
         MoonshineEngine(source=str(tmp_path / "nowhere"))
 
 
-def test_near_ranges_are_joined_up_to_a_length() -> None:
+def test_adjacent_ranges_are_merged_up_to_a_length() -> None:
     ranges = [(0, 16_000), (20_000, 40_000), (50_000, 90_000), (100_000, 500_000)]
     assert list(transcription.group_ranges(ranges, 3.0)) == [ranges[:2], ranges[2:3], ranges[3:]]
     assert list(transcription.group_ranges([], 3.0)) == []

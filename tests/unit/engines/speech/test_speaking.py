@@ -35,7 +35,7 @@ def decoded_audio(folder: Path, text: str = FOX, **inputs: Any) -> NDArray[np.fl
     return files.read(artifact.path, RATE)
 
 
-def test_there_are_26_voices_and_the_catalog_names_them_all() -> None:
+def test_catalog_lists_all_26_voices() -> None:
     known = list(voices.table())
     assert len(known) == 26
     assert known[0] == "ava"
@@ -44,7 +44,7 @@ def test_there_are_26_voices_and_the_catalog_names_them_all() -> None:
 
 
 @pytest.mark.nightly
-def test_every_voice_has_a_pitch_or_a_colour_of_its_own(tmp_path: Path) -> None:
+def test_voices_differ_in_pitch_or_timbre(tmp_path: Path) -> None:
     measured: dict[str, tuple[float, float]] = {}
     for name in voices.table():
         wave = decoded_audio(tmp_path, voice=name, language="en", format="wav")
@@ -63,13 +63,13 @@ def test_every_voice_has_a_pitch_or_a_colour_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.5, 2, 4])
-def test_the_length_goes_with_the_speed(tmp_path: Path, speed: float) -> None:
+def test_duration_is_inverse_to_the_speed(tmp_path: Path, speed: float) -> None:
     usual, changed = (synthesize(tmp_path, speed=at)[0].info["duration"] for at in (1, speed))
     assert changed == pytest.approx(usual / speed, rel=0.08)
 
 
 @pytest.mark.parametrize("speed", [0.3, 3.5])
-def test_the_pitch_stays_when_the_speed_changes(tmp_path: Path, speed: float) -> None:
+def test_pitch_is_independent_of_the_speed(tmp_path: Path, speed: float) -> None:
     usual, changed = (
         pitch(decoded_audio(tmp_path, voice="ben", speed=at, format="wav"), RATE) for at in (1, speed)
     )
@@ -79,7 +79,7 @@ def test_the_pitch_stays_when_the_speed_changes(tmp_path: Path, speed: float) ->
 @pytest.mark.parametrize(
     ("name", "kind"), [("mp3", "audio/mpeg"), ("opus", "audio/ogg"), ("wav", "audio/wav")]
 )
-def test_the_same_words_are_the_same_bytes_in_every_format(tmp_path: Path, name: str, kind: str) -> None:
+def test_equal_text_gives_equal_bytes_in_every_format(tmp_path: Path, name: str, kind: str) -> None:
     results = [synthesize(tmp_path / str(number), format=name)[0] for number in range(2)]
     assert results[0].content_type == kind
     assert results[0].path is not None
@@ -90,7 +90,7 @@ def test_the_same_words_are_the_same_bytes_in_every_format(tmp_path: Path, name:
     )
 
 
-def test_every_voice_is_as_loud_and_none_clips(tmp_path: Path) -> None:
+def test_voices_have_equal_loudness_and_never_clip(tmp_path: Path) -> None:
     for name in ("ava", "dan", "ines"):
         wave = decoded_audio(tmp_path, voice=name, format="wav")
         assert loudness.integrated(wave[None]) == pytest.approx(-18, abs=1.5)
@@ -110,12 +110,12 @@ def test_language_changes_the_pronunciation(tmp_path: Path) -> None:
     assert len(set(lengths.values())) == 3
 
 
-def test_every_language_that_can_be_named_can_be_spoken() -> None:
+def test_every_language_has_phonemes() -> None:
     for code in voices.LANGUAGES:
         assert espeak.phonemes("a", voices.accent(voices.find("ava"), code))
 
 
-def test_a_long_text_goes_sentence_by_sentence(tmp_path: Path) -> None:
+def test_long_text_is_synthesized_by_sentence(tmp_path: Path) -> None:
     text = "One. Two! Three? " * 4
     artifact, context = synthesize(tmp_path, text)
     assert len(context.fractions) > 10
@@ -134,11 +134,11 @@ def test_a_long_text_goes_sentence_by_sentence(tmp_path: Path) -> None:
         ("你好。再见。", ["你好。再见。"]),
     ],
 )
-def test_sentences_end_where_people_end_them(text: str, parts: list[str]) -> None:
+def test_text_is_split_into_sentences(text: str, parts: list[str]) -> None:
     assert sentences.split(text) == parts
 
 
-def test_no_sentence_is_longer_than_one_breath_of_work() -> None:
+def test_sentences_are_split_at_the_length_limit() -> None:
     parts = sentences.split("word, " * 300 + "x" * 1500)
     assert max(map(len, parts)) <= sentences.MAX_CHARACTERS
     assert "".join("".join(parts).split()) == "word," * 300 + "x" * 1500
@@ -159,12 +159,12 @@ def test_text_that_cannot_be_spoken_is_refused_with_a_reason(
         SpeechEngine().run(Task("t", "tts", inputs), RunContext(tmp_path))
 
 
-def test_hostile_text_is_only_text(tmp_path: Path) -> None:
+def test_hostile_text_is_spoken_as_text(tmp_path: Path) -> None:
     text = 'One <audio src="file:///etc/hosts"/> [[ h@ ]] \0 \ud800 & two ' + "ab" * 600
     assert synthesize(tmp_path, text)[0].info["duration"] > 1
 
 
-def test_a_tone_keeps_its_pitch_when_it_is_stretched() -> None:
+def test_time_stretch_keeps_the_pitch() -> None:
     tone = np.sin(np.arange(22_050) * 2 * np.pi * 200 / 22_050).astype(np.float32)
     for ratio in (0.4, 2.5):
         longer = time_stretch.to_length(tone, round(tone.size * ratio), 22_050)
@@ -182,7 +182,7 @@ def test_non_audio_is_refused_without_opening_other_files(tmp_path: Path, data: 
         files.read(path, 16_000)
 
 
-def test_a_sound_that_is_too_long_is_refused(tmp_path: Path) -> None:
+def test_audio_above_the_length_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "long.wav"
     files.write(iter([np.zeros(48_000, np.float32)]), 16_000, "wav", path)
     with pytest.raises(UnusableInput, match="at most"):

@@ -43,7 +43,7 @@ def test_text_without_written_forms_is_unchanged(text: str) -> None:
     assert spoken_forms.spoken(text, "en") == text
 
 
-def test_other_languages_stay() -> None:
+def test_text_in_other_languages_is_unchanged() -> None:
     assert spoken_forms.spoken("50 % za 3 €", "cs") == "50 % za 3 €"
 
 

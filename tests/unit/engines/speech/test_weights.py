@@ -89,7 +89,7 @@ def voice_file(folder: Path, name: str, language: str, speakers: int = 1) -> Pat
     return path
 
 
-def test_a_piper_voice_speaks_at_its_own_rate_and_at_any_speed(tmp_path: Path) -> None:
+def test_piper_voice_keeps_its_sample_rate_at_any_speed(tmp_path: Path) -> None:
     engine = PiperEngine(source=str(voice_file(tmp_path, "hum", "en-us")))
     lengths: list[float] = []
     for speed in (1, 2):
@@ -209,7 +209,7 @@ class ChatterboxTTS:
 """
 
 
-def test_a_voice_is_taken_from_its_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_voice_is_cloned_from_its_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch", reason="needs the extra `weights`")
 
     package = tmp_path / "packages" / "chatterbox"
