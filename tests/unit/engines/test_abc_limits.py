@@ -19,7 +19,7 @@ from tests import loop_time
         ("M:4/4\n" + "Z" * 3_000 + "A", "abc must last at most 8000 quarter notes"),
     ],
 )
-def test_a_score_that_lasts_too_long_is_refused(text: str, sentence: str) -> None:
+def test_score_above_the_duration_limit_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(UnusableInput, match=sentence):
         abc.parse(text)
 
@@ -29,13 +29,13 @@ def test_a_long_tempo_is_read_without_an_error() -> None:
 
 
 @pytest.mark.parametrize("text", ["A-", "A//", "A>>>>B"])
-def test_the_longest_scores_are_read_in_little_time(text: str) -> None:
+def test_longest_scores_are_parsed_fast(text: str) -> None:
     assert loop_time.cpu_seconds(lambda: abc.parse(text * 1_900), 2) < 2
     assert abc.parse(text * 1_900).bars <= 8_000
 
 
 @pytest.mark.parametrize("text", ["|:A:|", "(9A(5B", "ABCDEFG"])
-def test_scores_of_too_many_notes_are_refused_in_little_time(text: str) -> None:
+def test_scores_with_too_many_notes_are_refused_fast(text: str) -> None:
     whole = text * ((abc.MAX_CHARS - 1) // len(text))
 
     def expect_refusal() -> None:

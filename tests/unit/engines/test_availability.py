@@ -29,7 +29,7 @@ def standings(
     )
 
 
-def test_an_embedded_engine_stands_with_its_packages(tmp_path: Path) -> None:
+def test_embedded_engine_is_available_with_its_packages(tmp_path: Path) -> None:
     known = standings(
         tmp_path,
         spec("here", "embedded", packages=("numpy",)),
@@ -40,7 +40,7 @@ def test_an_embedded_engine_stands_with_its_packages(tmp_path: Path) -> None:
     assert not known("unheard of").ready
 
 
-async def test_weights_stand_once_their_record_is_written(tmp_path: Path) -> None:
+async def test_weights_are_available_once_their_record_exists(tmp_path: Path) -> None:
     known = standings(tmp_path, spec("own", "weights", family="image"))
     assert known("own") == EngineStatus(False, f"no weights are installed in {tmp_path / 'image'}")
     (tmp_path / "image" / "sd-turbo").mkdir(parents=True)
@@ -51,7 +51,7 @@ async def test_weights_stand_once_their_record_is_written(tmp_path: Path) -> Non
     assert known("own") == EngineStatus(True, "installed: sd-turbo")
 
 
-def test_weights_elsewhere_stand_once_they_are_found(tmp_path: Path) -> None:
+def test_weights_at_another_path_are_available_once_found(tmp_path: Path) -> None:
     folder = tmp_path / "sdxl"
     own = spec("own", "weights", family="image", options={"source": str(folder)})
     missing = standings(tmp_path, own)("own")
@@ -62,7 +62,7 @@ def test_weights_elsewhere_stand_once_they_are_found(tmp_path: Path) -> None:
     assert standings(tmp_path, own)("own") == EngineStatus(True, f"configured: {folder}")
 
 
-def test_a_provider_stands_with_its_key(tmp_path: Path) -> None:
+def test_provider_is_available_with_its_key(tmp_path: Path) -> None:
     fal, other = spec("fal", "provider", setting="fal_key"), spec("o", "provider", setting="openai_api_key")
     known = standings(tmp_path, fal, other, keys={"fal_key": "secret"})
     assert known("fal") == EngineStatus(True, "FAL_KEY is set")
@@ -74,7 +74,7 @@ def test_configured_provider_server_counts_as_available(tmp_path: Path) -> None:
     assert standings(tmp_path, own)("own") == EngineStatus(True, "configured: http://10.0.0.7:8080/v1")
 
 
-async def test_a_server_is_counted_on_only_once_it_has_answered(tmp_path: Path) -> None:
+async def test_model_server_is_available_after_its_first_response(tmp_path: Path) -> None:
     answers = {"now": EngineStatus(True, "at http://127.0.0.1:8188")}
 
     async def ask(_spec: EngineSpec) -> EngineStatus:

@@ -44,14 +44,14 @@ def scene(seed: int = 1) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize(("name", "rgb"), COLOURS.items())
-def test_a_colour_has_its_name(tmp_path: Path, name: str, rgb: tuple[int, int, int]) -> None:
+def test_color_is_named(tmp_path: Path, name: str, rgb: tuple[int, int, int]) -> None:
     response = caption_of(tmp_path, np.full((64, 64, 3), rgb))
     assert response["palette"][0]["name"] == name
     assert f"in {name}." in response["text"]
     assert response["kind"] == "an empty plane of one colour"
 
 
-def test_shares_are_shares_and_sizes_are_sizes(tmp_path: Path) -> None:
+def test_color_shares_and_image_sizes_are_reported(tmp_path: Path) -> None:
     pixels = np.zeros((100, 300, 3))
     pixels[:, 200:] = (210, 30, 40)
     response = caption_of(tmp_path, pixels)
@@ -66,7 +66,7 @@ def test_a_meadow_under_the_sky_is_a_landscape(tmp_path: Path) -> None:
     assert caption_of(tmp_path, scene())["kind"] == "a landscape under a blue sky"
 
 
-def test_a_blurred_picture_is_less_sharp(tmp_path: Path) -> None:
+def test_blurred_image_is_less_sharp(tmp_path: Path) -> None:
     sharp = scene().astype(np.uint8)
     messages = [
         caption_of(tmp_path, picture)["sharpness"] for picture in (sharp, cv2.GaussianBlur(sharp, (0, 0), 3))
@@ -79,7 +79,7 @@ def test_caption_distinguishes_bright_and_dark_images(tmp_path: Path) -> None:
     assert "bright" in caption_of(tmp_path, np.full((64, 64, 3), 240))["text"]
 
 
-def test_lines_of_lettering_are_seen(tmp_path: Path) -> None:
+def test_lines_of_text_are_detected(tmp_path: Path) -> None:
     page = Image.new("RGB", (400, 300), "white")
     pen = ImageDraw.Draw(page)
     for row in range(8):
@@ -90,11 +90,11 @@ def test_lines_of_lettering_are_seen(tmp_path: Path) -> None:
     assert caption_of(tmp_path, scene())["lettering"] == 0
 
 
-def test_the_same_picture_gets_the_same_caption(tmp_path: Path) -> None:
+def test_equal_images_get_equal_captions(tmp_path: Path) -> None:
     assert caption_of(tmp_path, scene()) == caption_of(tmp_path, scene())
 
 
-def test_one_pixel_and_no_picture_are_no_trouble(tmp_path: Path) -> None:
+def test_one_pixel_is_captioned_and_a_missing_image_refused(tmp_path: Path) -> None:
     assert caption_of(tmp_path, np.full((1, 1, 3), 9))["width"] == 1
     with pytest.raises(UnusableInput):
         CaptionEngine().run(Task("t", "caption", {}), RunContext(tmp_path))

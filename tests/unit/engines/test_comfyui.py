@@ -128,13 +128,13 @@ async def test_image_has_the_requested_size(setup: ComfySetup, size: tuple[int, 
 TURBO = InstalledFiles(checkpoints=("sd_turbo.safetensors",), upscale_models=("RealESRGAN_x2.pth",))
 
 
-async def test_a_size_beyond_the_model_is_made_by_the_upscaler(tmp_path: Path) -> None:
+async def test_size_above_that_of_the_model_is_upscaled(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, TURBO) as built:
         assert decode(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
         assert "ImageUpscaleWithModel" in built.comfy.ran
 
 
-async def test_without_an_upscaler_a_large_picture_is_stretched(tmp_path: Path) -> None:
+async def test_large_image_is_resized_without_an_upscaler(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, dataclasses.replace(TURBO, upscale_models=())) as built:
         assert decode(await built.run(prompt="a lake", width=1024, height=768, seed=1)).size == (1024, 768)
         assert "ImageUpscaleWithModel" not in built.comfy.ran
@@ -149,14 +149,14 @@ async def test_image_depends_only_on_the_seed(setup: ComfySetup) -> None:
     assert first != other
 
 
-async def test_several_pictures_come_as_one_batch_of_one_artifact_each(setup: ComfySetup) -> None:
+async def test_several_images_are_one_batch_with_an_artifact_each(setup: ComfySetup) -> None:
     result = await setup.run("anime", prompt="a cat", num_images=3, width=768, height=768, seed=2)
     assert len({artifact.data for artifact in result.artifacts}) == 3
     assert setup.comfy.called("/prompt") == 1
     assert setup.graph()["EmptyLatentImage"]["batch_size"] == 3
 
 
-async def test_batch_beyond_memory_is_made_singly_with_equal_images(setup: ComfySetup) -> None:
+async def test_batch_above_the_memory_runs_singly_with_equal_images(setup: ComfySetup) -> None:
     order = {"prompt": "a cat", "num_images": 3, "width": 768, "height": 768, "seed": 2}
     at_once = await setup.run("anime", **order)
     setup.comfy.memory = 1
@@ -177,22 +177,20 @@ async def test_batch_beyond_memory_is_made_singly_with_equal_images(setup: Comfy
     ("format_", "magic"),
     [("webp", b"RIFF"), ("jpeg", b"\xff\xd8"), ("png", b"\x89PNG"), ("jpg", b"\xff\xd8")],
 )
-async def test_a_picture_comes_in_the_format_that_was_asked_for(
-    setup: ComfySetup, format_: str, magic: bytes
-) -> None:
+async def test_image_has_the_requested_format(setup: ComfySetup, format_: str, magic: bytes) -> None:
     result = await setup.run("create_image", prompt="a lake", width=256, height=256, seed=1, format=format_)
     assert result.artifacts[0].data.startswith(magic)
     assert result.artifacts[0].content_type == f"image/{format_.replace('jpg', 'jpeg')}"
 
 
-async def test_words_reach_the_model_with_the_look_of_ours(setup: ComfySetup) -> None:
+async def test_prompt_is_sent_with_the_style_of_the_model(setup: ComfySetup) -> None:
     await setup.run("ra1", prompt="a {} lake", negative_prompt="people", width=512, height=512, seed=1)
     entry = list(setup.comfy.history.values())[-1]["prompt"][2].values()
     texts = [node["inputs"]["text"] for node in entry if node["class_type"] == "CLIPTextEncode"]
     assert texts == ["a {} lake, painterly, visible brush strokes, rich colour", "people"]
 
 
-async def test_a_model_in_parts_is_put_together(tmp_path: Path) -> None:
+async def test_model_with_separate_parts_is_loaded(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, SPLIT) as built:
         await built.run(prompt="a lake", width=512, height=512, seed=1)
         graph = built.graph()
@@ -202,7 +200,7 @@ async def test_a_model_in_parts_is_put_together(tmp_path: Path) -> None:
     assert "ConditioningZeroOut" in graph  # a cfg of 1 looks at no negative prompt
 
 
-async def test_a_picture_carries_nothing_of_the_server_that_made_it(setup: ComfySetup) -> None:
+async def test_image_has_no_metadata_of_the_comfyui_server(setup: ComfySetup) -> None:
     for format_ in ("png", "webp", "jpeg"):
         result = await setup.run(prompt="a lake", width=256, height=256, seed=1, format=format_)
         assert b"sd_xl_base" not in result.artifacts[0].data
@@ -210,7 +208,7 @@ async def test_a_picture_carries_nothing_of_the_server_that_made_it(setup: Comfy
     assert all(b"sd_xl_base" in data for data in remaining)  # it was there
 
 
-async def test_progress_goes_up_to_its_end_and_the_log_names_the_model(setup: ComfySetup) -> None:
+async def test_progress_increases_to_one_and_the_log_names_the_model(setup: ComfySetup) -> None:
     await setup.run(prompt="a lake", width=256, height=256, seed=1)
     assert setup.context.shown == sorted(setup.context.shown)
     assert setup.context.shown[-1] == 1.0
@@ -241,7 +239,7 @@ def sides(image: Image.Image) -> tuple[float, float]:
     return float(redder[:, :middle].mean()), float(redder[:, middle:].mean())
 
 
-async def test_a_repainted_picture_keeps_size_and_places(setup: ComfySetup) -> None:
+async def test_image_to_image_keeps_size_and_layout(setup: ComfySetup) -> None:
     files = setup.file(halves())
     result = await setup.run("style-transfer", files, style_prompt="oil", strength=0.3, seed=1, format="webp")
     output = decode(result)
@@ -251,7 +249,7 @@ async def test_a_repainted_picture_keeps_size_and_places(setup: ComfySetup) -> N
     assert right < -60
 
 
-async def test_how_far_the_source_is_left_behind_is_the_callers_choice(setup: ComfySetup) -> None:
+async def test_strength_sets_the_distance_from_the_source(setup: ComfySetup) -> None:
     files = setup.file(halves())
     near, far = [
         sides(decode(await setup.run("style-transfer", files, style_prompt="oil", strength=strength, seed=1)))
@@ -260,14 +258,14 @@ async def test_how_far_the_source_is_left_behind_is_the_callers_choice(setup: Co
     assert near[0] - near[1] > 2 * abs(far[0] - far[1])
 
 
-async def test_a_turned_photograph_comes_out_upright(setup: ComfySetup) -> None:
+async def test_photo_with_an_exif_orientation_becomes_upright(setup: ComfySetup) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     files = setup.file(halves((400, 600)).rotate(90, expand=True), "turned.jpg", exif=exif)
     assert decode(await setup.run("style-transfer", files, style_prompt="oil", seed=1)).size == (400, 600)
 
 
-async def test_transparency_stays_where_it_was(setup: ComfySetup) -> None:
+async def test_alpha_of_the_source_is_kept(setup: ComfySetup) -> None:
     image = halves().convert("RGBA")
     image.putalpha(Image.linear_gradient("L").resize(image.size))
     result = await setup.run("style-transfer", setup.file(image), style_prompt="oil", seed=1, format="png")
@@ -277,13 +275,13 @@ async def test_transparency_stays_where_it_was(setup: ComfySetup) -> None:
     assert abs(alpha - np.asarray(image)[..., 3]).max() <= 3
 
 
-async def test_an_opaque_picture_gets_no_transparency(setup: ComfySetup) -> None:
+async def test_opaque_source_gives_an_image_without_alpha(setup: ComfySetup) -> None:
     image = halves().convert("RGBA")
     result = await setup.run("style-transfer", setup.file(image), style_prompt="oil", seed=1, format="png")
     assert decode(result).mode == "RGB"
 
 
-async def test_a_picture_is_uploaded_where_comfyui_cleans_up_and_once(setup: ComfySetup) -> None:
+async def test_source_is_uploaded_once_to_the_temporary_folder(setup: ComfySetup) -> None:
     for seed in (1, 2):
         await setup.run("style-transfer", setup.file(halves()), style_prompt="oil", seed=seed)
     uploaded = [key for key in setup.comfy.files if key[1].startswith("sixfold-")]
@@ -291,7 +289,7 @@ async def test_a_picture_is_uploaded_where_comfyui_cleans_up_and_once(setup: Com
     assert not [key for key in setup.comfy.files if key[0] == "output"]
 
 
-async def test_a_picture_without_words_is_enlarged(setup: ComfySetup) -> None:
+async def test_upscale_needs_no_prompt(setup: ComfySetup) -> None:
     files = setup.file(halves((100, 60)))
     assert decode(await setup.run("upscale", files, scale=3)).size == (300, 180)
     assert decode(await setup.run("upscale", files, width=500)).size == (500, 300)
@@ -299,12 +297,12 @@ async def test_a_picture_without_words_is_enlarged(setup: ComfySetup) -> None:
     assert "KSampler" not in setup.comfy.ran
 
 
-async def test_an_enlargement_beyond_reason_is_the_callers_fault(setup: ComfySetup) -> None:
+async def test_too_large_upscale_is_a_client_error(setup: ComfySetup) -> None:
     with pytest.raises(UnusableInput, match="at most 40 megapixels"):
         await setup.run("upscale", setup.file(halves()), scale=100)
 
 
-async def test_a_source_that_is_no_single_picture_is_the_callers_fault(setup: ComfySetup) -> None:
+async def test_animated_source_is_a_client_error(setup: ComfySetup) -> None:
     frames = [halves(), halves((600, 400)).rotate(180)]
     moving = setup.file(frames[0], "moving.gif", save_all=True, append_images=frames[1:])
     with pytest.raises(UnusableInput, match="animated"):
@@ -316,7 +314,7 @@ async def test_a_source_that_is_no_single_picture_is_the_callers_fault(setup: Co
     assert setup.comfy.called("/prompt") == 0
 
 
-async def test_a_source_that_comfyui_cannot_read_is_the_callers_fault(setup: ComfySetup) -> None:
+async def test_source_that_comfyui_cannot_read_is_a_client_error(setup: ComfySetup) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8)
     whole = setup.file(Image.fromarray(noise))["source_image_url"]
     whole.write_bytes(whole.read_bytes()[:10_000])
@@ -327,7 +325,7 @@ async def test_a_source_that_comfyui_cannot_read_is_the_callers_fault(setup: Com
 # -- what the server has, and what it lacks ------------------------------------------------------
 
 
-async def test_a_server_without_models_says_which_file_to_put_where(tmp_path: Path) -> None:
+async def test_error_without_models_names_a_file_and_its_folder(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, EMPTY) as built:
         with pytest.raises(EngineError, match=r"sd_xl_base_1\.0\.safetensors into its folder models/check"):
             await built.run(prompt="a lake", width=64, height=64)
@@ -338,7 +336,7 @@ async def test_a_server_without_models_says_which_file_to_put_where(tmp_path: Pa
         assert built.comfy.called("/prompt") == 0
 
 
-async def test_a_model_whose_parts_are_missing_says_which(tmp_path: Path) -> None:
+async def test_error_names_the_missing_parts_of_a_model(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, dataclasses.replace(SPLIT, text_encoders=())) as built:
         with pytest.raises(EngineError, match=r"z_image_turbo_bf16.* missing: .*text_encoders/qwen_3_4b"):
             await built.run(prompt="a lake", width=64, height=64)
@@ -351,7 +349,7 @@ async def test_removed_model_is_replaced_by_an_installed_one(setup: ComfySetup) 
     assert result.data["checkpoint"] == "v1-5-pruned-emaonly.ckpt"
 
 
-async def test_the_best_model_serves_and_a_pinned_one_before_it(tmp_path: Path) -> None:
+async def test_best_model_is_used_unless_another_is_pinned(tmp_path: Path) -> None:
     installed = InstalledFiles(checkpoints=("v1-5-pruned-emaonly.ckpt", "XL/sd_xl_base_1.0.safetensors"))
     async with comfy_setup(tmp_path, installed) as built:
         best = await built.run(prompt="a lake", width=256, height=256)
@@ -365,7 +363,7 @@ async def test_the_best_model_serves_and_a_pinned_one_before_it(tmp_path: Path) 
     assert chosen.data["checkpoint"] == small
 
 
-async def test_a_file_is_believed_what_it_states_of_itself(tmp_path: Path) -> None:
+async def test_model_family_is_read_from_file_metadata(tmp_path: Path) -> None:
     stated = {"mix.safetensors": {"modelspec.architecture": "stable-diffusion-xl-v1-base"}}
     async with comfy_setup(
         tmp_path, InstalledFiles(checkpoints=("mix.safetensors",), metadata=stated)
@@ -374,7 +372,7 @@ async def test_a_file_is_believed_what_it_states_of_itself(tmp_path: Path) -> No
         assert built.graph()["EmptyLatentImage"]["width"] == 1024
 
 
-async def test_a_probe_tells_what_a_server_could_serve(setup: ComfySetup) -> None:
+async def test_probe_reports_the_capabilities_of_a_server(setup: ComfySetup) -> None:
     result = await probe(setup.client, setup.comfy.url)
     assert (result.problem, result.version, result.device) == ("", "0.8.0", "cuda:0 Fake GPU")
     assert result.memory_free_bytes == 20 * 2**30
@@ -386,7 +384,7 @@ async def test_a_probe_tells_what_a_server_could_serve(setup: ComfySetup) -> Non
     }
 
 
-async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) -> None:
+async def test_probe_of_a_server_without_models_reports_missing_ones(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, EMPTY) as built:
         result = await probe(built.client, built.comfy.url)
     assert result.serves == {}
@@ -400,7 +398,7 @@ async def test_a_probe_of_an_empty_server_tells_what_it_lacks(tmp_path: Path) ->
     }
 
 
-async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(setup: ComfySetup) -> None:
+async def test_probe_reports_absent_servers_and_other_programs(setup: ComfySetup) -> None:
     setup.comfy.answers["/system_stats"] = b'{"status": "ok"}'
     other = await probe(setup.client, setup.comfy.url)
     assert other.problem == "The server at this address is not ComfyUI."
@@ -415,7 +413,7 @@ async def test_a_probe_of_nothing_and_of_another_program_tells_so_soon(setup: Co
 # -- what goes wrong -----------------------------------------------------------------------------
 
 
-async def test_a_canceled_run_ends_there_as_well(setup: ComfySetup) -> None:
+async def test_canceled_run_is_interrupted_on_the_server(setup: ComfySetup) -> None:
     hold = setup.comfy.hold("KSampler")
     run = asyncio.create_task(setup.run(prompt="a lake", width=256, height=256, seed=1))
     async with asyncio.timeout(60):
@@ -438,15 +436,13 @@ async def test_a_canceled_run_ends_there_as_well(setup: ComfySetup) -> None:
     ],
     ids=["page", "empty", "half", "cut", "endless"],
 )
-async def test_an_answer_that_is_no_picture_is_no_result(
-    setup: ComfySetup, answer: Any, message: str
-) -> None:
+async def test_response_without_an_image_fails(setup: ComfySetup, answer: Any, message: str) -> None:
     setup.comfy.answers["/view"] = answer
     with pytest.raises(EngineError, match=message):
         await setup.run(prompt="a lake", width=256, height=256, seed=1)
 
 
-async def test_fewer_pictures_than_asked_are_no_result(setup: ComfySetup) -> None:
+async def test_fewer_images_than_requested_fail_the_run(setup: ComfySetup) -> None:
     await setup.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
     for result in setup.comfy._kept.values():
         if isinstance(result, dict):
@@ -455,7 +451,7 @@ async def test_fewer_pictures_than_asked_are_no_result(setup: ComfySetup) -> Non
         await setup.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
 
 
-async def test_a_server_that_comes_back_is_read_anew(setup: ComfySetup) -> None:
+async def test_models_of_a_restarted_server_are_read_again(setup: ComfySetup) -> None:
     setup.comfy.raises["KSampler"] = ("RuntimeError", "no")
     with pytest.raises(comfyui_errors.ComfyNodeFailed):
         await setup.run(prompt="a lake", width=256, height=256, seed=1)
@@ -473,7 +469,7 @@ def png(image: Image.Image, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])
-def test_a_sound_png_keeps_its_pixels_without_its_texts(mode: str) -> None:
+def test_valid_png_keeps_its_pixels_without_text_chunks(mode: str) -> None:
     image = halves((50, 30)).convert(mode)
     bare = png_cleaning.strip_metadata(png(image, dpi=(72, 72)))
     assert bare is not None
@@ -482,11 +478,11 @@ def test_a_sound_png_keeps_its_pixels_without_its_texts(mode: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 12, 20, 60])
-def test_a_png_that_breaks_off_is_not_passed_on(cut: int) -> None:
+def test_truncated_png_is_refused(cut: int) -> None:
     assert png_cleaning.strip_metadata(png(halves((50, 30)))[:-cut]) is None
 
 
-def test_a_png_that_was_changed_on_the_way_is_not_passed_on() -> None:
+def test_png_with_a_changed_byte_is_refused() -> None:
     whole = bytearray(png(halves((50, 30))))
     whole[whole.index(b"IDAT") + 10] ^= 1
     assert png_cleaning.strip_metadata(bytes(whole)) is None
@@ -494,6 +490,6 @@ def test_a_png_that_was_changed_on_the_way_is_not_passed_on() -> None:
         image_io.encode_output(bytes(whole), ImageFinish(50, 30))
 
 
-def test_a_format_that_is_not_known_is_refused() -> None:
+def test_unknown_format_is_refused() -> None:
     with pytest.raises(EngineError, match="The format must be one of"):
         ImageFinish(10, 10, "bmp")

@@ -25,7 +25,7 @@ def spec(task: str, url: str, **more: str) -> EngineSpec:
     return EngineSpec(f"comfyui-{task}", "a:b", kind="comfyui", unlock="", options=options, **row)
 
 
-async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
+async def test_one_probe_reports_the_status_of_every_engine() -> None:
     async with (
         comfyui(InstalledFiles(upscale_models=())) as comfy,
         httpx.AsyncClient(trust_env=False) as client,
@@ -65,7 +65,7 @@ async def test_busy_server_stays_ready_and_missing_one_does_not(monkeypatch: pyt
         assert (await ask(request)).detail == "ComfyUI cannot be reached."
 
 
-async def test_a_server_that_is_slow_with_each_answer_is_ready() -> None:
+async def test_slow_server_is_ready() -> None:
     assert comfyui_availability.PROBE_SECONDS == servers.PROBE_SECONDS
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         comfy.delay_seconds = 1.2  # each answer is in time; all of them take longer than one may
@@ -74,7 +74,7 @@ async def test_a_server_that_is_slow_with_each_answer_is_ready() -> None:
         ).ready
 
 
-async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
+async def test_pinned_model_is_ready_if_installed() -> None:
     installed = InstalledFiles(checkpoints=("XL/sd_xl_base_1.0.safetensors", "v1-5-pruned.ckpt"))
     async with comfyui(installed) as comfy, httpx.AsyncClient(trust_env=False) as client:
         ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
@@ -88,7 +88,7 @@ async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
     )
 
 
-async def test_nothing_is_asked_where_looking_is_off() -> None:
+async def test_no_server_is_probed_if_probing_is_off() -> None:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         standing = await ComfyAvailability(client, ComfyAddress((), ProbeHosts(probe=False)))(
             spec("text-to-image", "")

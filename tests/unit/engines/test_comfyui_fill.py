@@ -35,7 +35,7 @@ def files(folder: Path, kind: str = "png") -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("kind", ["png", "webp"])
-async def test_only_the_masked_area_is_painted(setup: ComfySetup, kind: str) -> None:
+async def test_only_the_masked_area_changes(setup: ComfySetup, kind: str) -> None:
     sent = files(setup.folder, kind)
     result = await setup.run("image-fill", sent, prompt="a blue boat", seed=1, grow=0, feather=4)
     assert result.artifacts[0].info == {"width": 900, "height": 200}
@@ -49,7 +49,7 @@ async def test_only_the_masked_area_is_painted(setup: ComfySetup, kind: str) -> 
     assert rows.max() < BOX[3] + 4
 
 
-async def test_the_area_is_painted_near_the_models_size(setup: ComfySetup) -> None:
+async def test_masked_area_is_sampled_near_the_model_size(setup: ComfySetup) -> None:
     await setup.run("image-fill", files(setup.folder), prompt="a blue boat", seed=1)
     graph = setup.graph()
     assert graph["ImageScale"]["width"] * graph["ImageScale"]["height"] > 700 * 700
@@ -57,14 +57,14 @@ async def test_the_area_is_painted_near_the_models_size(setup: ComfySetup) -> No
     assert graph["LoadImageMask"]["channel"] == "red"
 
 
-async def test_a_comfyui_without_nodes_for_masks_says_so(tmp_path: Path) -> None:
+async def test_error_names_missing_nodes_for_masks(tmp_path: Path) -> None:
     installed = InstalledFiles(lacking=frozenset({"SetLatentNoiseMask"}))
     async with comfy_setup(tmp_path, installed) as setup:
         with pytest.raises(EngineError, match="does not have nodes for masks: update it"):
             await setup.run("image-fill", files(tmp_path), prompt="a boat", seed=1)
 
 
-async def test_an_unreadable_painted_image_is_a_fault_of_the_model(setup: ComfySetup) -> None:
+async def test_unreadable_result_is_an_engine_error(setup: ComfySetup) -> None:
     sent = files(setup.folder)
     area = fill_area.prepare(Task("t", "image-fill", {}, sent), setup.folder)
     with pytest.raises(EngineError, match="The model returned an image that cannot be read") as caught:
@@ -72,7 +72,7 @@ async def test_an_unreadable_painted_image_is_a_fault_of_the_model(setup: ComfyS
     assert not isinstance(caught.value, UnusableInput)
 
 
-async def test_an_unusable_mask_starts_nothing(setup: ComfySetup) -> None:
+async def test_unusable_mask_sends_no_request(setup: ComfySetup) -> None:
     sent = files(setup.folder)
     Image.new("L", (900, 200)).save(sent["mask"])
     with pytest.raises(UnusableInput, match="The mask is empty"):

@@ -65,7 +65,7 @@ FILES = {
         ("mysteryMix_v3.safetensors", "unknown", 25),
     ],
 )
-def test_a_files_name_tells_how_its_model_is_run(file: str, family: str, steps: int) -> None:
+def test_model_family_is_detected_by_file_name(file: str, family: str, steps: int) -> None:
     result = capabilities.family_of(file)
     assert result is not None
     assert (result.name, result.steps) == (family, steps)
@@ -87,7 +87,7 @@ def test_a_files_name_tells_how_its_model_is_run(file: str, family: str, steps: 
         "stable_cascade_stage_c.safetensors",
     ],
 )
-def test_a_model_that_makes_no_picture_of_a_text_is_left_alone(file: str) -> None:
+def test_other_models_have_no_family(file: str) -> None:
     assert capabilities.family_of(file) is None
 
 
@@ -99,7 +99,7 @@ def test_file_with_unknown_name_is_identified_by_metadata() -> None:
 
 @pytest.mark.parametrize("width", [64, 512, 1024, 1360, 2048])
 @pytest.mark.parametrize("height", [64, 768, 1024, 2048])
-def test_the_size_of_sampling_is_near_what_the_model_knows(width: int, height: int) -> None:
+def test_sampled_size_is_near_that_of_the_model(width: int, height: int) -> None:
     for family in capabilities.families():
         across, down = graphs.work_size(width, height, family)
         assert across % family.multiple == down % family.multiple == 0
@@ -108,7 +108,7 @@ def test_the_size_of_sampling_is_near_what_the_model_knows(width: int, height: i
         assert across / down == pytest.approx(request, rel=0.08)
 
 
-def test_an_asked_size_that_the_model_knows_is_sampled_as_it_is() -> None:
+def test_supported_size_is_sampled_unchanged() -> None:
     family = next(family for family in capabilities.families() if family.name == "SDXL")
     for size in ((1024, 1024), (1152, 768), (768, 1360), (864, 1152)):
         assert graphs.work_size(*size, family) == size
@@ -151,7 +151,7 @@ def accept(plan: GraphBuilder, schemas: dict[str, Any]) -> comfyui_rules.Verdict
 @pytest.mark.parametrize(
     "file", [*FILES["CheckpointLoaderSimple", "ckpt_name"], *FILES["UNETLoader", "unet_name"]]
 )
-def test_every_graph_is_accepted_by_a_real_servers_schemas(path: Path, file: str) -> None:
+def test_every_graph_fits_the_schemas_of_a_real_server(path: Path, file: str) -> None:
     schemas = real(path)
     stock = stocked(schemas, file)
     plans = (
@@ -171,7 +171,7 @@ def test_every_graph_is_accepted_by_a_real_servers_schemas(path: Path, file: str
 
 
 @pytest.mark.skipif(not SCHEMAS, reason="ComfyUI's own schemas are not beside this checkout")
-def test_the_check_against_real_schemas_can_fail() -> None:
+def test_check_against_real_schemas_detects_errors() -> None:
     schemas = real(SCHEMAS[0])
     plan = graphs.text_to_image(stocked(schemas, "v1-5-pruned-emaonly.ckpt"), WISH)
     for changes in ({"steps": 0}, {"sampler_name": "none"}, {"model": ["1", 1]}):

@@ -29,7 +29,7 @@ class Watching(Context):
         self.images.append(image)
 
 
-async def test_as_many_previews_are_shown_as_requested(setup: ComfySetup) -> None:
+async def test_requested_number_of_previews_is_sent(setup: ComfySetup) -> None:
     setup.context = watching = Watching()
     await setup.run(prompt="a lake", width=64, height=64, seed=1, partial_images=3)
     assert len(watching.images) == 3

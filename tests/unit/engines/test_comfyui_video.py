@@ -81,7 +81,7 @@ def levels(result: Result) -> list[float]:
         return [float(reel.pixels(frame, (32, 18)).mean()) for frame in reel.each()]
 
 
-async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path: Path) -> None:
+async def test_text_to_video_has_the_requested_frames_size_and_audio(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path) as setup:
         result = await setup.run("video-text", sound=True, seed=3)
     (artifact,) = result.artifacts
@@ -110,7 +110,7 @@ async def test_graph_fits_the_model_and_has_the_inputs(tmp_path: Path) -> None:
         assert latent["start_image"]
 
 
-async def test_a_film_by_number_shows_every_frame_and_those_between(tmp_path: Path) -> None:
+async def test_video_by_frame_count_has_all_and_interpolated_frames(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path) as setup:
         result = await setup.run(
             "video-a",
@@ -138,7 +138,7 @@ async def test_long_video_chunks_start_from_the_last_frame(tmp_path: Path) -> No
     assert sorted(setup.context.shown) == setup.context.shown
 
 
-async def test_ltx_films_from_words_and_from_pictures(tmp_path: Path) -> None:
+async def test_ltx_model_runs_text_to_video_and_image_to_video(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, LTX) as setup:
         await setup.run(num_inference_steps=4)
         assert setup.nodes("EmptyLTXVLatentVideo")[0]["length"] == 33
@@ -149,7 +149,7 @@ async def test_ltx_films_from_words_and_from_pictures(tmp_path: Path) -> None:
     assert levels(result)[0] == pytest.approx(100, abs=3)
 
 
-async def test_a_model_of_few_steps_keeps_them(tmp_path: Path) -> None:
+async def test_distilled_model_keeps_its_steps(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, FEW) as setup:
         await setup.run(num_inference_steps=27, guidance_scale=3.5)
         assert (setup.nodes("LTXVScheduler")[0]["steps"], setup.nodes("SamplerCustom")[0]["cfg"]) == (8, 1)
@@ -163,7 +163,7 @@ async def test_a_model_of_few_steps_keeps_them(tmp_path: Path) -> None:
         ({"SaveWEBM", "SaveVideo"}, "VHS_VideoCombine"),
     ],
 )
-async def test_a_film_is_saved_by_whatever_the_server_has_for_it(
+async def test_video_is_saved_by_the_save_node_of_the_server(
     tmp_path: Path, lacking: set[str], saver: str
 ) -> None:
     async with comfy_setup(tmp_path, dataclasses.replace(WAN, lacking=frozenset(lacking))) as setup:
@@ -172,7 +172,7 @@ async def test_a_film_is_saved_by_whatever_the_server_has_for_it(
     assert len(levels(result)) == 24
 
 
-async def test_a_server_says_what_it_can_film_with_and_what_it_lacks(tmp_path: Path) -> None:
+async def test_probe_reports_installed_and_missing_video_models(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path, WORDS) as setup:
         result = await probe(setup.client, setup.comfy.url)
         assert result.serves["text-to-film"] == "wan2.1_t2v_1.3B_fp16.safetensors"
@@ -196,7 +196,7 @@ async def test_text_to_video_without_image_model_is_length_limited(tmp_path: Pat
             await setup.run(duration=6)
 
 
-async def test_a_pinned_model_serves_and_one_that_is_gone_says_so(tmp_path: Path) -> None:
+async def test_pinned_video_model_is_used_or_reported_missing(tmp_path: Path) -> None:
     installed = dataclasses.replace(
         WAN, checkpoints=LTX.checkpoints, text_encoders=(*WAN.text_encoders, *LTX.text_encoders)
     )
@@ -209,7 +209,7 @@ async def test_a_pinned_model_serves_and_one_that_is_gone_says_so(tmp_path: Path
             await setup.run()
 
 
-async def test_a_canceled_film_ends_there_as_well(tmp_path: Path) -> None:
+async def test_canceled_video_is_interrupted_on_the_server(tmp_path: Path) -> None:
     async with comfy_setup(tmp_path) as setup:
         setup.context.canceled = True
         with pytest.raises(Canceled):
@@ -220,9 +220,7 @@ async def test_a_canceled_film_ends_there_as_well(tmp_path: Path) -> None:
 @pytest.mark.skipif(not SCHEMAS, reason="ComfyUI's own schemas are not beside this checkout")
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("installed", [WAN, WORDS, LTX], ids=["wan22", "wan", "ltxv"])
-def test_every_film_graph_is_accepted_by_a_real_servers_schemas(
-    path: Path, installed: InstalledFiles
-) -> None:
+def test_every_video_graph_fits_the_schemas_of_a_real_server(path: Path, installed: InstalledFiles) -> None:
     schemas: dict[str, Any] = json.loads(path.read_text("utf-8"))
     files = {
         ("UNETLoader", "unet_name"): installed.diffusion_models,
@@ -243,7 +241,7 @@ def test_every_film_graph_is_accepted_by_a_real_servers_schemas(
         assert set(verdict.outputs) == set(graph.outputs)
 
 
-def test_pieces_are_whole_groups_and_cover_the_film() -> None:
+def test_segments_are_whole_groups_and_cover_the_video() -> None:
     row = capabilities.document()["films"][0]
     wan = video_graphs.VideoFamily(**{**row, "get": tuple(row["get"])})
     for frames in (2, 81, 121, 122, 480, 481):

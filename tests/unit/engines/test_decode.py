@@ -68,7 +68,7 @@ LOSSY: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 @pytest.mark.parametrize("name", LOSSLESS)
-def test_a_lossless_file_gives_its_pixels_back(name: str) -> None:
+def test_lossless_file_is_decoded_exactly(name: str) -> None:
     format_, result = LOSSLESS[name]
     read = decode.decode(result())
     assert (read.format, read.alpha) == (format_, None)
@@ -76,7 +76,7 @@ def test_a_lossless_file_gives_its_pixels_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSY)
-def test_a_lossy_file_comes_out_close_to_what_went_in(name: str) -> None:
+def test_lossy_file_is_decoded_closely(name: str) -> None:
     format_, result = LOSSY[name]
     read = decode.decode(result())
     assert read.format == format_
@@ -84,7 +84,7 @@ def test_a_lossy_file_comes_out_close_to_what_went_in(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*LOSSLESS, *LOSSY])
-def test_a_probe_tells_format_and_size(name: str, tmp_path: Path) -> None:
+def test_probe_reports_format_and_size(name: str, tmp_path: Path) -> None:
     format_, result = {**LOSSLESS, **LOSSY}[name]
     file = tmp_path / "picture"
     file.write_bytes(result())
@@ -100,7 +100,7 @@ def test_a_probe_imports_neither_numpy_nor_opencv_nor_pillow() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_grey_and_bilevel_and_deep_grey_become_rgb() -> None:
+def test_gray_bilevel_and_16_bit_gray_become_rgb() -> None:
     ramp = np.tile(np.arange(256, dtype=np.uint8), (16, 1))
     deep = Image.fromarray(ramp.astype(np.uint16) * 257)
     cases = {"L": Image.fromarray(ramp), "I;16": deep}
@@ -120,7 +120,7 @@ def test_tiff_floats_and_wide_integers_are_scaled_to_8_bits() -> None:
         assert np.all(np.diff(rgb[..., 0].ravel().astype(int)) >= 0)
 
 
-def test_deep_colour_png_keeps_its_high_byte() -> None:
+def test_png_with_16_bits_keeps_its_high_byte() -> None:
     height, width = 8, 8
     line = b"\0" + struct.pack(">HHH", 0xFF00, 0x8000, 0x1000) * width
     data = _png(width, height, depth=16, colour=2, idat=zlib.compress(line * height))
@@ -146,7 +146,7 @@ def test_transparent_palette_becomes_alpha_and_opaque_is_dropped() -> None:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_every_orientation_comes_out_upright(format_: str, orientation: int) -> None:
+def test_every_exif_orientation_is_applied(format_: str, orientation: int) -> None:
     undo = {
         2: Image.Transpose.FLIP_LEFT_RIGHT,
         3: Image.Transpose.ROTATE_180,
@@ -165,14 +165,14 @@ def test_every_orientation_comes_out_upright(format_: str, orientation: int) -> 
     assert apart(read.rgb, scene()) < 7
 
 
-def test_a_jpeg_is_drafted_when_a_smaller_size_will_do() -> None:
+def test_jpeg_is_decoded_at_a_reduced_size_if_sufficient() -> None:
     large = file_of(Image.fromarray(scene(1600, 1200)), "JPEG")
     small = decode.decode(large, target=(200, 150))
     assert (small.width, small.height) == (200, 150)
     assert decode.decode(large, target=(1600, 1200)).width == 1600
 
 
-def test_the_first_frame_of_an_animation_is_taken() -> None:
+def test_first_frame_of_an_animation_is_decoded() -> None:
     frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "lime", "blue")]
     for format_ in ("GIF", "WEBP", "PNG"):
         data = file_of(frames[0], format_, save_all=True, append_images=frames[1:], duration=50)
@@ -186,7 +186,7 @@ def test_srgb_profile_is_a_no_op_and_broken_one_is_ignored() -> None:
     assert np.array_equal(broken.rgb, scene())
 
 
-def test_one_pixel_is_a_picture() -> None:
+def test_image_of_one_pixel_is_decoded() -> None:
     assert decode.decode(file_of(Image.new("RGB", (1, 1), "red"), "PNG")).rgb.tolist() == [[[255, 0, 0]]]
 
 
@@ -301,7 +301,7 @@ TRICKS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_in_one_sentence_and_little_memory(name: str, tmp_path: Path) -> None:
+def test_decompression_bomb_is_refused_in_bounded_memory(name: str, tmp_path: Path) -> None:
     file = tmp_path / "bomb.png"
     file.write_bytes(BOMBS[name]())
     code = (
@@ -326,7 +326,7 @@ def test_a_bomb_is_refused_in_one_sentence_and_little_memory(name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", TRICKS)
-def test_a_trick_file_is_refused_in_one_sentence(name: str) -> None:
+def test_file_with_a_false_header_is_refused_in_one_sentence(name: str) -> None:
     with pytest.raises(UnreadableImage) as refusal:
         decode.decode(TRICKS[name]())
     text = str(refusal.value)
@@ -348,7 +348,7 @@ def test_polyglot_file_is_read_only_as_its_image() -> None:
     assert np.array_equal(decode.decode(data).rgb, scene())
 
 
-def test_too_many_bytes_and_pixels_say_so_with_figures() -> None:
+def test_limits_of_bytes_and_pixels_are_in_the_error() -> None:
     data = file_of(picture(), "PNG")
     with pytest.raises(UnreadableImage, match=r"^The image file has .* MiB; at most .* are allowed\.$"):
         decode.decode(data, max_bytes=100)
@@ -359,7 +359,7 @@ def test_too_many_bytes_and_pixels_say_so_with_figures() -> None:
 
 
 @pytest.mark.parametrize("name", [*LOSSLESS, *LOSSY])
-def test_damaged_bytes_never_raise_anything_else(name: str) -> None:
+def test_damaged_file_raises_only_unreadable_image(name: str) -> None:
     data = {**LOSSLESS, **LOSSY}[name][1]()
     rng = np.random.default_rng(len(data))
     for _ in range(60):
@@ -383,7 +383,7 @@ def test_encoding_round_trips_and_is_deterministic(format_: str) -> None:
 
 
 @pytest.mark.parametrize("format_", ["png", "webp", "avif"])
-def test_alpha_survives_encoding_and_jpeg_gets_a_white_ground(format_: str) -> None:
+def test_alpha_is_encoded_and_jpeg_has_a_white_background(format_: str) -> None:
     alpha = np.zeros((64, 96), np.uint8)
     alpha[:, 40:] = 255
     read = decode.decode(encode.encode(scene(), alpha, format=format_, quality=90))
@@ -393,7 +393,7 @@ def test_alpha_survives_encoding_and_jpeg_gets_a_white_ground(format_: str) -> N
     assert flat.rgb[:, :32].min() > 235
 
 
-def test_less_quality_makes_fewer_bytes() -> None:
+def test_lower_quality_gives_a_smaller_file() -> None:
     for format_ in ("jpeg", "webp", "avif"):
         sizes = [
             len(encode.encode(scene(400, 300), format=format_, quality=quality)) for quality in (10, 50, 95)

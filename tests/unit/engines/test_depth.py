@@ -80,7 +80,7 @@ def test_parallax_is_a_looping_video_of_the_requested_length(tmp_path: Path) -> 
     assert max(np.abs(frame.astype(int) - still[0]).mean() for frame in still) < 0.7 * max(gaps)
 
 
-def test_a_model_tells_nearness_at_its_own_size(tmp_path: Path) -> None:
+def test_depth_model_runs_at_its_own_size(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     onnx_model.write(tmp_path / "depth.onnx", (1.0, 0.0, 0.0), side="n")
     engine = OnnxDepthEngine(weights=str(tmp_path), side=70)

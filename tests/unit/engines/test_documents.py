@@ -173,7 +173,7 @@ def test_hostile_file_is_refused_in_one_sentence(tmp_path: Path, name: str, data
     assert "\n" not in message
 
 
-def test_bombs_end_with_their_process(tmp_path: Path) -> None:
+def test_decompression_bomb_ends_with_its_process(tmp_path: Path) -> None:
     assert len(refusal(tmp_path, "a.pdf", pdf_bomb(), seconds=20)) < 100
 
 
@@ -187,7 +187,7 @@ def test_limits_of_the_operator_hold(tmp_path: Path, limits: dict[str, int], rea
         read(tmp_path, "a.pdf", fakes.pdf(["x"]), file_bytes=10)
 
 
-def test_other_files_are_no_documents(tmp_path: Path) -> None:
+def test_other_file_types_are_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.BadRequest, match=r"a\.exe is not a document .* \(supported: \.docx"):
         read(tmp_path, "a.exe", b"x")
 

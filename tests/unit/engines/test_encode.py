@@ -66,7 +66,7 @@ def encoded(folder: Path, source: Path, **inputs: Any) -> tuple[Any, Path]:
 
 
 @pytest.mark.parametrize(("operation", "codec"), [("transcode-mp4", "h264"), ("transcode-webm", "vp9")])
-def test_a_film_is_transcoded_cut_and_scaled_with_its_sound(
+def test_video_is_transcoded_trimmed_and_scaled_with_audio(
     tmp_path: Path, film: Path, operation: str, codec: str
 ) -> None:
     result, path = encoded(tmp_path, film, operation=operation, width=80, start=0.5, duration=1)
@@ -83,7 +83,7 @@ def test_a_film_is_transcoded_cut_and_scaled_with_its_sound(
 
 @pytest.mark.parametrize("declared", [2, 5, 6])
 @pytest.mark.parametrize("operation", ["transcode-mp4", "transcode-webm"])
-def test_a_video_in_bt601_stays_in_it(tmp_path: Path, operation: str, declared: int) -> None:
+def test_bt601_video_keeps_its_color_matrix(tmp_path: Path, operation: str, declared: int) -> None:
     rng = np.random.default_rng(3)
     planes = tuple(rng.integers(60, 190, shape, np.uint8) for shape in ((9, 16), (5, 8), (5, 8)))
     large = tuple(np.kron(plane, np.ones((10, 10), np.uint8)) for plane in planes)
@@ -106,21 +106,21 @@ def test_a_video_in_bt601_stays_in_it(tmp_path: Path, operation: str, declared: 
             assert abs(float(plane.astype(np.float32).mean() - expected.mean())) < 1
 
 
-def test_the_sound_of_a_film_as_mp3(tmp_path: Path, film: Path) -> None:
+def test_audio_of_a_video_is_encoded_as_mp3(tmp_path: Path, film: Path) -> None:
     result, path = encoded(tmp_path, film, operation="audio-mp3", start=0.5, duration=1)
     sound = files.read(path, 10)
     assert (result.content_type, sound.shape[1]) == ("audio/mpeg", 48_000)
     assert np.argmax(np.abs(np.fft.rfft(sound.mean(0)))) == 440
 
 
-def test_a_film_as_a_gif(tmp_path: Path, film: Path) -> None:
+def test_video_is_encoded_as_gif(tmp_path: Path, film: Path) -> None:
     result, path = encoded(tmp_path, film, operation="gif", width=64)
     with Image.open(path) as image:
         assert (image.format, image.size) == ("GIF", (64, result.info["height"]))
         assert sum(1 for _ in ImageSequence.Iterator(image)) == 25
 
 
-def test_a_thumbnail_is_taken_where_it_is_asked(tmp_path: Path, film: Path, picture: Path) -> None:
+def test_thumbnail_shows_the_frame_at_the_requested_time(tmp_path: Path, film: Path, picture: Path) -> None:
     for start, channel in ((0.2, 0), (1.6, 1)):
         _, path = encoded(tmp_path, film, operation="thumbnail", width=100, start=start)
         with Image.open(path) as image:
@@ -130,7 +130,7 @@ def test_a_thumbnail_is_taken_where_it_is_asked(tmp_path: Path, film: Path, pict
     assert (result.info["width"], result.info["height"]) == (640, 457)
 
 
-def test_a_waveform_is_high_where_it_is_loud(tmp_path: Path) -> None:
+def test_waveform_shows_the_level(tmp_path: Path) -> None:
     tone = np.sin(np.arange(48_000) * 0.06).astype(np.float32) * np.where(
         np.arange(48_000) < 24_000, 0.9, 0.1
     )
@@ -144,7 +144,7 @@ def test_a_waveform_is_high_where_it_is_loud(tmp_path: Path) -> None:
     assert lit[60:160].max() > 4 * lit[240:340].max() > 0
 
 
-def test_a_sound_of_one_channel_stays_as_loud_as_it_is(tmp_path: Path) -> None:
+def test_mono_audio_keeps_its_loudness(tmp_path: Path) -> None:
     recorded = tmp_path / "phone.wav"
     recorded.write_bytes(wav(1.0, 440, rate=16_000, channels=1))
     _, path = encoded(tmp_path, recorded, operation="audio-mp3")
@@ -153,7 +153,7 @@ def test_a_sound_of_one_channel_stays_as_loud_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["gif", "transcode-mp4", "audio-mp3", "waveform", "thumbnail"])
-def test_trick_files_are_refused(tmp_path: Path, operation: str) -> None:
+def test_playlists_and_malformed_files_are_refused(tmp_path: Path, operation: str) -> None:
     tricks = [
         b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/hostname\n",
         b"ffconcat version 1.0\nfile /etc/hostname\n",
@@ -235,7 +235,7 @@ def optimize(folder: Path, source: Path, **inputs: Any) -> Result:
     )
 
 
-def test_every_width_and_format_is_made_up_to_the_original(tmp_path: Path, picture: Path) -> None:
+def test_every_width_up_to_the_original_is_encoded(tmp_path: Path, picture: Path) -> None:
     result = optimize(
         tmp_path, picture, operation="image-responsive", formats="webp,avif,jpeg", widths="100,160,900"
     )
@@ -250,7 +250,7 @@ def test_every_width_and_format_is_made_up_to_the_original(tmp_path: Path, pictu
     assert result.data["srcset"]["webp"] == "image-100.webp 100w, image-160.webp 160w"
 
 
-def test_quality_costs_bytes(tmp_path: Path, picture: Path) -> None:
+def test_higher_quality_gives_a_larger_file(tmp_path: Path, picture: Path) -> None:
     sizes = [
         optimize(tmp_path, picture, operation="image-responsive", quality=quality, widths="160").data[
             "files"
@@ -286,7 +286,7 @@ def test_smallest_format_and_a_universal_one_are_chosen(tmp_path: Path, picture:
     assert {row["format"] for row in result.data["files"]} == {result.data["picked"]["300"], "jpeg"}
 
 
-def test_a_ladder_is_av1_and_never_enlarged(tmp_path: Path, film: Path) -> None:
+def test_ladder_of_renditions_is_av1_and_never_enlarged(tmp_path: Path, film: Path) -> None:
     result = optimize(tmp_path, film, operation="video-av1-ladder", heights="64,720", formats="webm,mp4")
     assert [artifact.info["name"] for artifact in result.artifacts] == ["video-64.webm", "video-64.mp4"]
     for artifact in result.artifacts:

@@ -187,7 +187,7 @@ def test_each_input_has_an_effect_and_output_is_deterministic(
         assert output_digest(template, tmp_path, input_files, {**usual, name: value}) != once, name
 
 
-def test_no_template_and_no_input_is_forgotten() -> None:
+def test_every_template_and_input_has_a_case() -> None:
     requests = {(name, each) for name, (_, others) in CASES.items() for each in others}
     inputs = {(name, each.name) for name in CASES for each in CATALOGUE[name].inputs}
     assert (requests | set(ELSEWHERE), requests & set(ELSEWHERE)) == (inputs, set())

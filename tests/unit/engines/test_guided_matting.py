@@ -79,7 +79,7 @@ def test_the_marked_subject_is_cut_out(tmp_path: Path, two_discs: Path, middle: 
         ({"points": [5, 5, 0]}, "at least one point on the subject"),
     ],
 )
-def test_marks_that_mark_nothing_are_refused(
+def test_empty_marks_are_refused(
     tmp_path: Path, two_discs: Path, inputs: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(UnusableInput, match=sentence):

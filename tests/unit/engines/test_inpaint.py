@@ -40,7 +40,7 @@ def clean(folder: Path, picture: Any, mask: Any, **inputs: Any) -> Any:
     return engine_runs.pixels(artifact)
 
 
-def test_a_thing_on_a_texture_is_gone_and_the_texture_goes_on(tmp_path: Path) -> None:
+def test_object_is_removed_and_its_texture_continued(tmp_path: Path) -> None:
     truth, mask = weave(), spot()
     spoilt = truth.copy()
     spoilt[mask > 0] = (255, 0, 255)
@@ -104,7 +104,7 @@ def clouds(side: int) -> Any:
 
 
 @pytest.mark.nightly
-def test_a_hole_in_a_sky_leaves_no_rim() -> None:
+def test_filled_area_of_a_sky_has_no_visible_edge() -> None:
     picture = clouds(500)
     hole = masks.make_hole(cv2.circle(np.zeros((500, 500), np.uint8), (250, 225), 95, 1, -1) > 0, 4, 3)
     filled = masks.blend(picture, fill.fill_hole(picture, hole), hole.cover)
@@ -127,7 +127,7 @@ def test_inpaint_changes_only_the_mask_with_grow_and_feather(tmp_path: Path) -> 
     assert hard.cover[away <= 4].min() == soft.cover[away <= 4].min() == 1
 
 
-def test_a_thin_line_is_taken_out_of_a_soft_ground(tmp_path: Path) -> None:
+def test_thin_line_is_removed_from_a_gradient(tmp_path: Path) -> None:
     truth = np.repeat(np.linspace(40, 220, SIDE)[None, :, None], SIDE, 0).repeat(3, 2).astype(np.uint8)
     mask = cv2.line(np.zeros((SIDE, SIDE), np.uint8), (10, 20), (118, 100), 255, 2)
     spoilt = truth.copy()
@@ -136,7 +136,7 @@ def test_a_thin_line_is_taken_out_of_a_soft_ground(tmp_path: Path) -> None:
     assert np.abs(result.astype(int) - truth).max() < 12
 
 
-def test_the_same_order_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_requests_give_equal_bytes(tmp_path: Path) -> None:
     first, second = (clean(tmp_path, weave(), spot(), grow=2) for _ in range(2))
     assert np.array_equal(first, second)
 
@@ -156,7 +156,7 @@ def test_alpha_is_kept(tmp_path: Path) -> None:
     assert (clean(tmp_path, rgba, spot())[..., 3] == 90).all()
 
 
-def test_a_model_fills_what_the_mask_covers_and_nothing_else(tmp_path: Path) -> None:
+def test_model_fills_only_the_masked_area(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     onnx_tiny.filler(tmp_path / "lama.onnx")
     engine = onnx.OnnxInpaintEngine(weights=str(tmp_path))

@@ -89,7 +89,7 @@ def grown(path: Path, width: int) -> int:
     return memory("VmHWM") - before
 
 
-def test_thumbnail_of_a_large_image_takes_little_memory(tmp_path: Path) -> None:
+def test_thumbnail_of_a_large_image_uses_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(png(5000, 5000, zlib.compress(bytes(5000 * (3 * 5000 + 1)), 9)))
     assert path.stat().st_size < 100_000

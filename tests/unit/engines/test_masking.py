@@ -12,7 +12,7 @@ from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.workflow_nodes.mask_upload import apply_mask
 
 
-def test_a_large_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+def test_large_image_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     large = tmp_path / "large.png"
     Image.new("1", (8_000, 8_000)).save(large)
     tracemalloc.start()

@@ -58,26 +58,26 @@ def test_pixels_far_from_a_body_are_less_certain() -> None:
         pytest.param("shadow", 0.87, marks=pytest.mark.nightly),
     ],
 )
-def test_subjects_are_found_on_every_kind_of_ground(stratum: composites.Stratum, least: float) -> None:
+def test_subjects_are_found_on_every_kind_of_background(stratum: composites.Stratum, least: float) -> None:
     results = [composites.composite(seed, stratum) for seed in range(400, 405)]
     overlaps = [overlap(segmentation.alpha(known.rgb)[0], known.alpha) for known in results]
     assert np.mean(overlaps) >= least, overlaps
 
 
-def test_the_same_picture_gives_the_same_mask() -> None:
+def test_equal_images_give_equal_masks() -> None:
     rgb = composites.composite(1, "textured").rgb
     assert np.array_equal(segmentation.alpha(rgb)[0], segmentation.alpha(rgb)[0])
 
 
 @pytest.mark.nightly
-def test_it_is_surer_of_what_it_does_better() -> None:
+def test_confidence_is_higher_for_plain_backgrounds() -> None:
     plain = [segmentation.alpha(composites.composite(seed, "plain").rgb)[1] for seed in range(420, 423)]
     clutter = [segmentation.alpha(composites.composite(seed, "cluttered").rgb)[1] for seed in range(420, 423)]
     assert min(plain) > 0.8
     assert np.mean(clutter) < np.mean(plain) - 0.05
 
 
-def test_nothing_but_ground_is_nothing_to_be_sure_of() -> None:
+def test_image_without_a_subject_has_low_confidence() -> None:
     alpha, confidence = segmentation.alpha(np.full((90, 120, 3), 200, np.uint8))
     assert alpha.shape == (90, 120)
     assert confidence < 0.85
@@ -111,7 +111,7 @@ def test_landscape_without_a_subject_has_low_confidence(tmp_path: Path) -> None:
     assert context.lines[0].startswith("no subject stands out")
 
 
-def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
+def test_hair_has_soft_edges_without_background_color() -> None:
     known = next(
         each
         for each in (composites.composite(seed, "plain") for seed in range(500, 540))
@@ -127,7 +127,7 @@ def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
     assert after < 0.6 * before
 
 
-def test_a_shadow_belongs_to_the_ground() -> None:
+def test_shadow_is_part_of_the_background() -> None:
     rgb = np.full((200, 260, 3), 215, np.uint8)
     shadow = np.zeros((200, 260), np.float32)
     cv2.ellipse(shadow, (150, 160), (70, 16), 0, 0, 360, 1.0, -1)
@@ -141,7 +141,7 @@ def test_a_shadow_belongs_to_the_ground() -> None:
     assert background.fit_background(rgb.astype(np.float32) / 255).plain
 
 
-def test_a_hint_leads_where_the_picture_alone_does_not() -> None:
+def test_hint_improves_the_mask_of_a_cluttered_image() -> None:
     known = composites.composite(5009, "cluttered")
     alone = overlap(segmentation.alpha(known.rgb)[0], known.alpha)
     hinted = overlap(segmentation.alpha(known.rgb, np.roll(known.alpha, 3, 1))[0], known.alpha)
@@ -149,7 +149,7 @@ def test_a_hint_leads_where_the_picture_alone_does_not() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 400), (400, 1), (9, 9), (17, 900)])
-def test_no_shape_is_too_odd(size: tuple[int, int]) -> None:
+def test_image_of_any_shape_gets_a_mask(size: tuple[int, int]) -> None:
     rgb = np.random.default_rng(1).integers(0, 255, (*size, 3), np.uint8)
     alpha, confidence = segmentation.alpha(rgb)
     assert alpha.shape == size
@@ -158,7 +158,7 @@ def test_no_shape_is_too_odd(size: tuple[int, int]) -> None:
     assert isinstance(face_detection.find(rgb), tuple)
 
 
-def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> None:
+def test_engine_returns_a_png_and_warns_of_low_confidence(tmp_path: Path) -> None:
     known = composites.composite(5009, "cluttered")
     context = RunContext(tmp_path)
     result = MattingEngine().run(Task("t", "x", {}, {"image_url": save(tmp_path, known.rgb)}), context)
@@ -215,7 +215,7 @@ RED[15:45, 20:60, 0] = 255
     ("name", "weights", "bias"),
     [("isnet-general-use", (1, 0, 0), 0), ("birefnet-general", (4, 0, 0), -4), ("u2net", (3, 0, 0), 1)],
 )
-def test_a_models_convention_goes_by_its_name(
+def test_model_name_selects_its_preprocessing(
     onnx: Any, tmp_path: Path, name: str, weights: tuple[float, float, float], bias: float
 ) -> None:
     path = onnx_model.write(tmp_path / f"{name}.onnx", weights, bias)
@@ -227,13 +227,13 @@ def test_a_models_convention_goes_by_its_name(
     assert 0.5 < confidence <= 1
 
 
-def test_a_model_of_open_size_takes_its_conventions_side(onnx: Any, tmp_path: Path) -> None:
+def test_model_with_dynamic_size_uses_the_size_of_its_kind(onnx: Any, tmp_path: Path) -> None:
     path = onnx_model.write(tmp_path / "any.onnx", (1, 0, 0), side="n")
     assert onnx.OnnxMattingEngine(source=str(path), side=48)._size == (48, 48)
     assert onnx.OnnxMattingEngine(source=str(path), like="u2net")._size == (320, 320)
 
 
-def test_a_model_serves_a_task_whole(onnx: Any, tmp_path: Path) -> None:
+def test_model_runs_a_complete_task(onnx: Any, tmp_path: Path) -> None:
     onnx_model.write(tmp_path / "isnet.onnx", (1, 0, 0))
     engine = onnx.OnnxMattingEngine(weights=str(tmp_path))
     task = Task("t", "remove-background", {}, {"image_url": save(tmp_path, RED)})

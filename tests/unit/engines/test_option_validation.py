@@ -54,7 +54,7 @@ def test_drawing_weights_are_trained_with_a_separate_limit(tmp_path: Path) -> No
         ("scene-painter", {"brush": 2}, "'brush'; it has no options"),
     ],
 )
-def test_an_option_that_no_engine_has_stops_the_start(
+def test_unknown_engine_option_is_an_invalid_setting(
     tmp_path: Path, name: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidSetting, match=message):

@@ -58,13 +58,13 @@ def unknown_words() -> list[tuple[str, str, list[str]]]:
         ("an oil rig at dusk", "oil"),
     ],
 )
-def test_a_word_with_a_drawing_of_something_similar_is_ignored(prompt: str, word: str) -> None:
+def test_word_with_only_a_similar_drawing_is_ignored(prompt: str, word: str) -> None:
     words = READERS["image"](prompt)
     assert word in words.ignored
     assert word not in words.understood
 
 
-def test_no_unknown_noun_is_ignored_in_silence() -> None:
+def test_every_unknown_noun_is_reported_as_ignored() -> None:
     rows = unknown_words()
     silent = [
         (prompt, word)
@@ -86,7 +86,7 @@ def test_no_unknown_noun_is_ignored_in_silence() -> None:
         ("雪中的狐狸", {"雪", "狐狸"}),
     ],
 )
-def test_painted_words_count_as_understood(prompt: str, understood: set[str]) -> None:
+def test_drawn_words_count_as_understood(prompt: str, understood: set[str]) -> None:
     assert understood <= set(READERS["image"](prompt).understood)
 
 
@@ -103,12 +103,12 @@ def test_painted_words_count_as_understood(prompt: str, understood: set[str]) ->
         ("a parked car", ["car"], ()),
     ],
 )
-def test_a_compound_is_read_by_its_head(prompt: str, subjects: list[str], places: tuple[str, ...]) -> None:
+def test_compound_is_parsed_by_its_head(prompt: str, subjects: list[str], places: tuple[str, ...]) -> None:
     scene = prompt_parser.parse(prompt)
     assert ([subject.name for subject in scene.subjects], scene.places) == (subjects, places)
 
 
-def test_ten_copies_are_not_promised_where_seven_are_drawn() -> None:
+def test_count_above_the_drawn_maximum_is_ignored() -> None:
     assert "ten" in READERS["image"]("ten cats").ignored
     assert "four" in READERS["3d"]("four towers").understood
     assert len(object_parser.parse("four towers").things) == 4
@@ -121,7 +121,7 @@ def test_lists_of_words_are_bounded() -> None:
     assert READERS["image"]("x" * 5000).ignored == ("x" * 40,)
 
 
-def test_a_session_hears_of_each_new_prompt_once() -> None:
+def test_session_reports_ignored_words_once_per_prompt() -> None:
     engine = MotionEngine()
     first = engine.step(EngineStep("m", {"prompt": "do a cartwheel"}, None, Controls(), 20, 0))
     later = engine.step(EngineStep("m", {}, first.state, Controls(), 20))

@@ -87,7 +87,7 @@ def test_hints_become_descriptors(tmp_path: Path) -> None:
     }
 
 
-def test_the_function_is_called_and_reports(tmp_path: Path) -> None:
+def test_function_is_called_and_reports_progress(tmp_path: Path) -> None:
     engine = FunctionEngine(path=str(write(tmp_path, PAINTER)), version="7")
     sink = FakeContext()
     context = RunContext(sink, threading.Event(), tmp_path / "scratch")
@@ -120,20 +120,20 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "fault"), FAULTS)
-def test_a_file_that_is_no_model_says_why(tmp_path: Path, text: str, fault: str) -> None:
+def test_invalid_model_file_is_refused_with_a_reason(tmp_path: Path, text: str, fault: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(InvalidModelFile) as raised:
         describe.describe(path)
     assert fault in str(raised.value)
 
 
-def test_a_fault_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
+def test_error_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelFile) as raised:
         describe.describe(write(tmp_path, "x = 1\0\n"))
     assert str(raised.value) == "source code string cannot contain null bytes"
 
 
-def test_printed_text_and_early_exit_are_no_description(tmp_path: Path) -> None:
+def test_printed_text_and_early_exit_are_refused(tmp_path: Path) -> None:
     ending = write(tmp_path, "import os\nos._exit(1)\n")
     assert watcher.describe(ending, {}).fault == "it exited while it was being read"
     printing = "import sixfold\nprint('{}')\n@sixfold.model\ndef f(a: str) -> str:\n    return a\n"
@@ -182,7 +182,7 @@ def test_owner_of_a_model_file_decides_whether_it_is_sandboxed(tmp_path: Path) -
     assert "model add" in VisibilityRules(open_to_all=False).judge(path, trusted=False).fault
 
 
-def test_a_file_is_read_in_the_sandbox_that_it_is_to_run_in(tmp_path: Path) -> None:
+def test_model_file_is_described_in_its_sandbox(tmp_path: Path) -> None:
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     text = f"{PAINTER}\nprint(Path('/etc/passwd').read_text())\n"

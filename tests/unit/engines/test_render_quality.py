@@ -46,12 +46,12 @@ def colour(picture: Any) -> float:
 
 
 @pytest.mark.parametrize("template", nightly_after(1, ["fast-image-space", "fast-image-native"]))
-def test_more_steps_finish_a_painted_picture_further(tmp_path: Path, template: str) -> None:
+def test_more_steps_add_detail_to_an_image(tmp_path: Path, template: str) -> None:
     few, more = (fineness(paint(tmp_path, template, num_inference_steps=steps)) for steps in (1, 12))
     assert more > 1.1 * few
 
 
-def test_each_single_step_is_seen() -> None:
+def test_each_step_changes_the_image() -> None:
     picture = engine_runs.scenery((64, 64)).astype(np.float32) / 255
     seen = {
         (RenderQuality(steps=n).apply(picture) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)
@@ -60,7 +60,7 @@ def test_each_single_step_is_seen() -> None:
 
 
 @pytest.mark.nightly
-def test_more_guidance_says_colours_louder(tmp_path: Path) -> None:
+def test_more_guidance_makes_colors_stronger(tmp_path: Path) -> None:
     quiet, usual, loud = (
         colour(paint(tmp_path, "anime-image", guidance_scale=guidance)) for guidance in (1, 4, 8)
     )
@@ -92,7 +92,7 @@ def test_video_reuses_frames_with_little_visible_difference(tmp_path: Path) -> N
 
 
 @pytest.mark.nightly
-def test_steps_and_guidance_change_a_film_from_words(tmp_path: Path) -> None:
+def test_steps_and_guidance_change_a_text_to_video(tmp_path: Path) -> None:
     usual, _ = film(tmp_path / "usual")
     fine, _ = film(tmp_path / "fine", steps=50)
     loud, _ = film(tmp_path / "loud", guidance=10)

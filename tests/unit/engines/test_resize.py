@@ -42,7 +42,7 @@ def test_every_size_is_exact(size: tuple[int, int]) -> None:
     assert canvas.apply(rgb[..., 0], way, size, fill=False).shape == (size[1], size[0])
 
 
-def test_the_same_shape_is_only_scaled() -> None:
+def test_equal_aspect_ratio_is_only_scaled() -> None:
     assert plan(saliency((0.4, 0.4, 0.6, 0.6)), (160, 100), (320, 200)).method == "scale"
 
 
@@ -63,7 +63,7 @@ def test_two_subjects_apart_are_brought_together_by_seams() -> None:
     assert way.carved.lost < 0.01
 
 
-def test_no_seam_goes_through_a_picture_with_a_face() -> None:
+def test_image_with_a_face_is_extended_not_carved() -> None:
     box = (0.02, 0.2, 0.98, 0.8)
     both = saliency(box, ((0.05, 0.3, 0.2, 0.6),))
     both.importance[:, 30:130] = 0
@@ -81,7 +81,7 @@ def test_a_wide_subject_in_a_tall_shape_gets_more_canvas() -> None:
     assert out[0].any()
 
 
-def test_seams_stay_in_their_order_and_leave_what_is_guarded() -> None:
+def test_seams_keep_the_column_order_and_important_areas() -> None:
     grey = np.full((40, 60), 0.5, np.float32)
     importance = np.zeros((40, 60), np.float32)
     importance[:, 20:40] = 1
@@ -93,7 +93,7 @@ def test_seams_stay_in_their_order_and_leave_what_is_guarded() -> None:
     assert carved.lost == 0
 
 
-def test_the_subject_is_kept_where_the_middle_would_lose_it() -> None:
+def test_off_center_subject_is_kept() -> None:
     known = composites.composite(7, "plain", (240, 400), share=0.5, at=0.2)
     way = plan(find_region(known.rgb), (400, 240), (240, 240))
     visible = canvas.apply(known.alpha, way, (240, 240), fill=False)
@@ -107,7 +107,7 @@ def test_an_extension_has_no_visible_seam() -> None:
     assert max(steps) < 6
 
 
-def test_sky_stays_above_ground_where_a_picture_is_widened() -> None:
+def test_extension_keeps_sky_above_ground() -> None:
     land = np.empty((100, 160, 3), np.uint8)
     land[:60], land[60:] = (90, 150, 220), (70, 120, 60)
     out = canvas.apply(land, ResizePlan("extend"), (480, 100)).astype(int)
@@ -127,7 +127,7 @@ def run(
     return [(each.content_type, decode.decode(each.path)) for each in result if each.path is not None]
 
 
-def test_a_file_stays_of_its_kind_and_keeps_its_alpha(tmp_path: Path) -> None:
+def test_format_and_alpha_of_a_file_are_kept(tmp_path: Path) -> None:
     image = Image.fromarray(composites.composite(1, "plain", (120, 200)).rgb)
     kinds = {kind: run(tmp_path, image, kind, ["64x64"])[0][0] for kind in ("JPEG", "WEBP", "PNG", "BMP")}
     assert kinds == {"JPEG": "image/jpeg", "WEBP": "image/webp", "PNG": "image/png", "BMP": "image/png"}
@@ -137,7 +137,7 @@ def test_a_file_stays_of_its_kind_and_keeps_its_alpha(tmp_path: Path) -> None:
     assert abs(int(cut.alpha.max()) - 90) <= 1
 
 
-def test_the_same_picture_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_images_give_equal_bytes(tmp_path: Path) -> None:
     image = Image.fromarray(composites.composite(1, "textured", (120, 200)).rgb)
     first, again = (run(tmp_path, image, "PNG", ["64x64", "150x40"]) for _ in range(2))
     for one, other in zip(first, again, strict=True):

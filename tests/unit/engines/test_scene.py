@@ -82,7 +82,7 @@ def test_the_corpus_has_sixty_prompts() -> None:
 
 
 @pytest.mark.nightly
-def test_nine_labels_in_ten_are_seen_in_the_pixels() -> None:
+def test_nine_in_ten_labels_are_detected_in_the_image() -> None:
     labels = [label for group in sightings().values() for label in group]
     missed = [text for text, result in labels if not result]
     assert len(missed) <= len(labels) * 0.1, missed
@@ -90,7 +90,7 @@ def test_nine_labels_in_ten_are_seen_in_the_pixels() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["time", "palette", "weather", "terrain", "subject"])
-def test_every_class_of_label_is_mostly_seen(kind: str) -> None:
+def test_three_in_four_labels_of_each_class_are_detected(kind: str) -> None:
     group = sightings()[kind]
     assert sum(result for _, result in group) >= len(group) * 0.75, [
         text for text, result in group if not result
@@ -120,7 +120,7 @@ def _alarms(kind: str, label: str) -> float:
     ],
 )
 @pytest.mark.nightly
-def test_a_detector_seldom_sees_what_was_not_asked_for(kind: str, label: str) -> None:
+def test_detectors_have_few_false_alarms(kind: str, label: str) -> None:
     assert _alarms(kind, label) < 0.3
 
 
@@ -136,7 +136,7 @@ def likeness() -> dict[tuple[str, str], list[float]]:
 
 
 @pytest.mark.nightly
-def test_four_looks_are_four_looks() -> None:
+def test_four_models_have_different_styles() -> None:
     means = {pair: float(np.mean(values)) for pair, values in likeness().items()}
     assert len(next(iter(likeness().values()))) == 30
     assert max(means.values()) < 0.7, means
@@ -178,7 +178,7 @@ def _odd_prompts() -> list[str]:
 
 
 @pytest.mark.parametrize("step", nightly_after(1, [5, 1]))
-def test_no_prompt_gives_an_empty_picture(step: int) -> None:
+def test_every_prompt_gives_an_image_with_content(step: int) -> None:
     prompts = _odd_prompts()
     assert len(prompts) == 100
     for prompt in prompts[::step]:
@@ -224,7 +224,7 @@ def test_bytes_are_independent_of_process_threads_and_hash_seed() -> None:
     assert answers == {here + "\n"}
 
 
-def test_another_seed_gives_another_picture() -> None:
+def test_another_seed_gives_another_image() -> None:
     for prompt in ("mountains at sunset", "qwx zzt", "a cat"):
         assert pixels.ssim(paint(prompt, seed=1), paint(prompt, seed=2)) < 0.8
 
@@ -239,7 +239,7 @@ def test_several_images_differ_and_the_first_equals_the_single() -> None:
 
 
 @pytest.mark.parametrize("size", [(64, 64), (333, 777), (1360, 768), (65, 1500), (97, 64)])
-def test_the_picture_has_exactly_the_asked_size(size: tuple[int, int]) -> None:
+def test_image_has_exactly_the_requested_size(size: tuple[int, int]) -> None:
     picture = paint("a castle by the sea", width=size[0], height=size[1])
     assert picture.shape[:2] == (size[1], size[0])
 
@@ -252,21 +252,21 @@ def test_images_larger_than_the_canvas_keep_size_and_gain_grain() -> None:
 @pytest.mark.parametrize(
     ("kind", "start"), [("png", b"\x89PNG"), ("jpeg", b"\xff\xd8\xff"), ("webp", b"RIFF")]
 )
-def test_the_file_is_of_the_asked_kind(kind: str, start: bytes) -> None:
+def test_image_has_the_requested_format(kind: str, start: bytes) -> None:
     artifact = run("a tree", format=kind).artifacts[0]
     assert artifact.data.startswith(start)
     assert artifact.content_type == f"image/{kind}"
     assert dict(artifact.info) == {"width": 192, "height": 192}
 
 
-def test_a_negative_prompt_takes_the_subject_out() -> None:
+def test_negative_prompt_removes_the_subject() -> None:
     scene = prompt_parser.parse("a cat and a dog in a meadow", "cat")
     assert [subject.name for subject in scene.subjects] == ["dog"]
     changed = paint("a lighthouse by the sea at noon", negative_prompt="lighthouse")
     assert pixels.stands_out(paint("a lighthouse by the sea at noon"), changed)
 
 
-def test_a_negation_inside_the_prompt_counts_too() -> None:
+def test_negation_in_the_prompt_removes_the_subject() -> None:
     scene = prompt_parser.parse("a beach without people, no clouds")
     assert scene.subjects == ()
     assert scene.weather is None
@@ -300,7 +300,7 @@ TOGETHER: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("prompt", "places", "subjects"), TOGETHER)
-def test_word_groups_have_a_meaning_of_their_own(
+def test_word_groups_have_their_own_meaning(
     prompt: str, places: tuple[str, ...], subjects: tuple[str, ...]
 ) -> None:
     scene = prompt_parser.parse(prompt)
@@ -318,7 +318,7 @@ def test_fishing_village_is_mirrored_in_the_water() -> None:
     assert low[..., 0].mean() > low[..., 2].mean() * 1.3
 
 
-def test_the_library_holds_at_least_forty_five_drawn_things() -> None:
+def test_library_has_at_least_45_shapes() -> None:
     assert len(shapes.library()) >= 45
     assert all(shape.parts for shape in shapes.library().values())
 
@@ -337,7 +337,7 @@ DRAWN = sorted(name for name, shape in shapes.library().items() if shape.words)
         ],
     ),
 )
-def test_every_drawn_thing_stands_out_where_it_belongs(name: str) -> None:
+def test_every_shape_is_visible_in_its_usual_place(name: str) -> None:
     shape = shapes.library()[name]
     home = {"moon": "lunar surface"}.get(shape.home[0], shape.home[0])
     prompt = f"{name}, {home}, noon"
@@ -353,7 +353,7 @@ def test_progress_is_reported_in_steps_and_never_falls() -> None:
     assert listener.heard[-1] == 1.0
 
 
-def test_a_run_called_off_stops() -> None:
+def test_canceled_run_stops() -> None:
     with pytest.raises(Canceled):
         SceneEngine().run(
             Task("t", "ra1", {"prompt": "sea", "width": 64, "height": 64, "seed": 1}), Listener(0.3)

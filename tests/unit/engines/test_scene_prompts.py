@@ -71,7 +71,7 @@ def test_subject_on_white_has_a_white_background(model: str) -> None:
     ("colour", "low", "high"),
     [("blue", 195, 250), ("green", 80, 170), ("yellow", 40, 65), ("pink", 320, 360), ("purple", 250, 300)],
 )
-def test_the_paper_behind_a_thing_has_the_colour_that_is_named(colour: str, low: float, high: float) -> None:
+def test_background_has_the_named_color(colour: str, low: float, high: float) -> None:
     picture = paint(f"a white cup on a {colour} background", "photoreal")
     hue, saturation, _ = pixels.hsv(picture[:20])
     assert low <= float(np.median(hue)) <= high
@@ -80,7 +80,7 @@ def test_the_paper_behind_a_thing_has_the_colour_that_is_named(colour: str, low:
     assert float((saturation < 0.15).mean() + (value > 0.7).mean()) > 0.3
 
 
-def test_a_black_background_is_black_and_a_plain_one_is_no_room() -> None:
+def test_black_and_plain_backgrounds_are_uniform() -> None:
     assert corners(paint("a watch on a black background", "photoreal")).max() < 50
     assert place("a shoe, plain background") == "studio"
     assert place("白い猫、白背景") == "studio"
@@ -90,7 +90,7 @@ def test_a_black_background_is_black_and_a_plain_one_is_no_room() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7])
-def test_as_many_things_are_seen_as_were_asked_for(count: int) -> None:
+def test_image_has_the_requested_number_of_objects(count: int) -> None:
     picture = paint(f"{count} red apples on a white background", width=512)
     hue, saturation, _ = pixels.hsv(picture)
     red = (((hue < 20) | (hue > 340)) & (saturation > 0.5)).astype(np.uint8)
@@ -111,7 +111,7 @@ def test_object_and_clothes_have_their_own_colours() -> None:
 
 
 @pytest.mark.parametrize(("hair", "low", "high"), [("red", 5, 35), ("blue", 200, 240), ("green", 90, 170)])
-def test_a_portrait_is_a_face_with_the_hair_that_was_asked_for(hair: str, low: float, high: float) -> None:
+def test_portrait_has_the_requested_hair(hair: str, low: float, high: float) -> None:
     assert prompt_parser.parse(f"a girl with {hair} hair").frame == "portrait"
     picture = paint(f"portrait of a woman with {hair} hair", "photoreal")
     middle = picture[:, 90:200]
@@ -126,7 +126,7 @@ def test_portrait_of_an_animal_shows_only_the_animal() -> None:
     assert share(near, 10, 40) > share(far, 10, 40)
 
 
-def test_heads_for_portraits_have_every_part_that_can_be_named() -> None:
+def test_portrait_heads_have_every_part_of_the_vocabulary() -> None:
     for name in ("bust_man", "bust_woman"):
         roles = {part.role for part in shapes.library()[name].parts}
         assert {"hair", "eye", "coat", "scarf", "hat", "glasses"} <= roles
@@ -148,7 +148,7 @@ def test_text_to_write_is_found_in_the_prompt(prompt: str, text: str) -> None:
     assert prompt_parser.parse(prompt).letters == text
 
 
-def test_letters_are_painted_and_others_look_otherwise() -> None:
+def test_text_is_drawn_and_other_text_differs() -> None:
     scene = prompt_parser.parse("a wooden sign that says OPEN")
     first, second = (
         painter.paint(replace(scene, letters=text), "ra2", 5, (256, 288), lambda _stage: None)
@@ -160,7 +160,7 @@ def test_letters_are_painted_and_others_look_otherwise() -> None:
     assert float(np.median(glowing)) < 70
 
 
-def test_an_icon_is_one_flat_thing_on_a_tile_on_white() -> None:
+def test_icon_is_one_flat_object_on_a_tile() -> None:
     picture = paint("flat icon of a rocket", width=256)
     assert corners(picture).min() > 250
     assert share(picture, 0, 360) > 0.3
@@ -192,7 +192,7 @@ def test_link_of_two_subjects_is_parsed(prompt: str, link: tuple[str, str, str] 
      ("a bouquet of roses in a vase", 1), ("five balloons", 5), ("wolves", 3), ("a field of sunflowers", 7),
      ("two kittens in a basket", 2), ("a basket with two kittens", 1)],
 )  # fmt: skip
-def test_words_of_number_count_where_they_mean_one(prompt: str, count: int) -> None:
+def test_number_words_set_the_count_of_their_noun(prompt: str, count: int) -> None:
     assert prompt_parser.parse(prompt).subjects[0].count == count
 
 
@@ -211,7 +211,7 @@ def test_unassigned_colour_applies_to_the_whole_image(prompt: str, colours: tupl
     assert prompt_parser.parse(prompt).colors == colours
 
 
-def test_streets_and_rooms_are_streets_and_rooms() -> None:
+def test_street_and_room_prompts_select_their_place() -> None:
     assert place("a street in New York at night") == "street"
     assert place("a yellow car") == "street"
     assert place("the skyline of a city") == "city"
@@ -297,7 +297,7 @@ def test_subject_without_its_host_stands_alone(prompt: str, negative: str) -> No
     assert list(spots("portrait of a cat in a basket")) == ["cat"]
 
 
-def test_two_on_a_seat_sit_side_by_side_and_none_is_lost() -> None:
+def test_two_subjects_on_a_seat_are_side_by_side() -> None:
     first, second = spots("two cats on a sofa")["cat"]
     assert first.foot == second.foot
     assert second.x - first.x > first.height * 0.3
@@ -332,7 +332,7 @@ def test_each_part_of_work_clothes_is_drawn_with_its_colour() -> None:
         ("wooden planks background", "planks", 12, 45),
     ],
 )
-def test_a_wall_fills_the_picture_in_its_courses(prompt: str, surface: str, low: float, high: float) -> None:
+def test_wall_fills_the_image_with_its_pattern(prompt: str, surface: str, low: float, high: float) -> None:
     scene = prompt_parser.parse(prompt)
     assert (scene.surface, scene.colors, place(prompt)) == (surface, (), "studio")
     picture = paint(prompt)
@@ -341,7 +341,7 @@ def test_a_wall_fills_the_picture_in_its_courses(prompt: str, surface: str, low:
     assert float(np.abs(np.diff(rows)).mean()) > 3 * float(np.abs(np.diff(paper)).mean())
 
 
-def test_a_wall_in_a_place_is_no_picture_of_its_own() -> None:
+def test_wall_in_a_place_does_not_fill_the_image() -> None:
     assert prompt_parser.parse("a cat on a brick wall in a garden").surface is None
     assert place("a fox in a garden with a red brick wall") == "garden"
     cat = paint("a cat in front of a brick wall")
@@ -359,24 +359,24 @@ def test_paper_and_tile_are_not_empty_for_unknown_subjects(prompt: str) -> None:
     assert float(middle.std(0).max()) > 30
 
 
-def test_plain_paper_stays_plain() -> None:
+def test_plain_background_is_uniform() -> None:
     assert not prompt_parser.parse("a plain white background").strange
     assert float(paint("a plain white background")[80:180].std()) < 8
 
 
 @pytest.mark.parametrize("prompt", ["app icon of a camera", "a camera icon", "photo of a camera"])
-def test_a_camera_is_a_thing_where_it_is_pictured(prompt: str) -> None:
+def test_pictured_camera_is_a_subject(prompt: str) -> None:
     assert [subject.name for subject in prompt_parser.parse(prompt).subjects] == ["dslr"]
 
 
-def test_an_abstract_study_takes_the_colours_that_are_named() -> None:
+def test_abstract_image_has_the_named_colors() -> None:
     picture = paint("abstract waves in blue and red")
     other = paint("abstract waves in green and yellow")
     assert share(picture, 200, 250) > 0.15 > share(other, 200, 250)
     assert share(picture, 340, 20) > 0.05 > share(other, 340, 20)
 
 
-def test_klein_keeps_the_colours_that_the_prompt_names() -> None:
+def test_klein_model_keeps_the_named_colors() -> None:
     picture = paint("a yellow car on a blue background", "create_image_klein")
     assert share(picture, 195, 250) > 0.5
     assert share(picture, 40, 65) > 0.02

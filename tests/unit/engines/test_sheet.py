@@ -34,7 +34,7 @@ def task(folder: Path, *sizes: tuple[int, int], mode: str = "RGB") -> Task:
     return Task("t", "style-transfer", {}, files)
 
 
-def test_one_image_stays_as_it_is(tmp_path: Path) -> None:
+def test_single_image_is_unchanged(tmp_path: Path) -> None:
     alone = task(tmp_path, (30, 20))
     assert sheet.merge(alone, Scratch(tmp_path)) is alone
 
@@ -57,7 +57,7 @@ def test_many_images_have_several_rows_and_a_limited_size(tmp_path: Path, count:
     assert height > width / 2
 
 
-def test_a_file_that_is_no_image_is_refused(tmp_path: Path) -> None:
+def test_unreadable_image_is_refused(tmp_path: Path) -> None:
     broken = task(tmp_path, (30, 20), (30, 20))
     broken.files["more_images.000"].write_bytes(b"nothing")
     with pytest.raises(UnusableInput):

@@ -165,7 +165,7 @@ def test_style_changes_the_look_and_keeps_structure_and_size(source: Path, style
     assert picture.rgb.std() > 18, "flat"
 
 
-def test_no_two_styles_look_alike(source: Path) -> None:
+def test_every_pair_of_styles_differs(source: Path) -> None:
     pairs = itertools.combinations(NAMED_STYLES, 2)
     close = {pair: distance(styled(source, pair[0]), styled(source, pair[1])) for pair in pairs}
     worst = min(close, key=close.__getitem__)
@@ -197,7 +197,7 @@ def test_bytes_are_equal_in_another_process_and_on_one_thread(source: Path) -> N
     assert changed == []
 
 
-def test_another_seed_gives_another_hand(source: Path) -> None:
+def test_another_seed_gives_other_bytes(source: Path) -> None:
     first, second = (run(source, "oil painting", seed=seed).artifacts[0].data for seed in (1, 2))
     assert first != second
 
@@ -231,7 +231,7 @@ def test_every_style_is_recognized_in_common_phrases(style: str) -> None:
         assert names.find_style(way.format(style).upper()) == style, way
 
 
-def test_a_free_prompt_is_a_preview_and_follows_its_words(source: Path) -> None:
+def test_free_prompt_is_a_preview_that_follows_its_words(source: Path) -> None:
     blue = run(source, "a stormy night in blue tones, rough brush strokes")
     red = run(source, "a scarlet world, fine brush strokes")
     assert (blue.quality, red.quality) == ("preview", "preview")
@@ -241,7 +241,7 @@ def test_a_free_prompt_is_a_preview_and_follows_its_words(source: Path) -> None:
     assert night.mean() < landscape().mean() - 20
 
 
-def test_a_prompt_is_read_into_media_palette_light_and_brush() -> None:
+def test_prompt_is_parsed_to_media_palette_light_and_brush() -> None:
     plan = prompt_parser.parse("a neon city as an oil painting, with rough strokes on canvas, foggy, no red")
     assert plan.grade == "cyberpunk"
     assert plan.media == ("oil painting",)
@@ -276,7 +276,7 @@ def test_an_unknown_style_becomes_the_nearest_and_is_reported(prompt: str, style
 @pytest.mark.parametrize(
     "prompt", ["a stormy night in blue", "marble", "a house by the sea", "", "oil and water"]
 )
-def test_other_words_are_near_no_style(prompt: str) -> None:
+def test_unrelated_words_have_no_nearest_style(prompt: str) -> None:
     assert prompt_parser.parse(prompt).nearest_to == ""
 
 
@@ -290,7 +290,7 @@ def test_the_nearest_style_is_in_the_log_and_the_result(source: Path) -> None:
 @pytest.mark.parametrize(
     "prompt", nightly_after(2, ["qwertz uiop", "100 % \x00", "żółta łódź", "x" * 4000, "の風景"])
 )
-def test_words_that_name_nothing_are_ignored(source: Path, prompt: str) -> None:
+def test_unknown_words_are_reported_as_ignored(source: Path, prompt: str) -> None:
     listener = Listener()
     result = run(source, prompt, listener)
     assert (result.quality, result.words.understood) == ("preview", ())
@@ -301,7 +301,7 @@ def test_words_that_name_nothing_are_ignored(source: Path, prompt: str) -> None:
 
 
 @pytest.mark.parametrize("prompt", nightly_after(1, ["", "!!!", "% \x00 \n"]))
-def test_prompt_without_words_gives_a_deliberate_picture(source: Path, prompt: str) -> None:
+def test_prompt_without_known_words_changes_the_image(source: Path, prompt: str) -> None:
     result = run(source, prompt)
     assert result.quality == "preview"
     assert distance(landscape(), decode.decode(result.artifacts[0].data).rgb) > 2.5
@@ -327,7 +327,7 @@ def test_alpha_is_kept_and_hidden_pixels_do_not_bleed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("width", "height"), nightly_after(1, [(3, 200), (1, 1), (700, 5), (64, 64), (127, 311)])
 )
-def test_every_style_paints_on_odd_sizes(folder: Path, width: int, height: int) -> None:
+def test_every_style_supports_odd_sizes(folder: Path, width: int, height: int) -> None:
     size = width, height
     file = folder / f"{width}x{height}.png"
     file.write_bytes(encode.encode(cv2.resize(landscape(), size).astype(np.uint8), format="png"))
@@ -337,7 +337,7 @@ def test_every_style_paints_on_odd_sizes(folder: Path, width: int, height: int) 
         assert (info["width"], info["height"]) == size, style
 
 
-def test_a_long_picture_is_capped_with_its_shape_kept(folder: Path) -> None:
+def test_long_image_is_reduced_and_keeps_its_aspect_ratio(folder: Path) -> None:
     file = folder / "long.jpg"
     file.write_bytes(encode.encode(landscape(5000, 500), format="jpeg"))
     info = run(file, "noir").artifacts[0].info
@@ -345,14 +345,14 @@ def test_a_long_picture_is_capped_with_its_shape_kept(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("style", nightly_after(3, NAMED_STYLES))
-def test_a_plain_grey_sheet_is_painted_without_complaint(folder: Path, style: str) -> None:
+def test_uniform_gray_image_is_styled(folder: Path, style: str) -> None:
     file = folder / "plain.png"
     if not file.exists():
         file.write_bytes(encode.encode(np.full((40, 60, 3), 128, np.uint8), format="png"))
     assert run(file, style).quality == "full"
 
 
-def test_formats_and_quality_are_honoured(source: Path) -> None:
+def test_requested_format_and_quality_are_used(source: Path) -> None:
     for format_ in ("webp", "png", "jpeg"):
         artifact = run(source, "noir", format=format_).artifacts[0]
         assert artifact.content_type == f"image/{format_}"
@@ -365,7 +365,7 @@ def test_formats_and_quality_are_honoured(source: Path) -> None:
     assert default.artifacts[0].content_type == "image/webp"
 
 
-def test_strength_leaves_a_share_of_the_source(source: Path) -> None:
+def test_strength_sets_the_share_of_the_source(source: Path) -> None:
     gaps = []
     for strength in (0.0, 0.5, 1.0):
         picture = decode.decode(run(source, "cyberpunk", strength=strength).artifacts[0].data)

@@ -20,7 +20,7 @@ from tests.unit.engines import engine_runs, onnx_tiny
 
 @pytest.mark.parametrize(("scale", "gain"), [(2, 0.4), (4, 0.3)])
 @pytest.mark.parametrize("model", ["general", "anime"])
-def test_it_is_closer_to_the_truth_than_a_bicubic_stretch(
+def test_upscale_is_closer_to_the_original_than_bicubic(
     tmp_path: Path, scale: int, gain: float, model: str
 ) -> None:
     truth = engine_runs.scenery()
@@ -54,7 +54,7 @@ def test_general_and_anime_differ_and_are_deterministic(tmp_path: Path) -> None:
     assert result["general"][0] != result["anime"][0]
 
 
-def test_pieces_leave_no_seam() -> None:
+def test_tiles_leave_no_seam() -> None:
     rgb = engine_runs.scenery((90, 120))
 
     whole, pieced = (
@@ -116,7 +116,7 @@ def test_photographs_and_text_are_closer_than_without_a_network(name: str) -> No
     assert engine_runs.psnr(ours, truth) > engine_runs.psnr(before, truth) + 0.2
 
 
-def test_transparency_stays_and_odd_shapes_are_taken(tmp_path: Path) -> None:
+def test_transparency_is_kept_and_odd_sizes_are_supported(tmp_path: Path) -> None:
     rgba = np.dstack([engine_runs.scenery((33, 57)), np.zeros((33, 57), np.uint8)])
     rgba[:, :20, 3] = 255
     path = engine_runs.saved(tmp_path / "in.png", rgba)

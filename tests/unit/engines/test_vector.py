@@ -44,7 +44,7 @@ def color_count(svg: str) -> int:
 @pytest.mark.parametrize(
     ("preset", "least"), [("poster", 0.78), ("logo", 0.7), ("photo", 0.8), ("pixel", 0.65)]
 )
-def test_drawn_again_it_looks_like_the_picture(tmp_path: Path, preset: str, least: float) -> None:
+def test_rendered_svg_resembles_the_image(tmp_path: Path, preset: str, least: float) -> None:
     picture = engine_runs.scenery()
     svg = vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
     again = rasterize(svg)
@@ -55,7 +55,7 @@ def test_drawn_again_it_looks_like_the_picture(tmp_path: Path, preset: str, leas
     assert svg == vectorize(tmp_path, picture, preset=preset, speckle=4, color_precision=6)
 
 
-def test_precision_is_colours_and_speckle_is_what_is_left_out(tmp_path: Path) -> None:
+def test_precision_adds_colors_and_speckle_removes_details(tmp_path: Path) -> None:
     picture = engine_runs.scenery()
     counts = [color_count(vectorize(tmp_path, picture, color_precision=bits)) for bits in (3, 5, 8)]
     assert counts[0] < counts[1] < counts[2]
@@ -67,7 +67,7 @@ def test_precision_is_colours_and_speckle_is_what_is_left_out(tmp_path: Path) ->
     assert paths[0] > paths[1] > paths[2]
 
 
-def test_pixel_art_stays_square_and_gradients_keep_colours(tmp_path: Path) -> None:
+def test_pixel_art_has_square_paths_and_gradients_keep_colors(tmp_path: Path) -> None:
     sky = np.linspace((240, 200, 160), (60, 90, 200), 64)[:, None].repeat(64, 1).astype(np.uint8)
     svg = vectorize(tmp_path, sky, preset="pixel", speckle=0)
     assert not re.search(r'd="[^"]*C', svg)
@@ -91,12 +91,12 @@ def test_an_image_of_one_pixel_keeps_its_color(tmp_path: Path, preset: str) -> N
     assert 'fill="#C81E1E"' in svg
 
 
-def test_an_svg_carries_a_manifest_and_still_draws(tmp_path: Path) -> None:
+def test_svg_with_a_manifest_is_rendered_equally(tmp_path: Path) -> None:
     svg = vectorize(tmp_path, engine_runs.scenery((40, 40)))
     marked = embed.embed(svg.encode(), "image/svg+xml", '{"model":"vectorizer"}')
     assert embed.extract(marked) == '{"model":"vectorizer"}'
     assert np.array_equal(rasterize(marked.decode()), rasterize(svg))
 
 
-def test_every_preset_of_the_contract_is_there() -> None:
+def test_presets_equal_those_of_the_contract() -> None:
     assert set(vector.PRESETS) == {"poster", "logo", "photo", "pixel"}

@@ -20,7 +20,7 @@ def vectors(folder: Path, *texts: str, **inputs: Any) -> NDArray[np.float64]:
     return np.array(HashedEngine().run(task, RunContext(folder)).data["embeddings"])
 
 
-def test_texts_that_share_words_are_nearer(tmp_path: Path) -> None:
+def test_texts_with_common_words_have_similar_vectors(tmp_path: Path) -> None:
     fox, foxes, boat = vectors(
         tmp_path,
         "The red fox runs in the snow",
@@ -31,17 +31,17 @@ def test_texts_that_share_words_are_nearer(tmp_path: Path) -> None:
     assert abs(fox @ boat) < 0.2
 
 
-def test_common_words_say_little(tmp_path: Path) -> None:
+def test_common_words_have_little_weight(tmp_path: Path) -> None:
     first, second = vectors(tmp_path, "the fox and the boat", "the invoice and the river")
     assert abs(first @ second) < 0.25
 
 
-def test_case_and_accents_are_nothing(tmp_path: Path) -> None:
+def test_case_and_accents_are_ignored(tmp_path: Path) -> None:
     first, second = vectors(tmp_path, "CAFÉ CRÈME", "cafe creme")
     assert first @ second == pytest.approx(1)
 
 
-def test_vectors_have_length_one_unless_they_are_not_wanted_so(tmp_path: Path) -> None:
+def test_vectors_are_normalized_unless_disabled(tmp_path: Path) -> None:
     texts = ("one", "one two three four five six", "", "!?", "\ud800")
     result = vectors(tmp_path, *texts)
     assert result.shape == (5, DIMENSIONS)
@@ -50,10 +50,10 @@ def test_vectors_have_length_one_unless_they_are_not_wanted_so(tmp_path: Path) -
     assert np.linalg.norm(plain[1]) > 1.5 * np.linalg.norm(plain[0])
 
 
-def test_a_text_has_the_same_vector_whatever_stands_beside_it(tmp_path: Path) -> None:
+def test_vector_is_independent_of_other_texts(tmp_path: Path) -> None:
     assert np.array_equal(vectors(tmp_path, "a fox")[0], vectors(tmp_path, "a boat", "a fox")[1])
 
 
-def test_without_weights_the_model_says_how_to_get_them(tmp_path: Path) -> None:
+def test_missing_weights_error_names_a_command(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="engines add embeddings"):
         EmbeddingEngine(weights=str(tmp_path))

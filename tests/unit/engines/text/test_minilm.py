@@ -129,7 +129,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_text_has_the_vector_that_the_definition_gives(folder: Path) -> None:
+def test_vectors_equal_those_of_the_definition(folder: Path) -> None:
     ids = {
         "the cat sat": (2, 4, 5, 6, 3),
         "the cats sat on a mat": (2, 4, 5, 11, 6, 7, 8, 9, 3),
@@ -142,7 +142,7 @@ def test_every_text_has_the_vector_that_the_definition_gives(folder: Path) -> No
         assert np.abs(row - define(random_weights(), tokens)).max() < 1e-6
 
 
-def test_a_vector_does_not_depend_on_the_texts_beside_it(folder: Path) -> None:
+def test_vector_is_independent_of_other_texts(folder: Path) -> None:
     model = MiniLM(folder)
     together = model.vectors(TEXTS)
     alone = np.concatenate([model.vectors([text]) for text in TEXTS])
@@ -156,11 +156,11 @@ def test_bytes_are_the_vectors_as_32_bit_floats(folder: Path) -> None:
     assert model.embed([]) == []
 
 
-def test_half_of_a_character_is_read_nevertheless(folder: Path) -> None:
+def test_lone_surrogate_has_a_vector(folder: Path) -> None:
     assert np.isfinite(MiniLM(folder).vectors(["\ud83d cat"])).all()
 
 
-def test_a_model_is_found_in_its_family_and_a_damaged_one_is_not(tmp_path: Path) -> None:
+def test_intact_model_of_a_family_is_found_and_damaged_is_not(tmp_path: Path) -> None:
     assert minilm.find(tmp_path) is None
     home = tmp_path / "minilm"
     home.mkdir()

@@ -40,7 +40,7 @@ def validator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(("engine", "inputs"), PLANS, ids=["voxels", "mesh", "relief", "words"])
-def test_the_official_validator_finds_no_fault(
+def test_khronos_validator_reports_no_errors(
     validator: tuple[Path, Path], tmp_path: Path, engine: type, inputs: dict[str, Any]
 ) -> None:
     files = {} if engine is TextTo3DEngine else {"image": engine_runs.saved(tmp_path / "in.png", figure())}

@@ -57,7 +57,7 @@ def expected(ratio: float, side: int = 128) -> Any:
 @pytest.mark.parametrize(
     ("style", "least"), nightly_after(2, [("voxel32", 0.8), ("voxel64", 0.88), ("mesh", 0.93)])
 )
-def test_from_the_front_it_has_the_pictures_outline(tmp_path: Path, style: str, least: float) -> None:
+def test_front_view_has_the_outline_of_the_image(tmp_path: Path, style: str, least: float) -> None:
     for ratio in (0.6, 0.85):
         glb = build_model(tmp_path, VoxelEngine(), style=style, foreground_ratio=ratio, mc_resolution=128)
         assert overlap(meshes.outline(meshes.surface(glb)), expected(ratio)) > least
@@ -77,7 +77,7 @@ def test_voxel_count_follows_the_style_in_image_colours(tmp_path: Path) -> None:
         assert meshes.surface(glb).volume > 0
 
 
-def test_faces_in_one_plane_and_colour_are_one_and_look_outside() -> None:
+def test_coplanar_faces_of_one_color_are_merged_outwards() -> None:
     solid = np.zeros((8, 8, 8), bool)
     solid[2:6, 1:7, 3:5] = True
     part = voxels.mesh(solid, np.full((8, 8, 3), 90, np.uint8))
@@ -105,7 +105,7 @@ def test_a_smooth_body_is_closed_and_finer_by_mc_resolution(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("remesh", [True, False])
-def test_a_relief_is_closed_and_has_at_most_the_asked_triangles(tmp_path: Path, remesh: bool) -> None:
+def test_relief_is_closed_within_its_triangle_limit(tmp_path: Path, remesh: bool) -> None:
     for most in (10_000, 30_000):
         wish = {**SMALL, "decimation_target": most, "remesh": remesh, "seed": 1}
         mesh = meshes.surface(build_model(tmp_path, ReliefEngine(), **wish))
@@ -115,7 +115,7 @@ def test_a_relief_is_closed_and_has_at_most_the_asked_triangles(tmp_path: Path, 
     assert overlap(meshes.outline(mesh), expected(0.92)) > (0.93 if remesh else 0.9)
 
 
-def test_remeshing_draws_the_mesh_to_the_outline() -> None:
+def test_remesh_moves_vertices_to_the_outline() -> None:
     ball = cv2.circle(np.zeros((400, 400), np.float32), (200, 200), 150, 1.0, -1, cv2.LINE_AA)
     off = []
     for smooth in (True, False):
@@ -125,7 +125,7 @@ def test_remeshing_draws_the_mesh_to_the_outline() -> None:
     assert off[0] < 0.25 * off[1]
 
 
-def test_texture_relief_and_shine_are_baked_at_the_asked_size(tmp_path: Path) -> None:
+def test_textures_have_the_requested_size(tmp_path: Path) -> None:
     for size in (256, 512):
         glb = build_model(tmp_path, ReliefEngine(), **{**SMALL, "texture_size": size}, seed=3)
         scene = meshes.read_glb(glb)
@@ -162,7 +162,7 @@ def test_seed_changes_only_the_back_and_angle_the_taper(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_resolution_is_how_finely_the_picture_is_seen(tmp_path: Path) -> None:
+def test_resolution_sets_the_detail_of_the_texture(tmp_path: Path) -> None:
     fine = np.dstack([engine_runs.scenery((900, 900)), np.full((900, 900), 255, np.uint8)])
     fine[:40, :, 3] = 0
     sharp = [
@@ -198,7 +198,7 @@ def test_tiny_and_translucent_images_become_bodies(
     assert np.ptp(meshes.values(data, "POSITION")[:, 0]) > 0.2
 
 
-def test_a_glb_carries_a_manifest_and_stays_whole(tmp_path: Path) -> None:
+def test_glb_with_a_manifest_remains_valid(tmp_path: Path) -> None:
     glb = build_model(tmp_path, VoxelEngine(), style="voxel32")
     marked = embed.embed(glb, "model/gltf-binary", '{"model":"x"}')
     assert embed.extract(marked) == '{"model":"x"}'

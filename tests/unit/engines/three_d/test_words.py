@@ -33,7 +33,7 @@ def paint(name: str) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("name", sorted(prompt_parser._table()["things"]))
-def test_every_thing_stands_on_the_ground_and_is_closed(name: str) -> None:
+def test_every_object_is_on_the_ground_and_closed(name: str) -> None:
     thing = prompt_parser._table()["things"][name]
     data = glb.encode(prompt_parser.build(prompt_parser.parse(thing["words"][0]).things, 1), name)
     mesh = meshes.surface(data)
@@ -75,9 +75,7 @@ SHAPES: list[Any] = [
 
 
 @pytest.mark.parametrize(("body", "volume"), SHAPES)
-def test_bodies_have_the_volume_that_geometry_gives_them(
-    body: primitives.PrimitiveBody, volume: float
-) -> None:
+def test_bodies_have_their_geometric_volume(body: primitives.PrimitiveBody, volume: float) -> None:
     for turned in (body, body.transform(np.diag([-1.0, 1, 1]), np.zeros(3))):
         corners = turned.positions[turned.faces]
         held = np.einsum("ij,ij->i", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])).sum() / 6

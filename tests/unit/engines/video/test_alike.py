@@ -14,7 +14,7 @@ from tests.harness.cases import nightly_after
 
 
 @pytest.mark.parametrize("name", nightly_after(3, [*KINDS, *(f"av1-{name}" for name in optimizer.AV1)]))
-def test_a_film_that_is_written_again_has_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_repeated_encoding_gives_equal_bytes(name: str, tmp_path: Path) -> None:
     kind = optimizer.AV1[name.removeprefix("av1-")] if name.startswith("av1-") else KINDS[name]
     results = {_write(tmp_path / f"{at}.film", kind) for at in range(5)}
     assert len(results) == 1

@@ -55,7 +55,7 @@ def test_frames_rate_and_length_are_exact(
     assert film.colours == 1  # BT.709, and it says so
 
 
-def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, source: Path) -> None:
+def test_index_precedes_the_media_data(tmp_path: Path, source: Path) -> None:
     artifact, _ = videos.render(tmp_path, source)
     assert artifact.path is not None
     data = artifact.path.read_bytes()
@@ -67,7 +67,7 @@ def test_the_index_stands_in_front_so_that_a_browser_can_begin(tmp_path: Path, s
     ("aspect", "size"),
     nightly_after(2, [("auto", (720, 480)), ("16:9", (854, 480)), ("9:16", (480, 854)), ("1:1", (480, 480))]),
 )
-def test_a_picture_of_another_shape_keeps_its_middle(
+def test_other_aspect_ratio_is_cropped_to_the_center(
     tmp_path: Path, source: Path, aspect: str, size: tuple[int, int]
 ) -> None:
     artifact, _ = videos.render(tmp_path, source, aspect_ratio=aspect, num_frames=2, prompt="static camera")
@@ -95,7 +95,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("prompt", "right", "down"), nightly_after(3, WAYS))
-def test_the_picture_goes_the_other_way_than_the_camera(
+def test_image_moves_opposite_to_the_camera(
     tmp_path: Path, source: Path, prompt: str, right: int, down: int
 ) -> None:
     artifact, data = videos.render(tmp_path, source, prompt=f"camera {prompt}", frames_per_second=4)
@@ -112,14 +112,14 @@ def test_the_picture_goes_the_other_way_than_the_camera(
     ("prompt", "sign"),
     nightly_after(2, [("zoom in", 1), ("zoom out", -1), ("dolly in", 1), ("pull back", -1)]),
 )
-def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: str, sign: int) -> None:
+def test_zoom_changes_the_size(tmp_path: Path, source: Path, prompt: str, sign: int) -> None:
     artifact, _ = videos.render(tmp_path, source, prompt=prompt, frames_per_second=4)
     assert artifact.path is not None
     frames = videos.decode(artifact.path).frames
     assert videos.growth(frames[2], frames[6]) * sign > 0.4
 
 
-def test_near_things_go_farther_than_far_ones() -> None:
+def test_near_objects_move_more_than_far_ones() -> None:
     pose = camera_moves.CameraPose(shift_x=0.03)
     board = np.random.default_rng(1).integers(60, 200, (180, 320, 3), dtype=np.uint8)
     board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), videos.NOTHING, 40, 220, cv2.NORM_MINMAX)
@@ -151,7 +151,7 @@ def test_near_things_go_farther_than_far_ones() -> None:
         ],
     ),
 )
-def test_no_border_and_no_black_is_ever_seen(tmp_path: Path, source: Path, prompt: str) -> None:
+def test_frames_have_no_border_and_no_black(tmp_path: Path, source: Path, prompt: str) -> None:
     artifact, _ = videos.render(tmp_path, source, prompt=prompt, frames_per_second=4)
     assert artifact.path is not None
     for frame in videos.decode(artifact.path).frames:
@@ -236,7 +236,7 @@ def test_named_elements_move_with_a_static_camera(tmp_path: Path, prompt: str, m
     assert np.abs(frames[0].astype(int) - frames[-1]).mean() > 0.15
 
 
-def test_a_still_that_was_asked_to_stand_stands(tmp_path: Path, source: Path) -> None:
+def test_static_camera_gives_equal_frames(tmp_path: Path, source: Path) -> None:
     artifact, data = videos.render(tmp_path, source, prompt="static camera", num_frames=5)
     assert (data["camera"], data["moving"]) == ([[]], [])
     assert artifact.path is not None
@@ -245,7 +245,7 @@ def test_a_still_that_was_asked_to_stand_stands(tmp_path: Path, source: Path) ->
 
 
 @pytest.mark.nightly
-def test_a_film_with_sound_has_a_stereo_track_as_long_as_it_is(tmp_path: Path) -> None:
+def test_video_has_a_stereo_track_of_equal_length(tmp_path: Path) -> None:
     artifact, data = videos.render(
         tmp_path, prompt="waves on a beach", num_frames=None, duration=1.5, frames_per_second=24, sound=True
     )
@@ -268,7 +268,7 @@ def test_progress_rises_per_frame_and_cancel_stops_between(tmp_path: Path, sourc
     assert len(recorder.told) > 15
 
 
-def test_a_file_that_is_no_picture_is_the_senders_fault(tmp_path: Path) -> None:
+def test_unreadable_image_is_a_client_error(tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 64)
     with pytest.raises(UnusableInput):
@@ -276,7 +276,7 @@ def test_a_file_that_is_no_picture_is_the_senders_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(40, 30), (1, 1), (3000, 60), (33, 900)])
-def test_any_picture_can_be_filmed(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_image_of_any_size_becomes_a_video(tmp_path: Path, size: tuple[int, int]) -> None:
     odd = videos.picture(tmp_path / "odd.png", size)
     artifact, _ = videos.render(tmp_path, odd, prompt="orbit left", num_frames=3)
     assert artifact.path is not None
@@ -296,7 +296,7 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
     assert peak(60) < 1.25 * peak(6)  # a few frames wait for the encoder, however long the film
 
 
-def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) -> None:
+def test_interpolation_is_closer_to_the_original_than_blending(source: Path) -> None:
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
     stage = parallax.ParallaxStage(
         video_layers.separate(video_layers.SourceStill(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)),

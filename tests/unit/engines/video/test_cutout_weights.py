@@ -92,7 +92,7 @@ def test_new_weights_are_tested_and_useless_ones_refused(tmp_path: Path) -> None
     assert "keeps state" in line
 
 
-def test_unfinished_download_is_no_model(tmp_path: Path) -> None:
+def test_unfinished_download_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / ".unfinished-rvm"
     folder.mkdir()
     onnx_tiny.recurrent(folder / "rvm.onnx")

@@ -47,7 +47,7 @@ def steps(frame: Any) -> int:
 
 
 @pytest.mark.parametrize(("codec", "name"), [("h264_hw", "h264"), ("av1_hw", "av1")])
-def test_tones_come_in_as_many_steps_as_were_asked_for(tmp_path: Path, codec: str, name: str) -> None:
+def test_posterized_video_has_the_requested_levels(tmp_path: Path, codec: str, name: str) -> None:
     source = ramp(tmp_path / "in.mp4")
     film, artifact, note = posterize(tmp_path, source, num_levels=4, output_codec=codec)
     assert (len(film.frames), film.size, film.rate) == (FRAMES, SIZE, RATE)
@@ -63,7 +63,7 @@ def test_tones_come_in_as_many_steps_as_were_asked_for(tmp_path: Path, codec: st
     assert {os.sched_getscheduler(thread) for thread in threads} == {os.SCHED_OTHER}, "nobody goes first"
 
 
-def test_two_levels_are_black_and_white_and_all_change_little(tmp_path: Path) -> None:
+def test_two_levels_are_black_and_white_and_256_change_little(tmp_path: Path) -> None:
     source = ramp(tmp_path / "in.mp4", sound=False)
     two, _, _ = posterize(tmp_path, source, num_levels=2)
     assert steps(two.frames[0]) == 2
@@ -73,13 +73,13 @@ def test_two_levels_are_black_and_white_and_all_change_little(tmp_path: Path) ->
     assert apart.mean() < 2
 
 
-def test_the_same_film_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_videos_give_equal_bytes(tmp_path: Path) -> None:
     source = ramp(tmp_path / "in.mp4")
     first, second = (posterize(tmp_path, source, num_levels=5)[1].path.read_bytes() for _ in range(2))
     assert first == second
 
 
-def test_webm_is_read_too_and_what_is_no_film_is_refused(tmp_path: Path) -> None:
+def test_webm_is_decoded_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "in.webm"
     with av.open(str(path), "w", format="webm") as container:
         stream = container.add_stream("libvpx-vp9", rate=10)

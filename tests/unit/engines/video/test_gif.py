@@ -157,7 +157,7 @@ def test_each_scene_has_a_palette_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
+def test_short_flash_shares_the_palette_of_its_scene(tmp_path: Path) -> None:
     ground = landscape()
     frames = [ground, 255 - ground] * 10
     visible = decode(write(tmp_path, frames, rate=50))

@@ -59,7 +59,7 @@ def _flicker(masks: list[Array]) -> float:
     return float(np.mean([np.abs(first - second).mean() for first, second in itertools.pairwise(masks)]))
 
 
-def test_a_cut_begins_a_new_mask() -> None:
+def test_scene_cut_restarts_the_mask() -> None:
     masks = MaskTracker()
     for step in range(3):
         masks.alpha(scene(40 + step)[0])
@@ -94,7 +94,7 @@ def test_moving_subject_is_separated_from_a_busy_background() -> None:
 
 
 @pytest.mark.nightly
-def test_the_camera_may_follow() -> None:
+def test_subject_is_tracked_by_a_moving_camera() -> None:
     assert np.mean(cut_out(100, "cluttered", "following")[0]) > 0.8
 
 
@@ -104,7 +104,7 @@ def test_still_scene_has_no_independent_motion() -> None:
     assert motion.independent(picture, []).only is None
 
 
-def test_a_likely_wrong_mask_says_so() -> None:
+def test_unlikely_mask_has_low_confidence() -> None:
     sure = cut_out(123, "cluttered", "standing")[1]
     picture = np.random.default_rng(1).integers(0, 255, (120, 160, 3), dtype=np.uint8)
     masks = MaskTracker()
@@ -135,7 +135,7 @@ def field(at: int) -> tuple[Array, Array]:
 
 
 @pytest.mark.nightly
-def test_ground_that_a_subject_has_left_does_not_stay_with_it() -> None:
+def test_mask_excludes_background_that_the_subject_left() -> None:
     frames = [field(30 + 8 * step) for step in range(20)]
     masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:

@@ -31,7 +31,7 @@ SAID: list[tuple[str, list[list[str]]]] = [
 
 
 @pytest.mark.parametrize(("prompt", "plan"), SAID)
-def test_moves_are_read_from_plain_words(prompt: str, plan: list[list[str]]) -> None:
+def test_camera_moves_are_parsed_from_the_prompt(prompt: str, plan: list[list[str]]) -> None:
     assert camera_moves.parse(prompt).description == plan
 
 
@@ -46,27 +46,27 @@ def test_moves_are_read_from_plain_words(prompt: str, plan: list[list[str]]) -> 
         "",
     ],
 )
-def test_movement_of_objects_is_no_camera_move(prompt: str) -> None:
+def test_movement_of_objects_is_not_a_camera_move(prompt: str) -> None:
     assert not camera_moves.parse(prompt).specified
 
 
-def test_a_crane_that_lifts_the_camera_is_no_bird_in_the_picture() -> None:
+def test_crane_shot_is_removed_from_the_scene_prompt() -> None:
     rest = camera_moves.parse("a village, crane shot up, then trucking shot left").rest
     assert "village" in rest
     assert "crane" not in rest
     assert "truck" not in rest
 
 
-def test_a_move_that_the_negative_prompt_names_is_left_out() -> None:
+def test_negative_prompt_removes_a_camera_move() -> None:
     assert camera_moves.parse("slow pan left and zoom in", "zoom").description == [["pan +0.6"]]
 
 
-def test_a_camera_that_was_asked_to_stand_stands() -> None:
+def test_static_camera_does_not_move() -> None:
     path = camera_moves.MovePath(camera_moves.parse("static camera"), 5.0, 3)
     assert path.at(0.0) == path.at(0.7) == camera_moves.CameraPose()
 
 
-def test_a_path_has_no_jump_and_begins_and_ends_gently() -> None:
+def test_camera_path_is_smooth() -> None:
     path = camera_moves.MovePath(camera_moves.parse("pan left, then tilt up, then orbit right"), 5.0, 1)
     poses = [path.at(step / 400) for step in range(401)]
     steps = [
@@ -77,7 +77,7 @@ def test_a_path_has_no_jump_and_begins_and_ends_gently() -> None:
     assert steps[0] < 0.0002 > steps[-1]
 
 
-def test_a_longer_film_moves_on_and_not_past_all_bounds() -> None:
+def test_longer_video_has_a_longer_bounded_move() -> None:
     def reach(seconds: float) -> float:
         path = camera_moves.MovePath(camera_moves.parse("pan left"), seconds, 1)
         return path.at(1.0).pan_x - path.at(0.0).pan_x
@@ -88,7 +88,7 @@ def test_a_longer_film_moves_on_and_not_past_all_bounds() -> None:
 @pytest.mark.parametrize(
     "prompt", ["pan left", "orbit right", "dolly out", "roll the camera left", "crane shot up"]
 )
-def test_the_margin_keeps_every_pose_inside_the_picture(prompt: str) -> None:
+def test_margin_keeps_every_pose_inside_the_image(prompt: str) -> None:
     path = camera_moves.MovePath(camera_moves.parse(prompt), 5.0, 1)
     poses = [path.at(step / 48) for step in range(49)]
     margin = parallax.margin(poses, (320, 180))
@@ -107,7 +107,9 @@ def test_the_margin_keeps_every_pose_inside_the_picture(prompt: str) -> None:
         ("1080p", 16 / 9, (1920, 1080)),
     ],
 )
-def test_the_short_side_is_what_was_asked_for(resolution: str, shape: float, size: tuple[int, int]) -> None:
+def test_short_side_has_the_requested_resolution(
+    resolution: str, shape: float, size: tuple[int, int]
+) -> None:
     assert dimensions.frame(resolution, shape) == size
 
 

@@ -27,7 +27,7 @@ def counting(path: Path, kind: str = "mp4", frames: int = 30, rate: int = 10) ->
 
 @pytest.mark.parametrize("kind", ["mp4", "webm"])
 @pytest.mark.parametrize("begin", [0.0, 1.25])
-def test_a_reel_shows_the_frame_of_a_second(tmp_path: Path, kind: str, begin: float) -> None:
+def test_reader_returns_the_frame_at_a_time(tmp_path: Path, kind: str, begin: float) -> None:
     reel = VideoReader(counting(tmp_path / "film", kind), begin)
     shades = [reel.pixels(reel.at(begin + step / 10), (8, 8)).mean() / 8 for step in range(10)]
     first = int(begin * 10)
@@ -38,7 +38,7 @@ def test_a_reel_shows_the_frame_of_a_second(tmp_path: Path, kind: str, begin: fl
     reel.close()
 
 
-def test_a_film_that_was_filmed_upright_is_shown_upright(tmp_path: Path) -> None:
+def test_rotation_of_a_video_is_applied(tmp_path: Path) -> None:
     path = write_video(tmp_path / "film.mp4", size=(64, 48))
     turned = bytearray(path)
     at = turned.index(b"tkhd") + 4 + 40  # the matrix of a film's track
@@ -50,7 +50,7 @@ def test_a_film_that_was_filmed_upright_is_shown_upright(tmp_path: Path) -> None
     reel.close()
 
 
-def test_a_cover_is_kept_from_film_to_film(tmp_path: Path) -> None:
+def test_alpha_of_a_video_is_kept(tmp_path: Path) -> None:
     picture = np.dstack([np.full((32, 32, 3), 200, np.uint8), np.zeros((32, 32), np.uint8)])
     picture[:, 16:, 3] = 255
     for kind in ("webm-cover", "mov-cover"):
@@ -82,7 +82,7 @@ def test_voice_starts_at_its_time_and_is_followed_by_silence(tmp_path: Path, spe
     voice.close()
 
 
-def test_lengths_are_read_from_headers_without_a_decoder(tmp_path: Path) -> None:
+def test_durations_are_read_from_headers(tmp_path: Path) -> None:
     files = {
         "a.mp4": write_video(tmp_path / "m", frames=25, rate=10),
         "b.webm": counting(tmp_path / "w", "webm").read_bytes(),
@@ -101,7 +101,7 @@ def test_lengths_are_read_from_headers_without_a_decoder(tmp_path: Path) -> None
     assert headers.seconds(flac, "audio") == pytest.approx(0.5, abs=0.01)
 
 
-def test_a_header_that_is_cut_anywhere_breaks_nothing(tmp_path: Path) -> None:
+def test_truncated_header_gives_no_or_a_plausible_duration(tmp_path: Path) -> None:
     path = tmp_path / "cut"
     for data in (write_video(tmp_path / "m"), counting(tmp_path / "w", "webm").read_bytes(), wav(1.0, 440)):
         for end in range(16, 600, 13):
@@ -120,7 +120,7 @@ def test_invalid_video_is_refused_before_a_demuxer_opens_it(tmp_path: Path) -> N
         assert name in tricks.NAMES
 
 
-def test_a_film_without_sound_has_no_voice(tmp_path: Path) -> None:
+def test_video_without_audio_has_no_audio_track(tmp_path: Path) -> None:
     write_video(tmp_path / "mute.mp4")
     with pytest.raises(NoAudioTrack):
         AudioTrack(tmp_path / "mute.mp4")

@@ -45,7 +45,7 @@ def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("fit", "box"), [("contain", {}), ("cover", {"width": 64, "height": 32})])
-def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box: dict[str, int]) -> None:
+def test_video_without_overlays_is_unchanged(reel: Path, fit: str, box: dict[str, int]) -> None:
     clip = {"url": "a", "duration": 0.4, "fit": fit, **box}
     text = {"width": 64, "height": 48, "fps": 10, "tracks": [{"type": "video", "clips": [clip]}]}
     project = timeline.parse(timeline.without_urls(timeline.with_durations(timeline.check(text), {})))
@@ -67,7 +67,7 @@ PLACES = [(0, 0), (7, 4), (6, 5), (9, 11), (-5, -3), (50, 37)]
 
 @pytest.mark.parametrize(("left", "top"), PLACES)
 @pytest.mark.parametrize("opacity", [1.0, 0.4])
-def test_a_sprite_anywhere_looks_the_same_on_both_papers(left: int, top: int, opacity: float) -> None:
+def test_sprite_is_equal_on_both_canvas_formats(left: int, top: int, opacity: float) -> None:
     pixels = make_texture(5, (21, 17))
     cover = np.broadcast_to(np.linspace(0, 255, 21).astype(np.uint8)[None, :, None], pixels.shape)
     weighed = (pixels * (cover / 255)).astype(np.uint8)

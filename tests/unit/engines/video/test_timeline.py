@@ -85,7 +85,7 @@ def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Map
     assert near(seen.colour(0, 70, 30), (100, 100, 20))
 
 
-def test_a_turn_is_clockwise_about_the_middle_of_the_box(
+def test_rotation_is_clockwise_about_the_center_of_the_box(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     box = {"x": 28, "y": 22, "width": 40, "height": 20}
@@ -96,7 +96,7 @@ def test_a_turn_is_clockwise_about_the_middle_of_the_box(
         assert near(seen.colour(0, 30, 32), GREEN), degrees
 
 
-def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
+def test_video_is_trimmed_sped_up_and_holds_its_last_frame(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     counting = tmp_path / "counting.mp4"
@@ -111,7 +111,7 @@ def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
     assert np.abs(np.array(shades) - expected).max() < 0.6
 
 
-def test_fades_take_the_picture_to_nothing(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
+def test_fades_make_the_clip_transparent(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clip = {"url": "wide.png", "duration": 2, "fit": "fill", "fade_in": 1, "fade_out": 0.5}
     seen = render(tmp_path, media_files, ("image", [clip]))
     assert near(seen.colour(0, 48, 32), GREEN)
@@ -124,9 +124,7 @@ TRANSITIONS = {"crossfade": ((120, 50, 120), (120, 50, 120)), "wipe": (BLUE, RED
 
 
 @pytest.mark.parametrize("kind", TRANSITIONS)
-def test_a_transition_blends_into_the_clip_that_carries_it(
-    tmp_path: Path, media_files: Mapping[str, Path], kind: str
-) -> None:
+def test_transition_blends_into_its_clip(tmp_path: Path, media_files: Mapping[str, Path], kind: str) -> None:
     clips = [
         {"url": "red.mp4", "duration": 1, "fit": "fill"},
         {
@@ -155,7 +153,7 @@ def test_transition_without_a_previous_clip_starts_from_below(
     assert near(seen.colour(0.7, 48, 32), (20, 110, 100), 20)
 
 
-def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
+def test_audio_is_mixed_at_the_times_of_its_clips(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     low = [{"url": "low.wav", "duration": 1.5, "volume": 0.5, "fade_in": 0.5}]
     high = [{"url": "high.wav", "start": 1, "duration": 1, "volume": 0.4}]
     seen = render(tmp_path, media_files, ("audio", low), ("audio", high))
@@ -166,7 +164,7 @@ def test_sounds_are_mixed_where_their_clips_are(tmp_path: Path, media_files: Map
     assert abs(seen.pitch(1.6, 1.95) - 880) < 4
 
 
-def test_video_sound_keeps_its_pitch_at_another_speed(
+def test_audio_of_a_video_keeps_its_pitch_at_another_speed(
     tmp_path: Path, media_files: Mapping[str, Path]
 ) -> None:
     plain = render(tmp_path, media_files, ("video", [{"url": "red.mp4", "duration": 1}]))
@@ -177,16 +175,14 @@ def test_video_sound_keeps_its_pitch_at_another_speed(
     assert still.codecs == {"video": "h264"}
 
 
-def test_a_sound_of_another_rate_and_one_channel_is_as_good(
-    tmp_path: Path, media_files: Mapping[str, Path]
-) -> None:
+def test_mono_audio_of_another_rate_is_resampled(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     seen = render(tmp_path, media_files, ("audio", [{"url": "phone.wav", "duration": 1}]))
     assert abs(seen.pitch(0.2, 0.8) - 440) < 5
     assert np.allclose(seen.sound[0], seen.sound[1], atol=0.02)
     assert seen.loudness(0.2, 0.8) == pytest.approx(0.5 / 2**0.5, rel=0.05)
 
 
-def test_many_loud_sounds_do_not_clip(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
+def test_many_loud_audio_clips_do_not_clip(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     clips = [("audio", [{"url": "loud.wav", "duration": 1, "volume": 3}])] * 3
     seen = render(tmp_path, media_files, *clips)
     assert np.abs(seen.sound).max() < 1.0
@@ -194,7 +190,7 @@ def test_many_loud_sounds_do_not_clip(tmp_path: Path, media_files: Mapping[str, 
     assert abs(seen.pitch(0.3, 0.9) - 440) < 3
 
 
-def test_limiter_keeps_quiet_sound_and_does_not_distort() -> None:
+def test_limiter_keeps_quiet_audio_and_does_not_distort() -> None:
     quiet = wave(0.5, 440, 0.8)
     assert np.array_equal(_limit(quiet)[:, : quiet.shape[1]], quiet)
     loud = wave(0.5, 440, 2.5)
@@ -237,7 +233,7 @@ def ink_bounds(sprite: sprites.Sprite) -> tuple[int, int, int, int]:
     )
 
 
-def test_a_text_without_a_place_stands_in_the_middle() -> None:
+def test_text_without_a_position_is_centered() -> None:
     left, top, right, bottom = ink_bounds(render_text("Hello there"))
     assert abs((left + right) / 2 - 160) < 4
     assert abs((top + bottom) / 2 - 90) < 8
@@ -247,7 +243,7 @@ def test_control_characters_are_not_drawn() -> None:
     assert ink_bounds(render_text("Good\u0007 \u202ebye\u200d")) == ink_bounds(render_text("Good bye"))
 
 
-def test_a_text_with_a_place_begins_there() -> None:
+def test_text_with_a_position_begins_there() -> None:
     left, top, _, _ = ink_bounds(render_text("Hello", x=40, y=50, style={"font_size": 30}))
     assert 40 <= left < 46
     assert 50 <= top < 66
@@ -271,7 +267,7 @@ def test_long_text_wraps_by_word_and_long_word_by_letter() -> None:
         assert bottom - top > 40
 
 
-def test_a_texts_ground_is_drawn_behind_it_in_its_colour() -> None:
+def test_background_of_a_text_is_drawn_in_its_color() -> None:
     result = render_text("Hi", style={"font_size": 40, "color": "#ff0000", "background": "rgba(0,0,255,0.5)"})
     assert result.cover is not None
     middle = result.pixels.shape[0] // 2
@@ -319,7 +315,7 @@ def test_text_is_legible_on_any_background_in_its_colour(colour: str, ground: in
     assert float(np.abs(light - request.mean()).max()) > 85
 
 
-def test_no_rim_shines_through_letters_that_are_clear() -> None:
+def test_outline_is_invisible_through_transparent_letters() -> None:
     style = {"color": "rgba(255,255,255,0.5)", "font_size": 90}
     plain = text_pixels((128, 128, 128), render_text("I", style={**style, "background": "transparent"}))
     rimmed = text_pixels((128, 128, 128), render_text("I", style=style))
@@ -328,7 +324,7 @@ def test_no_rim_shines_through_letters_that_are_clear() -> None:
     assert rimmed.min() < 110
 
 
-def test_a_ground_that_is_said_takes_the_rims_place() -> None:
+def test_explicit_background_replaces_the_outline() -> None:
     result = render_text("Hi", style={"background": "transparent", "font_size": 40})
     assert result.cover is not None
     assert (result.pixels == result.cover).all()
@@ -337,9 +333,7 @@ def test_a_ground_that_is_said_takes_the_rims_place() -> None:
 # -- what cannot be ----------------------------------------------------------------------------------
 
 
-def test_a_file_that_cannot_be_read_is_named_by_its_clip(
-    tmp_path: Path, media_files: Mapping[str, Path]
-) -> None:
+def test_unreadable_file_is_named_by_its_clip(tmp_path: Path, media_files: Mapping[str, Path]) -> None:
     cut = tmp_path / "cut.mp4"
     cut.write_bytes(media_files["red.mp4"].read_bytes()[:700])
     noise = tmp_path / "noise.png"

@@ -47,7 +47,7 @@ def shows(image: Array, glyph: Array) -> float:
     return float(cv2.matchTemplate(image, glyph, cv2.TM_CCOEFF_NORMED).max())
 
 
-def test_ascii_is_drawn_with_the_font_that_is_always_there() -> None:
+def test_ascii_is_drawn_with_the_bundled_font() -> None:
     assert fonts.missing_characters("Hello, you! (50%) ~ {x}") == ()
     assert shows(render_text("Hello"), character_ink("H", None)) > 0.95
 
@@ -64,7 +64,7 @@ def test_characters_without_a_glyph_are_named_once_in_order() -> None:
     assert fonts.missing_characters("no\u200d glyph\ufe0f is needed\n\u0007") == ()
 
 
-def test_a_mixed_text_is_drawn_with_one_font_that_has_all() -> None:
+def test_mixed_text_is_drawn_with_one_complete_font() -> None:
     require(text := "Hello 世界")
     (font,) = [font for font in fonts.installed() if font.count("Helo世界") == 6][:1] or (None,)
     if font is None:
@@ -74,7 +74,7 @@ def test_a_mixed_text_is_drawn_with_one_font_that_has_all() -> None:
         assert shows(image, character_ink(letter, font.path)) > 0.95
 
 
-def test_each_run_is_drawn_with_a_font_that_has_it() -> None:
+def test_each_text_run_is_drawn_with_a_font_for_it() -> None:
     require(text := "世界 😀 ok")
     chinese = next(font for font in fonts.installed() if font.has("世"))
     smiling = next(font for font in fonts.installed() if font.has("😀"))
@@ -120,6 +120,6 @@ def test_character_maps_of_both_formats_are_read() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"ttcf", b"ttcf" + b"\xff" * 12])
-def test_file_that_ends_early_is_no_font(data: bytes) -> None:
+def test_truncated_font_file_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="the font ends before its character map"):
         fonts.character_ranges(io.BytesIO(data))

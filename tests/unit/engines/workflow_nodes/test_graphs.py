@@ -69,7 +69,7 @@ def with_(graph: Graph, **nodes: dict[str, Any]) -> Graph:
     return {**copy.deepcopy(graph), **{name.lstrip("_"): each for name, each in nodes.items()}}
 
 
-async def test_words_become_a_picture_of_the_asked_size_by_one_order(graph_fixture: GraphFixture) -> None:
+async def test_sampler_makes_one_child_prediction_of_the_size(graph_fixture: GraphFixture) -> None:
     ended = await graph_fixture.run(PAINT)
     [(model, request)] = graph_fixture.children.asked
     assert model == "graph-image"
@@ -92,7 +92,7 @@ async def test_words_become_a_picture_of_the_asked_size_by_one_order(graph_fixtu
     assert np.array_equal(decoded_image(graph_fixture, 0), decoded_image(graph_fixture, 1))
 
 
-async def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
+async def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
     results = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -102,13 +102,13 @@ async def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
     assert results[0] == results[1]
 
 
-async def test_a_batch_is_an_order_for_each_picture(graph_fixture: GraphFixture) -> None:
+async def test_batch_makes_a_child_prediction_for_each_image(graph_fixture: GraphFixture) -> None:
     await graph_fixture.run(with_(PAINT, _4=node("EmptyLatentImage", width=64, height=64, batch_size=2)))
     assert [request["seed"] for _, request in graph_fixture.children.asked] == [42, 43]
     assert len(graph_fixture.outputs.made) == 2
 
 
-async def test_loras_controls_and_advanced_samplers_are_read(graph_fixture: GraphFixture) -> None:
+async def test_loras_controls_and_advanced_samplers_are_applied(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
     graph = with_(
         PAINT,
@@ -142,7 +142,7 @@ async def test_loras_controls_and_advanced_samplers_are_read(graph_fixture: Grap
     assert np.abs(plain - led).max() > 20
 
 
-async def test_a_picture_is_repainted_as_much_as_the_sampler_says(graph_fixture: GraphFixture) -> None:
+async def test_denoise_of_the_sampler_becomes_the_strength(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
     graph = with_(
         PAINT,
@@ -221,7 +221,7 @@ def film_graph(latent: dict[str, Any], save: dict[str, Any]) -> Graph:
     }
 
 
-async def test_words_become_a_moving_picture(graph_fixture: GraphFixture) -> None:
+async def test_text_to_video_graph_gives_an_animation(graph_fixture: GraphFixture) -> None:
     latent = node("EmptyLTXVLatentVideo", width=128, height=96, length=9, batch_size=1)
     save = node(
         "SaveAnimatedWEBP",
@@ -248,7 +248,7 @@ async def test_words_become_a_moving_picture(graph_fixture: GraphFixture) -> Non
     assert ended.outputs["7"]["animated"] == (True,)
 
 
-async def test_a_picture_becomes_a_film_with_its_first_frame(graph_fixture: GraphFixture) -> None:
+async def test_image_to_video_graph_sends_the_first_frame(graph_fixture: GraphFixture) -> None:
     put(graph_fixture, size=(128, 96))
     latent = node(
         "LTXVImgToVideo",
@@ -283,7 +283,7 @@ def frames_of(data: bytes) -> tuple[int, int, int]:
     return len(series), series[0].shape[1], series[0].shape[0]
 
 
-async def test_a_film_is_repainted_along_the_lines_of_another(graph_fixture: GraphFixture) -> None:
+async def test_video_graph_follows_a_control_video(graph_fixture: GraphFixture) -> None:
     put(graph_fixture, size=(64, 48))
     latent = node("EmptyLTXVLatentVideo", width=64, height=64, length=9, batch_size=1)
     await graph_fixture.run(
@@ -357,7 +357,7 @@ async def test_a_template_runs_inside_a_graph(graph_fixture: GraphFixture) -> No
     )
 
 
-async def test_an_upscale_is_the_platforms(graph_fixture: GraphFixture) -> None:
+async def test_upscale_node_uses_the_upscale_model(graph_fixture: GraphFixture) -> None:
     put(graph_fixture)
 
     def enlarge(inputs: Mapping[str, Any]) -> NodeChild:
@@ -375,7 +375,7 @@ async def test_an_upscale_is_the_platforms(graph_fixture: GraphFixture) -> None:
     assert decoded_image(graph_fixture).shape == (240, 320, 3)
 
 
-async def test_speech_goes_in_and_out(graph_fixture: GraphFixture, tmp_path: Path) -> None:
+async def test_speech_nodes_transcribe_and_synthesize(graph_fixture: GraphFixture, tmp_path: Path) -> None:
     tone = np.sin(np.arange(24_000) / 20)[None].repeat(2, 0).astype(np.float32) * 0.3
     path = graph_fixture.folder / "input" / "sample.wav"
     sounds.write(tone, "wav", path)
@@ -407,7 +407,7 @@ async def test_speech_goes_in_and_out(graph_fixture: GraphFixture, tmp_path: Pat
         estimate.orders(validate(speak, registry.registry()))
 
 
-async def test_three_dimensions_are_kept_as_they_came(graph_fixture: GraphFixture) -> None:
+async def test_model_in_3d_is_stored_unchanged(graph_fixture: GraphFixture) -> None:
     graph_fixture.children.given["text-to-3d"] = lambda inputs: NodeChild(
         (graph_fixture.children.file(b"glTF", "model/gltf-binary"),)
     )
@@ -416,7 +416,7 @@ async def test_three_dimensions_are_kept_as_they_came(graph_fixture: GraphFixtur
     assert graph_fixture.outputs.made[0][2] == b"glTF"
 
 
-async def test_a_picture_can_be_sent_without_being_kept(graph_fixture: GraphFixture) -> None:
+async def test_image_is_sent_over_the_websocket_without_a_file(graph_fixture: GraphFixture) -> None:
     graph = {
         "1": node("EmptyImage", width=4, height=3, batch_size=2, color=255),
         "2": node("SaveImageWebsocket", images=["1", 0]),
@@ -427,7 +427,7 @@ async def test_a_picture_can_be_sent_without_being_kept(graph_fixture: GraphFixt
     assert graph_fixture.outputs.made == []
 
 
-async def test_a_file_that_is_no_picture_says_so(graph_fixture: GraphFixture) -> None:
+async def test_unreadable_image_file_is_named_in_the_error(graph_fixture: GraphFixture) -> None:
     (graph_fixture.folder / "input" / "x.png").write_text("text")
     with pytest.raises(NodeError, match=r"^LoadImage \(node 1\): "):
         await graph_fixture.run(
@@ -435,12 +435,12 @@ async def test_a_file_that_is_no_picture_says_so(graph_fixture: GraphFixture) ->
         )
 
 
-def test_orders_are_known_before_a_graph_runs() -> None:
+def test_child_predictions_are_estimated_before_the_run() -> None:
     result = estimate.orders(validate(PAINT, registry.registry()))
     assert [(node_id, order.model) for node_id, order in result] == [("6", "graph-image")]
 
 
-def test_every_class_with_a_function_takes_what_its_schema_says() -> None:
+def test_every_class_accepts_the_inputs_of_its_schema() -> None:
     known = [spec for spec in registry.registry() if spec.run is not None]
     assert len(known) >= 340
     assert json.dumps([spec.class_type for spec in known])

@@ -50,7 +50,7 @@ def interpolate(line: Any, to: int, method: str) -> Any:
 
 @pytest.mark.parametrize("method", ["nearest-exact", "bilinear", "area", "bicubic"])
 @pytest.mark.parametrize(("width", "height"), [(17, 13), (4, 5), (9, 3)])
-def test_pictures_are_scaled_pixel_for_pixel(method: str, width: int, height: int) -> None:
+def test_images_are_scaled_as_by_comfyui(method: str, width: int, height: int) -> None:
     inputs = picture()
     down = np.stack([interpolate(inputs[0][:, at], height, method) for at in range(inputs.shape[2])], 1)
     expected = np.stack([interpolate(row, width, method) for row in down])
@@ -59,13 +59,13 @@ def test_pictures_are_scaled_pixel_for_pixel(method: str, width: int, height: in
     assert np.abs(result[0] - expected).max() < 2e-6
 
 
-def test_lanczos_goes_through_bytes() -> None:
+def test_lanczos_scales_8_bit_values() -> None:
     inputs = picture(20, 20)
     expected = Image.fromarray(values.to_bytes(inputs)[0]).resize((7, 9), Image.Resampling.LANCZOS)
     assert np.array_equal(values.to_bytes(scaling.scaled(inputs, 7, 9, "lanczos"))[0], np.asarray(expected))
 
 
-def test_a_middle_is_kept_where_the_shape_differs() -> None:
+def test_center_crop_keeps_the_middle() -> None:
     inputs = np.zeros((1, 4, 8, 3), np.float32)
     inputs[:, :, 2:6] = 1
     assert scaling.scaled(inputs, 4, 4, "nearest-exact", "center").min() == 1
@@ -95,7 +95,7 @@ def bell(radius: int, sigma: float) -> Any:
     return square / square.sum()
 
 
-def test_blur_and_sharpen_are_convolutions_with_a_bell_of_radii() -> None:
+def test_blur_and_sharpen_are_gaussian_convolutions() -> None:
     inputs = picture(12, 14)
     blurred = images.blur(NOWHERE, inputs, 2, 0.7)[0][0]
     assert np.abs(blurred - convolve(inputs[0], bell(2, 0.7))).max() < 1e-5
@@ -124,7 +124,7 @@ def test_blends(mode: str, expected: float) -> None:
     assert half == pytest.approx((0.8 + expected) / 2, abs=1e-6)
 
 
-def test_pictures_are_turned_cut_padded_and_joined() -> None:
+def test_images_are_rotated_cropped_padded_and_joined() -> None:
     inputs = picture(4, 6)
     assert np.array_equal(images.invert(NOWHERE, inputs)[0], 1 - inputs)
     assert np.array_equal(images.crop(NOWHERE, inputs, 3, 2, 1, 1)[0], inputs[:, 1:3, 1:4])
@@ -140,7 +140,7 @@ def test_pictures_are_turned_cut_padded_and_joined() -> None:
     assert cover[0, 1, 3] == 0
 
 
-def test_a_picture_is_laid_into_another_where_its_mask_lets_it() -> None:
+def test_image_is_composited_by_its_mask() -> None:
     below, above = np.zeros((1, 4, 4, 3), np.float32), np.ones((1, 2, 2, 3), np.float32)
     cover = np.array([[[1, 0], [0.5, 1]]], np.float32)
     result = masks.composite(NOWHERE, below, above, 1, 2, resize_source=False, mask=cover)[0][0, ..., 0]
@@ -170,7 +170,7 @@ def test_masks() -> None:
     assert np.array_equal(masks.split_alpha(NOWHERE, joined)[1], inputs)
 
 
-def test_edges_are_found_where_a_picture_changes() -> None:
+def test_canny_finds_edges() -> None:
     inputs = np.zeros((1, 20, 20, 3), np.float32)
     inputs[:, :, 10:] = 1
     edges = images.canny(NOWHERE, inputs, 0.2, 0.5)[0][0, ..., 0]
@@ -178,7 +178,7 @@ def test_edges_are_found_where_a_picture_changes() -> None:
     assert set(np.nonzero(edges)[1]) <= {9, 10}
 
 
-def test_a_loaded_picture_has_a_mask_where_it_is_clear(tmp_path: Path) -> None:
+def test_transparent_pixels_of_a_loaded_image_are_its_mask(tmp_path: Path) -> None:
     pixels = np.zeros((2, 3, 4), np.uint8)
     pixels[0, 0] = (255, 128, 0, 255)
     Image.fromarray(pixels).save(tmp_path / "a.png")
@@ -190,7 +190,7 @@ def test_a_loaded_picture_has_a_mask_where_it_is_clear(tmp_path: Path) -> None:
         images.load(NOWHERE, NodeFile("d", "image/png", tmp_path / "b.png"))
 
 
-def test_sound_is_cut_joined_and_made_louder() -> None:
+def test_audio_is_trimmed_joined_and_amplified() -> None:
     wave = np.linspace(-0.5, 0.5, 48_000, dtype=np.float32)[None]
     inputs = AudioValue(wave, 48_000)
     assert audio.trim(NOWHERE, inputs, -0.5, 0.25)[0].wave.shape[1] == 12_000
@@ -200,7 +200,7 @@ def test_sound_is_cut_joined_and_made_louder() -> None:
     assert audio.empty(NOWHERE, 0.5, 44_100, 1)[0].wave.shape == (1, 22_050)
 
 
-def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
+def test_serialized_values_are_restored_unchanged(tmp_path: Path) -> None:
     packer = serialization.NodeValuePacker(tmp_path)
     whole = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
     film = tmp_path / "film"
@@ -234,7 +234,7 @@ def test_anything_can_be_shown_as_text(source: Any, text: str) -> None:
     assert text_nodes.preview(NOWHERE, source).ui == {"text": (text,)}
 
 
-def test_a_film_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_unreadable_video_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"nothing")
     with pytest.raises(UnusableInput, match="not audio or video"):
         frame_split.decode_frames(tmp_path / "x")
