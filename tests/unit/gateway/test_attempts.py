@@ -32,11 +32,11 @@ from sixfold.core.gateway.ports import UpstreamFailure
         ("1e300", None),
     ],
 )
-def test_a_number_is_believed_where_it_can_be(message: str, seconds: float | None) -> None:
+def test_retry_after_in_seconds_is_parsed_if_plausible(message: str, seconds: float | None) -> None:
     assert parse_retry_after(message) == seconds
 
 
-def test_a_date_is_as_far_off_as_it_is() -> None:
+def test_retry_after_as_a_date_is_parsed() -> None:
     response = parse_retry_after(formatdate(time.time() + 3600, usegmt=True))
     assert response is not None
     assert 3000 < response <= 3600
@@ -69,7 +69,7 @@ class Upstream:
 @pytest.mark.parametrize(
     ("blocks", "error"), [((b"x" * 200_000,) * 2, UpstreamFailure), ((b"x",), TimeoutError)]
 )
-async def test_a_count_without_an_end_leaves_no_response_open(
+async def test_endless_token_count_response_is_closed(
     blocks: tuple[bytes, ...], error: type[Exception]
 ) -> None:
     upstream = Upstream(*blocks)

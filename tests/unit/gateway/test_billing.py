@@ -43,7 +43,7 @@ async def _account(database: Database, account_id: str) -> tuple[int, int]:
     return int(row["posted"]), int(row["held"])
 
 
-async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Database) -> None:
+async def test_concurrent_calls_begin_up_to_the_balance(database: Database) -> None:
     batcher, account_id = await _batcher(database, credit=45)
     calls = [_call(account_id) for _ in range(9)]
     response = await asyncio.gather(*(batcher.hold(call, None) for call in calls), return_exceptions=True)
@@ -61,7 +61,7 @@ async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Dat
     assert await _account(database, account_id) == (32, 0)
 
 
-async def test_a_budget_is_counted_once_for_all_and_given_back(database: Database) -> None:
+async def test_budget_is_counted_once_per_batch_and_released(database: Database) -> None:
     batcher, account_id = await _batcher(database, credit=1000)
     payer = Payer("key_a", budget_day=25)
     calls = [_call(account_id) for _ in range(4)]
@@ -186,7 +186,7 @@ async def test_balance_spent_elsewhere_refuses_the_call_unwritten(
     assert await _log(database, account_id) == []
 
 
-async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
+async def test_failed_entry_does_not_affect_its_batch(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sixfold.core.gateway.billing._DEFER_SECONDS", 60)  # each is booked with its ending

@@ -21,14 +21,14 @@ def ask(body: bytes = b"{}", account: str = "a", wire: str = "chat") -> GatewayR
     return GatewayRequest(account, "req_1", wire, wire, "m", body, lambda: ChatRequest(()))
 
 
-def test_only_the_same_request_of_the_same_account_is_answered() -> None:
+def test_cache_hits_need_equal_request_and_account() -> None:
     cache: ResponseCache[str] = ResponseCache(1000, 60, Clock())
     cache.put(ask(), "kept", 10)
     assert cache.get(ask()) == "kept"
     assert [cache.get(other) for other in (ask(b"{ }"), ask(account="b"), ask(wire="messages"))] == [None] * 3
 
 
-def test_answers_grow_old() -> None:
+def test_cached_response_expires() -> None:
     clock = Clock()
     cache: ResponseCache[str] = ResponseCache(1000, 60, clock)
     cache.put(ask(), "kept", 10)

@@ -38,7 +38,7 @@ SUGGESTED = {
 @pytest.mark.parametrize(
     ("able", "name"), [(able, name) for able, names in SUGGESTED.items() for name in names.split()]
 )
-def test_a_name_suggests_what_the_model_can_do(able: tuple[str, ...], name: str) -> None:
+def test_capabilities_are_inferred_from_the_model_name(able: tuple[str, ...], name: str) -> None:
     assert guess_capabilities(name) == frozenset(able)
 
 

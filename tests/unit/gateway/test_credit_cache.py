@@ -42,7 +42,7 @@ def _trust(database: Database, unwritten: int = 0, clock: _Clock | None = None) 
     return CreditCache(database, lambda _: unwritten, clock or _Clock())
 
 
-async def test_a_quarter_of_what_is_there_may_be_asked_for_at_once(database: Database) -> None:
+async def test_only_a_quarter_of_the_balance_skips_the_hold(database: Database) -> None:
     account_id = await _account(database, 400)
     trust = _trust(database)
     requests = [await _covers(trust, account_id, None, amount) for amount in (60, 41, 40, 1)]
@@ -57,7 +57,7 @@ async def test_held_and_unwritten_amounts_reduce_the_credit(database: Database) 
     assert not await _covers(_trust(database, unwritten=1), account_id, None, 50)
 
 
-async def test_a_moment_later_it_is_looked_again(database: Database) -> None:
+async def test_balance_is_read_again_after_an_interval(database: Database) -> None:
     account_id, clock = await _account(database, 400), _Clock()
     trust = _trust(database, clock=clock)
     assert await _covers(trust, account_id, None, 100)

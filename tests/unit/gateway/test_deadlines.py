@@ -43,6 +43,6 @@ async def test_task_canceled_by_another_is_canceled() -> None:
         await task
 
 
-async def test_an_error_in_time_is_the_blocks_own() -> None:
+async def test_error_before_the_deadline_is_raised_unchanged() -> None:
     with pytest.raises(ValueError, match="mine"), Deadlines(60).start():
         raise ValueError("mine")

@@ -78,7 +78,7 @@ async def test_tokens_reported_later_delay_the_next_requests(rated: Rated) -> No
     await rates.spend("k", 60, 1)
 
 
-async def test_one_that_is_larger_than_a_minutes_share_passes_alone(rated: Rated) -> None:
+async def test_request_above_the_minute_quota_is_allowed_alone(rated: Rated) -> None:
     await rated.rates.spend("k", 60, 5000)
     with pytest.raises(errors.TooManyRequests):
         await rated.rates.spend("k", 60, 1)
@@ -232,7 +232,7 @@ async def test_budget_counts_holds_and_regains_the_unused_part(clocked: Clocked)
     assert await clocked.database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_budget_begins_anew_with_the_day_and_the_month(clocked: Clocked) -> None:
+async def test_budget_restarts_each_day_and_month(clocked: Clocked) -> None:
     write = clocked.database.write
     account = await write(accounts.create("ada@example.com", credit=1_000_000))
     payer = Payer("key_1", budget_day=100, budget_month=250)

@@ -98,7 +98,7 @@ def test_a_response_in_many_pieces_takes_linear_time(kind: str) -> None:
     assert loop_time.cpu_seconds(write, 0.15) < 0.3
 
 
-def test_plain_input_takes_little_more_memory_than_its_text() -> None:
+def test_plain_input_uses_little_more_memory_than_its_text() -> None:
     text = "x" * 2**20
 
     def read() -> None:

@@ -93,7 +93,7 @@ async def test_a_text_that_is_converted_has_a_limit(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("is_raw", [True, False])
-async def test_a_stream_without_an_end_is_cut_off(is_raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_stream_is_ended_at_the_limit(is_raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_stream, "_MAX_BYTES", 2**20)
     stream = stream_of(DELTA, DELTA * 1_000)
 

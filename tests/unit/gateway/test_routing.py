@@ -72,7 +72,7 @@ def names(router: ModelRouter, name: str) -> list[str]:
     return [target.name for target in router.resolve(name)]
 
 
-def test_a_model_is_found_by_its_server_and_by_itself() -> None:
+def test_model_is_found_with_and_without_its_server_name() -> None:
     result = router(FakeServer("a", "m", "n"), FakeServer("b", "m"))
     assert names(result, "b/m") == ["b/m"]
     assert names(result, "n") == ["a/n"]
@@ -100,7 +100,7 @@ def test_alias_with_a_missing_target_names_the_target() -> None:
         result.resolve("fast")
 
 
-def test_an_alias_is_tried_in_its_order() -> None:
+def test_targets_of_an_alias_are_tried_in_order() -> None:
     result = router(
         FakeServer("a", "m"), FakeServer("b", "m"), aliases={"fast": ["b/m", "a/m"], "one": "a/m"}
     )
@@ -109,21 +109,21 @@ def test_an_alias_is_tried_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(("drawn", "first"), [(0.0, "a/m"), (0.2, "a/m"), (0.3, "b/m"), (0.999, "b/m")])
-def test_weights_draw_the_first_and_the_others_follow(drawn: float, first: str) -> None:
+def test_weights_select_the_first_target_at_random(drawn: float, first: str) -> None:
     weighted = [{"target": "a/m", "weight": 1}, {"target": "b/m", "weight": 3}]
     result = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"half": weighted}, drawn=drawn)
     assert names(result, "half")[0] == first
     assert len(names(result, "half")) == 2
 
 
-def test_of_several_servers_the_fastest_is_asked() -> None:
+def test_fastest_of_several_servers_is_tried_first() -> None:
     health = HealthTracker(Clock())
     health.record_success("a/m", 0.9)
     health.record_success("b/m", 0.1)
     assert names(router(FakeServer("a", "m"), FakeServer("b", "m"), health=health), "m") == ["b/m", "a/m"]
 
 
-def test_a_server_that_is_out_of_order_comes_last() -> None:
+def test_failing_server_is_tried_last() -> None:
     clock = Clock()
     health = HealthTracker(clock)
     result = router(FakeServer("a", "m"), FakeServer("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
@@ -139,7 +139,7 @@ def test_a_server_that_is_out_of_order_comes_last() -> None:
     assert health.allows("a/m")
 
 
-def test_a_target_is_busy_until_it_answers_or_breaks() -> None:
+def test_target_is_busy_until_a_success_or_another_failure() -> None:
     health = HealthTracker(Clock())
     health.record_failure("a/m", busy=True)
     health.record_failure("b/m", busy=True)
@@ -164,7 +164,7 @@ def test_a_circuit_stays_open_longer_each_time() -> None:
     assert health.allows("a/m")
 
 
-def test_retries_have_a_budget_that_success_and_time_fill() -> None:
+def test_retry_budget_is_refilled_by_successes_and_time() -> None:
     clock = Clock()
     health = HealthTracker(clock)
     assert sum(health.may_retry() for _ in range(100)) == 20
@@ -182,7 +182,7 @@ def test_unknown_model_error_without_servers_has_a_remedy() -> None:
         router(FakeServer("a", "m", ready=False)).resolve("m")
 
 
-def test_the_default_is_the_first_alias_else_the_first_model() -> None:
+def test_default_model_is_the_first_alias_or_model() -> None:
     assert names(router(FakeServer("a"), FakeServer("b", "m")), "default") == ["b/m"]
     assert names(router(FakeServer("b", "m", "n"), aliases={"x": "b/n"}), "text-llm") == ["b/n"]
 
@@ -230,7 +230,7 @@ def test_chat_with_a_known_non_chat_model_is_refused() -> None:
     assert [target.name for target in result.resolve_chat("x")] == ["b/talker"]
 
 
-def test_a_name_without_a_tag_is_that_of_the_latest() -> None:
+def test_name_without_a_tag_selects_the_latest() -> None:
     result = router(FakeServer("ollama", "qwen3:latest", "phi:3b"))
     assert names(result, "qwen3") == ["ollama/qwen3"]
     with pytest.raises(errors.UnknownModel):
@@ -271,11 +271,11 @@ def test_all_names_are_listed() -> None:
         {"aliases": 3},
     ],
 )
-def test_nonsense_in_the_table_is_named(table: Any) -> None:
+def test_invalid_gateway_table_is_refused_with_a_reason(table: Any) -> None:
     with pytest.raises(ValueError, match=r"gateway|alias"):
         parse(table)
 
 
-def test_providers_of_pictures_are_left_to_the_engines() -> None:
+def test_image_providers_are_not_gateway_servers() -> None:
     assert parse({"upstreams": {"fal": {"kind": "fal", "api_key": "k"}}}).servers == ()
     assert parse({"aliases": {"x": "a/m"}}).aliases == {"x": (ModelAlias("a/m"),)}

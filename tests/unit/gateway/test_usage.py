@@ -48,7 +48,7 @@ def test_every_kind_of_token_has_its_rate() -> None:
     assert result.cost(used) == 25 + 1 + 40 + 150 + 300 + 60 + 160
 
 
-def test_a_cost_is_rounded_up_and_nothing_costs_nothing() -> None:
+def test_cost_is_rounded_up_and_zero_usage_is_free() -> None:
     result = TokenRates(input=100_000, output=100_000)
     assert (
         result.cost(TokenUsage(1, 0)),
@@ -72,7 +72,7 @@ def test_a_long_request_has_its_own_rates() -> None:
         {"input_per_million_usd": 1, "tokens": 3},
     ],
 )
-def test_a_price_that_is_none_is_named(row: dict[str, Any]) -> None:
+def test_invalid_price_is_named_in_the_error(row: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"per_million_usd|price"):
         rates(row)
 
@@ -114,7 +114,7 @@ def test_missing_usage_is_filled_from_the_expected_usage() -> None:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_a_bundled_price_is_dated_and_hangs_together(name: str) -> None:
+def test_bundled_price_is_dated_and_consistent(name: str) -> None:
     row, result = BUNDLED[name], rates(BUNDLED[name])
     assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", row["as_of"])
     assert row["as_of"] >= "2025-11"
@@ -135,7 +135,7 @@ def test_a_bundled_price_is_dated_and_hangs_together(name: str) -> None:
         assert less is None or more is None or less <= more
 
 
-def test_a_family_is_found_by_the_longest_name_that_fits() -> None:
+def test_family_is_selected_by_the_longest_matching_name() -> None:
     book = PriceBook(BUNDLED, {})
     assert book.find("openai", "gpt-image-1-mini-2025-10-06") == book.find("openai", "gpt-image-1-mini")
     assert (
@@ -145,7 +145,7 @@ def test_a_family_is_found_by_the_longest_name_that_fits() -> None:
     )
 
 
-def test_an_estimate_counts_all_that_is_sent() -> None:
+def test_estimate_counts_the_whole_request() -> None:
     short = ChatRequest((ChatMessage("user", (TextPart("x" * 35),)),))
     assert estimate(short) == 10 + 8
     seen = ChatRequest(
@@ -226,7 +226,7 @@ INPUT = {
 }
 
 
-def test_the_lines_of_a_usage_beyond_its_totals_are_clamped() -> None:
+def test_lines_of_inconsistent_usage_are_limited_to_totals() -> None:
     result = TokenRates(1_000_000, 1_000_000, image_output=2_000_000)
     wrong = TokenUsage(5, 3, cached=9, reasoning=50, units=Units(image_out=7))
     assert [(line.unit, line.quantity) for line in result.lines(wrong)] == [
@@ -293,7 +293,7 @@ def test_an_estimate_finds_long_words_of_any_length() -> None:
         assert body_tokens(body) == tokens_of(len(body)), size
 
 
-def test_the_bill_of_a_whole_response_is_no_charge_for_its_part() -> None:
+def test_provider_bill_does_not_apply_to_partial_usage() -> None:
     rates = TokenRates(1_000_000, 2_000_000, as_billed=True)
     whole = TokenUsage(100, 50, billed_micros=1_230)
     assert rates.cost(whole) == 1_230

@@ -89,7 +89,7 @@ async def test_waiting_uses_begin_in_their_order(tmp_path: Path) -> None:
         assert (first.unloaded, second.unloaded) == (["m", "m"], ["n"])
 
 
-async def test_an_unknown_model_has_the_gpu_alone_until_measured(tmp_path: Path) -> None:
+async def test_unmeasured_model_uses_the_gpu_alone(tmp_path: Path) -> None:
     known, unknown = Holder("a", {"m": 10}), Holder("b", {})
     async with arbiter(tmp_path, "p", turn_seconds=60) as gpu:
         gpu.access(known)
@@ -106,7 +106,7 @@ async def test_an_unknown_model_has_the_gpu_alone_until_measured(tmp_path: Path)
             each.release()
 
 
-async def test_a_wait_ends_at_its_deadline_with_a_sentence(tmp_path: Path) -> None:
+async def test_wait_ends_at_its_deadline_with_an_error(tmp_path: Path) -> None:
     holder, other = Holder("Ollama", {"m": 60}), Holder("ComfyUI", {"sd": 60})
     async with arbiter(tmp_path, "p") as gpu:
         lease = await gpu.acquire(holder, "m", 10)
@@ -117,7 +117,7 @@ async def test_a_wait_ends_at_its_deadline_with_a_sentence(tmp_path: Path) -> No
         lease.release()
 
 
-async def test_two_uses_that_ran_out_of_memory_wait_for_each_other(tmp_path: Path) -> None:
+async def test_uses_that_ran_out_of_memory_take_turns(tmp_path: Path) -> None:
     holders = [Holder("a", {"m": 10}), Holder("b", {"m": 10})]
     async with arbiter(tmp_path, "p") as gpu:
         leases = [await gpu.acquire(gpu.access(each).holder, "m", 10) for each in holders]
@@ -150,7 +150,7 @@ async def test_time_limits_of_runs_stop_while_they_wait(tmp_path: Path) -> None:
         assert await running >= 0.3
 
 
-async def test_processes_agree_and_ask_each_other_to_unload(tmp_path: Path) -> None:
+async def test_processes_share_state_and_request_unloads(tmp_path: Path) -> None:
     own, shared = Holder("weights", {"sdxl": 60}, private="p"), Holder("ollama", {"m": 60})
     async with arbiter(tmp_path, "p") as first, arbiter(tmp_path, "q") as second:
         first.access(own)
@@ -189,7 +189,7 @@ async def test_the_death_of_a_holder_frees_the_gpu(tmp_path: Path) -> None:
         assert [each.holder for each in gpu.view().residents] in ([], ["ollama"])
 
 
-async def test_a_torn_or_foreign_state_file_begins_anew(tmp_path: Path) -> None:
+async def test_invalid_state_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "gpu.json").write_bytes(b'{"tickets": [')
     async with arbiter(tmp_path, "p") as gpu:
         (await gpu.acquire(Holder("a", {"m": 60}), "m", 10)).release()

@@ -83,7 +83,7 @@ async def test_an_unloaded_worker_starts_again_with_its_next_run(tmp_path: Path)
         assert not worker.alive
 
 
-async def test_a_worker_without_a_shared_gpu_is_the_drivers_own(tmp_path: Path) -> None:
+async def test_worker_without_a_shared_gpu_is_not_wrapped(tmp_path: Path) -> None:
     driver = Processes()
     shared = GpuWorkerDriver(driver, WeightsHolder("p"), lambda: None)
     worker = await shared.start(WorkerSpec("sdxl", "module:Engine", 0, tmp_path, vram_bytes=90))
@@ -125,7 +125,7 @@ async def _no_headers(_method: str, _url: str, _body: bytes) -> dict[str, str]:
     return {}
 
 
-async def test_a_llama_server_with_one_model_is_no_member() -> None:
+async def test_llama_server_with_one_model_is_not_managed() -> None:
     transport = SchemeTransport(5, 5)
     async with listening(LocalModels({"/models": {"data": [{"id": "gemma"}]}})) as server:
         queries = ModelQueries(transport, f"http://127.0.0.1:{server.port}/v1", _no_headers)

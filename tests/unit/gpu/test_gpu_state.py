@@ -136,7 +136,7 @@ def test_model_that_fits_runs_without_unloading_others() -> None:
     ]
 
 
-def test_the_end_of_a_process_frees_what_it_used() -> None:
+def test_ended_process_frees_its_memory_and_tickets() -> None:
     state = GpuState(total=10, residents=[Residency("weights", "sdxl", 6, private="dead")])
     state.tickets += [Ticket("a", "dead", "ollama", "m", 8, 0.0), Ticket("b", "p", "comfyui", "sd", 7, 0.0)]
     states.advance(state, TURN, 0.0)

@@ -131,7 +131,7 @@ def test_a_header_of_a_tar_cannot_be_as_large_as_the_archive(tmp_path: Path) -> 
     assert grown < 4 * MIB
 
 
-def test_global_headers_of_a_tar_are_not_kept(tmp_path: Path) -> None:
+def test_global_headers_of_a_tar_are_not_stored(tmp_path: Path) -> None:
     archive = saved_archive(tmp_path, many_global_headers())
     tracemalloc.start()
     try:
@@ -171,7 +171,7 @@ def xz_with_dictionary(data: bytes, size: int) -> bytes:
     return bytes(packed)
 
 
-def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
+def test_memory_of_an_xz_archive_is_limited(tmp_path: Path) -> None:
     data = tar((member("a.md"), b"x"), (member("b.bin"), bytes(MIB)), (member("c.md"), b"y"))
     for size in (23, 26):
         result = read_archive(saved_archive(tmp_path, xz_with_dictionary(data, size)), MemoryLimits())
@@ -209,6 +209,6 @@ def test_an_archive_within_its_ratio_is_read(tmp_path: Path) -> None:
     assert sum(len(file.text) for file in result) == 20_000_000
 
 
-def test_an_archive_beyond_its_ratio_says_so(tmp_path: Path) -> None:
+def test_archive_above_the_ratio_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.TooLarge, match="unpacks to more than 100 times its size"):
         read_archive(saved_archive(tmp_path, large_gzip()), MemoryLimits())

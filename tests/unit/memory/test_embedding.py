@@ -66,7 +66,7 @@ async def test_page_is_found_by_words_then_by_meaning_once_embedded(place: Memor
     assert ([hit.slug for hit in later.hits], later.mode) == (["garage"], "hybrid")
 
 
-async def test_each_mode_uses_what_it_says(place: MemoryFixture) -> None:
+async def test_each_search_mode_uses_its_own_signals(place: MemoryFixture) -> None:
     model = Meanings()
     result = await finder(place.memory.database, model)
     await put(place, "words", "A car.")
@@ -99,7 +99,7 @@ async def test_text_changed_meanwhile_keeps_no_old_vector(place: MemoryFixture) 
     assert len((await ask(result, place, "physician", "semantic")).hits) == 1
 
 
-async def test_another_version_of_the_model_embeds_everything_anew(place: MemoryFixture) -> None:
+async def test_another_model_version_embeds_all_pages_again(place: MemoryFixture) -> None:
     database = place.memory.database
     for number in range(20):
         await put(place, f"p{number}", "A happy kitten.")
@@ -110,7 +110,7 @@ async def test_another_version_of_the_model_embeds_everything_anew(place: Memory
     assert len((await ask(result, place, "glad", "semantic")).hits) == 10
 
 
-async def test_a_page_that_is_deleted_waits_for_nothing(place: MemoryFixture) -> None:
+async def test_deleted_page_is_not_embedded(place: MemoryFixture) -> None:
     database = place.memory.database
     await put(place, "gone", "A cat.")
     await place.memory.delete(place.ann, "gone", WriteTerms())
@@ -129,7 +129,7 @@ async def test_embedder_runs_beside_searches_until_stopped(place: MemoryFixture)
     assert answer.mode == "hybrid"
 
 
-async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: MemoryFixture) -> None:
+async def test_reloaded_index_has_the_same_vectors(place: MemoryFixture) -> None:
     database, model = place.memory.database, Meanings()
     result = await finder(database, model)
     for number in range(8):

@@ -35,7 +35,7 @@ async def remember(database: SqliteDatabase, name: str) -> Caller:
     return caller
 
 
-async def test_misspelled_words_leave_nothing_in_the_index() -> None:
+async def test_misspelled_words_are_not_stored_in_the_index() -> None:
     database = SqliteDatabase(":memory:")
     queries = [f"q{word}x" for word in WORDS]
     try:

@@ -65,7 +65,7 @@ async def changes(place: RelationFixture) -> dict[str, int]:
     return await place.database.read(work())
 
 
-async def test_a_name_without_a_page_waits_for_it(place: RelationFixture) -> None:
+async def test_link_to_a_name_is_pending_until_its_page_exists(place: RelationFixture) -> None:
     await place.save("notes/today", WORKS)
     (result,) = await place.evidence("notes/today")
     assert not result.resolved
@@ -75,7 +75,7 @@ async def test_a_name_without_a_page_waits_for_it(place: RelationFixture) -> Non
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_link_ends_with_its_last_sentence(place: RelationFixture) -> None:
+async def test_link_is_withdrawn_with_its_last_sentence(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.save("notes/two", "We know that Ada Byron works for Bell Labs.")
@@ -116,7 +116,7 @@ async def test_an_explicit_link_is_never_replaced(place: RelationFixture) -> Non
     assert (await place.answers("who works at Bell Labs"))["ada-byron"] == 1.0
 
 
-async def test_a_deleted_page_is_no_end_of_a_link_until_it_is_back(place: RelationFixture) -> None:
+async def test_deleted_page_has_no_links_until_it_is_restored(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.delete("companies/bell-labs")
@@ -125,7 +125,7 @@ async def test_a_deleted_page_is_no_end_of_a_link_until_it_is_back(place: Relati
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_page_with_another_title_is_another_name(place: RelationFixture) -> None:
+async def test_link_is_withdrawn_when_the_page_title_changes(place: RelationFixture) -> None:
     await people(place)
     await place.save("notes/one", WORKS)
     await place.save("companies/bell-labs", "", "Something Else", "company")
@@ -145,7 +145,7 @@ async def test_first_name_resolves_only_while_unique(place: RelationFixture) -> 
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_relation_with_unsuitable_kinds_is_no_link(place: RelationFixture) -> None:
+async def test_relation_with_unsuitable_kinds_gives_no_link(place: RelationFixture) -> None:
     await people(place)
     await place.save("places/oslo", "", "Oslo", "place")
     await place.save(
@@ -178,7 +178,7 @@ async def test_page_leaving_a_collection_takes_its_sentences(place: RelationFixt
     assert await place.links("people/ada-byron") == {}
 
 
-async def test_accounts_do_not_know_each_others_names(place: RelationFixture) -> None:
+async def test_names_of_other_accounts_are_not_resolved(place: RelationFixture) -> None:
     await people(place)
     stranger = RelationFixture(place.database, Caller(await _another_account(place), "ben"))
     await stranger.save("notes/one", WORKS)
@@ -194,7 +194,7 @@ async def _another_account(place: RelationFixture) -> str:
     return (await place.database.write(accounts.create("ben@example.com"))).id
 
 
-async def test_a_batch_is_read_like_its_pages_one_by_one(place: RelationFixture) -> None:
+async def test_batch_infers_the_same_links_as_single_pages(place: RelationFixture) -> None:
     await people(place)
     bodies = [WORKS, "Ada Byron lives in Oslo.", "Bell Labs owns Hooli."]
     results = [await place.save(f"notes/n{number}", "") for number in range(3)]
@@ -204,7 +204,7 @@ async def test_a_batch_is_read_like_its_pages_one_by_one(place: RelationFixture)
     assert list(await place.links("people/ada-byron")) == [("works_at", "companies/bell-labs")]
 
 
-async def test_a_question_with_a_month_prefers_what_happened_in_it(place: RelationFixture) -> None:
+async def test_question_with_a_month_prefers_events_of_that_month(place: RelationFixture) -> None:
     for person in ("Ada Byron", "Alan Turing", "Grace Hopper"):
         await place.save(f"people/{person.lower().replace(' ', '-')}", "", person, "person")
     await place.save("meetings/2026-05-12-lunch", "Ada Byron met Alan Turing.")
@@ -218,6 +218,6 @@ async def test_a_question_with_a_month_prefers_what_happened_in_it(place: Relati
 @pytest.mark.parametrize(
     "text", ["", "?", "who", "who works at", "who works at " + "x" * 5000, "💥" * 50, "'; DROP TABLE page"]
 )
-async def test_no_text_is_a_dangerous_question(tmp_path: Path, text: str) -> None:
+async def test_any_text_is_a_safe_question(tmp_path: Path, text: str) -> None:
     async with open_relations(None, tmp_path) as place:
         assert await place.answers(text) == {}

@@ -55,15 +55,15 @@ async def test_pages_in_every_language_are_found() -> None:
     ],
     ids=["meeting", "dog", "bank", "school", "cat", "key", "horse", "cake", "street", "question", "session"],
 )
-def test_forms_of_a_word_are_one_word(forms: str) -> None:
+def test_forms_of_a_word_have_one_term(forms: str) -> None:
     assert len(set(tokens.words(forms))) == 1, tokens.words(forms)
 
 
 @pytest.mark.parametrize("text", ["yes", "linux", "index", "essex", "أسود", "رسول"])
-def test_words_that_look_like_plurals_are_other_words(text: str) -> None:
+def test_words_that_resemble_plurals_are_not_stemmed(text: str) -> None:
     assert tokens.words(text) not in (tokens.words(text[:-1]), tokens.words("أسد"))
 
 
-def test_short_words_keep_their_letters() -> None:
+def test_short_words_are_not_stemmed() -> None:
     assert tokens.words("של לב בית") == ["של", "לב", "בית"]
     assert tokens.words("ال و") == ["ال", "و"]

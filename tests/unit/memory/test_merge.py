@@ -19,7 +19,7 @@ TEXTS = st.builds(lambda lines, last: "".join(lines) + last, LINES, st.sampled_f
 
 
 @given(st.text(alphabet="ab\n\r\x0b\x85\u2028"))
-def test_lines_are_the_text_and_end_where_editors_end_them(text: str) -> None:
+def test_joined_lines_equal_the_text(text: str) -> None:
     lines = diff.lines(text)
     assert "".join(lines) == text
     assert all("\n" not in line.rstrip("\r\n") and "\r" not in line.rstrip("\r\n") for line in lines)
@@ -36,7 +36,7 @@ def test_blocks_cover_both_texts_in_their_order(old: str, new: str) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_hunks_tell_every_change_and_nothing_else(old: str, new: str) -> None:
+def test_hunks_contain_exactly_the_changes(old: str, new: str) -> None:
     hunks = diff.hunks(old, new, context=0)
     lines = [line for hunk in hunks for line in hunk.lines]
     gone = {line.old: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "gone"}
@@ -50,7 +50,7 @@ def test_hunks_tell_every_change_and_nothing_else(old: str, new: str) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_unified_diffs_have_both_texts_and_their_places(old: str, new: str) -> None:
+def test_unified_diff_has_both_texts_and_line_numbers(old: str, new: str) -> None:
     a, b = old.splitlines(), new.splitlines()
     whole = list(diff.unified(a, b, ("a", "b"), context=10_000))
     assert (not whole) == (a == b)
@@ -72,7 +72,7 @@ def test_differing_words_are_marked_within_a_line() -> None:
     assert differing == [["June"], ["July"]]
 
 
-def test_texts_that_would_take_minutes_to_compare_are_one_block() -> None:
+def test_texts_too_costly_to_compare_are_one_block() -> None:
     old, new = ["x\n", *["same\n"] * 3000], ["y\n", *["same\n"] * 2999, "z\n"]
     assert len(diff.blocks(old, new)) <= 3
 
@@ -86,7 +86,7 @@ def test_a_change_of_one_side_is_applied(base: str, other: str) -> None:
 
 @given(TEXTS, TEXTS, TEXTS)
 @example("a\nb\n", "a\nend", "a\nb\nc\n")
-def test_nothing_that_either_wrote_is_lost(base: str, mine: str, theirs: str) -> None:
+def test_merge_keeps_the_lines_of_both_sides(base: str, mine: str, theirs: str) -> None:
     merged = merge.texts(base, mine, theirs)
     there = {line.rstrip("\r\n") for line in diff.lines(merged.text)}
     known = {line.rstrip("\r\n") for line in diff.lines(base)}
@@ -104,7 +104,7 @@ def test_both_sides_see_the_same_conflicts(base: str, mine: str, theirs: str) ->
 
 
 @given(st.lists(st.integers(0, 19), unique=True), st.data())
-def test_edits_of_lines_that_do_not_touch_are_both_there(places: list[int], data: st.DataObject) -> None:
+def test_edits_of_separate_lines_are_both_merged(places: list[int], data: st.DataObject) -> None:
     base = [f"line {number}\n" for number in range(40)]
     mine, theirs = list(base), list(base)
     for number in places:
@@ -136,7 +136,7 @@ def test_tags_are_merged_as_sets(base: list[str], mine: list[str], theirs: list[
 
 
 @given(st.sampled_from("abc"), st.sampled_from("abc"), st.sampled_from("abc"))
-def test_a_field_is_a_clash_when_both_changed_it_differently(base: str, mine: str, theirs: str) -> None:
+def test_field_conflicts_if_both_sides_change_it_differently(base: str, mine: str, theirs: str) -> None:
     value, clashes = merge.value(base, mine, theirs)
     assert value in {mine, theirs}
     assert clashes == (len({base, mine, theirs}) == 3)
@@ -144,12 +144,12 @@ def test_a_field_is_a_clash_when_both_changed_it_differently(base: str, mine: st
 
 
 @given(TEXTS)
-def test_a_text_that_went_through_a_form_keeps_its_line_ends(text: str) -> None:
+def test_text_from_a_form_keeps_its_line_endings(text: str) -> None:
     sent = text.replace("\r\n", "\n").replace("\r", "\n")
     assert merge.with_ends_of(sent, text) == text
 
 
-def test_a_new_line_ends_like_the_one_before_it() -> None:
+def test_new_line_has_the_ending_of_the_previous_line() -> None:
     assert merge.with_ends_of("a\nnew\nb\n", "a\r\nb\r\n") == "a\r\nnew\r\nb\r\n"
     assert merge.with_ends_of("new\n", "a\n") == "new\n"
 

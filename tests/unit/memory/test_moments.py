@@ -45,7 +45,7 @@ NOW = round(datetime(2026, 11, 20, 15, 30, tzinfo=UTC).timestamp()) * 1_000_000 
         ("since yesterday", "2026-11-19", "2026-11-20"),
     ],
 )
-def test_a_question_names_a_span_of_days(text: str, first: str, last: str) -> None:
+def test_time_expression_is_parsed_to_a_range_of_days(text: str, first: str, last: str) -> None:
     result = time_expressions.parse(text, NOW)
     assert result is not None
     assert (result.since, result.until) == time_expressions.micros(
@@ -56,7 +56,7 @@ def test_a_question_names_a_span_of_days(text: str, first: str, last: str) -> No
 @pytest.mark.parametrize(
     "text", ["", "march on", "a may pole", "the last one", "999 bottles", "weekly", "at last"]
 )
-def test_words_that_name_no_time_are_words(text: str) -> None:
+def test_other_words_are_not_time_expressions(text: str) -> None:
     assert not time_expressions.mentioned(text)
     assert time_expressions.parse(text, NOW) is None
 
@@ -64,7 +64,7 @@ def test_words_that_name_no_time_are_words(text: str) -> None:
 @pytest.mark.parametrize(
     ("moment", "days"), [("2024-02", ("2024-02-01", "2024-02-29")), ("2026", ("2026-01-01", "2026-12-31"))]
 )
-def test_a_moment_is_as_long_as_it_is_exact(moment: str, days: tuple[str, str]) -> None:
+def test_range_of_a_time_has_its_precision(moment: str, days: tuple[str, str]) -> None:
     first, last = (date.fromisoformat(day) for day in days)
     assert time_expressions.named(moment) == time_expressions.micros(first, last)
     assert (
@@ -75,13 +75,13 @@ def test_a_moment_is_as_long_as_it_is_exact(moment: str, days: tuple[str, str]) 
     )
 
 
-def test_a_far_past_has_an_end() -> None:
+def test_distant_past_is_within_the_calendar() -> None:
     assert time_expressions.parse("999 years ago", NOW) is not None
     assert time_expressions.parse("999 weeks ago", 0) is not None
 
 
 @pytest.mark.parametrize("backend", databases.BACKENDS)
-async def test_pages_of_the_time_that_is_asked_for_come_first(backend: str, tmp_path: Path) -> None:
+async def test_pages_of_the_requested_time_rank_first(backend: str, tmp_path: Path) -> None:
     at = [NOW]
     async with open_memory(backend, lambda: at[0], folder=tmp_path) as place:
 

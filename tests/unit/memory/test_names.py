@@ -29,7 +29,7 @@ async def out(place: MemoryFixture, slug: str) -> set[str]:
     return {link.target for link in await place.memory.links(place.ann, slug) if link.resolved}
 
 
-async def test_file_may_list_old_slugs_but_takes_none_from_another(place: MemoryFixture) -> None:
+async def test_old_slugs_of_a_file_do_not_replace_those_of_others(place: MemoryFixture) -> None:
     await put(place, "early", "[[ann-s]] [[taken]]")
     await put(place, "taken", "mine")
     await put(place, "ann", "---\nold_slugs: [Ann S, taken, ann]\nx: 1\n---\ntext", whole=True)
@@ -41,7 +41,7 @@ async def test_file_may_list_old_slugs_but_takes_none_from_another(place: Memory
     assert (await place.memory.read(place.ann, "taken")).page.body == "mine"
 
 
-async def test_a_link_finds_the_page_that_is_also_called_so(place: MemoryFixture) -> None:
+async def test_link_resolves_to_the_page_with_that_alias(place: MemoryFixture) -> None:
     await put(place, "early", "[[Annie]] [[A. Smith]]")
     await put(place, "people/ann", "---\naliases: [Annie, A. Smith]\n---\ntext")
     await put(place, "work/acme", "alias:: ACME Inc, Annie\n- text")

@@ -42,7 +42,7 @@ async def test_tags_are_a_list_or_one_text_with_commas(
     assert saved["tags"] == kept
 
 
-async def test_every_operation_says_in_a_sentence_what_it_is_for(place: MemoryFixture) -> None:
+async def test_every_operation_has_a_short_description(place: MemoryFixture) -> None:
     result = operations.operations(place.memory)
     assert set(result) == NAMES
     for name, operation in result.items():
@@ -66,7 +66,7 @@ async def test_every_operation_says_in_a_sentence_what_it_is_for(place: MemoryFi
         ("object", [{}, {"a": 1}], [[], "x"]),
     ],
 )
-async def test_an_argument_is_of_its_kind(kind: Any, good: list[Any], bad: list[Any]) -> None:
+async def test_argument_of_a_wrong_type_is_refused(kind: Any, good: list[Any], bad: list[Any]) -> None:
     operation = Operation("x", "x", (OperationField("it", kind, "it"),), False, do)  # pyright: ignore[reportArgumentType] # not called
     for value in good:
         assert operation.read({"it": value})["it"] is not None
@@ -81,7 +81,7 @@ async def test_all_problems_are_reported_at_once(place: MemoryFixture) -> None:
     assert {problem.input for problem in refused.value.problems} == {"query", "limit", "mode", "tags"}
 
 
-async def test_a_long_page_is_read_in_parts_that_make_it_whole(place: MemoryFixture) -> None:
+async def test_parts_of_a_long_page_sum_to_its_text(place: MemoryFixture) -> None:
     text = "".join(f"line {number}\n" for number in range(10_000))
     await do(place, "write", slug="long", body=text)
     parts, offset = [], 0
@@ -98,7 +98,7 @@ async def test_a_long_page_is_read_in_parts_that_make_it_whole(place: MemoryFixt
     assert len(json.dumps(await do(place, "history", slug="long", version=1))) < 40_000
 
 
-async def test_writing_answers_briefly_and_with_the_version(place: MemoryFixture) -> None:
+async def test_write_returns_the_version_without_the_body(place: MemoryFixture) -> None:
     saved = await do(place, "write", slug="a", body="x" * 10_000, tags=["t"])
     assert (saved["slug"], saved["version"], saved["created"], "body" in saved) == ("a", 1, True, False)
     again = await do(place, "write", slug="a", body="x" * 10_000, overwrite=True)
@@ -107,7 +107,7 @@ async def test_writing_answers_briefly_and_with_the_version(place: MemoryFixture
     assert (over["version"], over["created"]) == (2, False)
 
 
-async def test_lists_stop_and_tell_where_to_go_on(place: MemoryFixture) -> None:
+async def test_lists_are_limited_and_return_a_cursor(place: MemoryFixture) -> None:
     for number in range(5):
         await do(place, "write", slug=f"n/{number}", body="- **2026** | x")
     first = await do(place, "list", prefix="N/", limit=3)
@@ -117,7 +117,7 @@ async def test_lists_stop_and_tell_where_to_go_on(place: MemoryFixture) -> None:
     assert (seen["pages"], seen["types"], len(seen["orphans"])) == (5, [{"name": "note", "count": 5}], 5)
 
 
-async def test_search_and_fetch_answer_as_connectors_expect(place: MemoryFixture) -> None:
+async def test_search_and_fetch_have_the_format_of_connectors(place: MemoryFixture) -> None:
     await do(place, "write", slug="people/ann", body="# Ann\nlikes zeppelins", type="person")
     (hit,) = (await do(place, "search", query="zeppelins"))["results"]
     assert {"id", "title", "url"} <= hit.keys()
@@ -126,7 +126,7 @@ async def test_search_and_fetch_answer_as_connectors_expect(place: MemoryFixture
     assert (fetched["text"], fetched["metadata"]["type"]) == ("# Ann\nlikes zeppelins", "person")
 
 
-async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: MemoryFixture) -> None:
+async def test_inferred_link_is_confirmed_dismissed_and_replaced(place: MemoryFixture) -> None:
     await do(place, "write", slug="companies/acme", body="# Acme", type="company")
     await do(place, "write", slug="people/ann", body="# Ann Smith\nAnn Smith works at Acme.", type="person")
 
@@ -149,7 +149,7 @@ async def test_an_inferred_link_is_confirmed_dismissed_and_gives_way(place: Memo
         await do(place, "link", slug="companies/acme", to="people/ann", action="confirm")
 
 
-async def test_one_section_one_text_one_field_is_changed(place: MemoryFixture) -> None:
+async def test_edit_changes_one_section_text_or_field(place: MemoryFixture) -> None:
     await do(place, "write", slug="a", body="# A\n## S\nold\n")
     await do(place, "edit", slug="a", operation="replace_section", section="S", content="new")
     await do(place, "edit", slug="a", operation="replace_text", find="new", replace="newer")

@@ -33,7 +33,7 @@ async def test_credits_are_counted_and_enforced_where_that_is_set(backend: str) 
         assert (await place.memory.usage(place.ben)).left == 100
 
 
-async def test_a_page_has_its_limits(backend: str) -> None:
+async def test_page_above_a_limit_is_refused(backend: str) -> None:
     async with open_memory(backend, limits=MemoryLimits(page_bytes=100)) as place:
         await put(place, "a", "x" * 100)
         with pytest.raises(errors.TooLarge, match=r"at most 100 bytes \(got 102\)"):

@@ -52,7 +52,7 @@ async def out(memory: MemoryService, caller: Caller, slug: str) -> set[tuple[str
     return {(link.target, link.type, link.resolved) for link in await memory.links(caller, slug)}
 
 
-async def test_a_page_is_read_as_it_was_written(place: MemoryFixture) -> None:
+async def test_written_page_is_read_unchanged(place: MemoryFixture) -> None:
     text = "---\ntitle: Ann Smith\ntags: [team, no]\ntype: person\n---\n# Other\r\ntext"
     await put(place, "people/ann", text)
     view = await place.memory.read(place.ann, "People/Ann")
@@ -107,7 +107,7 @@ async def test_omitted_fields_stay_but_a_file_replaces_everything(place: MemoryF
     assert (page.head, page.title, page.type, page.tags, page.collections) == ("", "a", "note", (), ())
 
 
-async def test_a_change_that_changes_nothing_makes_no_version(place: MemoryFixture) -> None:
+async def test_unchanged_write_creates_no_version(place: MemoryFixture) -> None:
     await put(place, "a", "x", tags=("q",))
     assert await put(place, "a", "x") == 1
     assert (await place.memory.tag(place.ann, "a", TagChange(["q"]), WriteTerms())).page.version == 1
@@ -128,7 +128,7 @@ async def test_concurrent_appends_are_all_kept(place: MemoryFixture) -> None:
     assert sorted(result.page.version for result in saved) == list(range(2, 42))
 
 
-async def test_of_two_who_saw_the_same_version_one_is_refused(place: MemoryFixture) -> None:
+async def test_one_of_two_edits_of_the_same_version_is_refused(place: MemoryFixture) -> None:
     await put(place, "a", "x")
     edits = [
         place.memory.edit(place.ann, "a", PageEdit("append", str(n)), WriteTerms(if_version=1))
@@ -150,22 +150,20 @@ async def test_of_two_who_saw_the_same_version_one_is_refused(place: MemoryFixtu
         (PageEdit("replace_section", "new", section="C"), "# A\na\n\n## B\nb\n\n# C\nnew"),
     ],
 )
-async def test_a_part_is_changed_and_the_rest_stays(place: MemoryFixture, edit: PageEdit, after: str) -> None:
+async def test_edit_changes_only_its_part(place: MemoryFixture, edit: PageEdit, after: str) -> None:
     await put(place, "a", "# A\na\n\n## B\nb\n\n# C\nc")
     saved = await place.memory.edit(place.ann, "a", edit, WriteTerms(if_version=1))
     assert saved.page.body == after
 
 
 @pytest.mark.parametrize("section", ["`serve` and *more*", "serve and more", "## Serve and More"])
-async def test_a_section_is_named_as_its_heading_is_written_or_reads(
-    place: MemoryFixture, section: str
-) -> None:
+async def test_section_is_found_by_its_raw_or_rendered_heading(place: MemoryFixture, section: str) -> None:
     await put(place, "a", "Top\n===\n\n## `serve` and *more*\nold\n\nNext\n----\nkept\n")
     await place.memory.edit(place.ann, "a", PageEdit("replace_section", "new", section=section), WriteTerms())
     assert await body(place, "a") == "Top\n===\n\n## `serve` and *more*\nnew\n\nNext\n----\nkept\n"
 
 
-async def test_empty_lines_around_headings_stay(place: MemoryFixture) -> None:
+async def test_empty_lines_around_headings_are_kept(place: MemoryFixture) -> None:
     await put(place, "a", "# A\n\nfirst\n\n\n## B\n\n\nsecond\n\n# C\n")
     for section, content in (("B", "new"), ("A", "\nall of it\n\n## D\n\nd"), ("C", "end")):
         await place.memory.edit(
@@ -189,16 +187,14 @@ async def test_empty_lines_around_headings_stay(place: MemoryFixture) -> None:
         (PageEdit("append", "x\ud800"), r"U\+D800"),
     ],
 )
-async def test_an_edit_that_does_not_fit_says_why_and_changes_nothing(
-    place: MemoryFixture, edit: PageEdit, why: str
-) -> None:
+async def test_invalid_edit_is_refused_with_a_reason(place: MemoryFixture, edit: PageEdit, why: str) -> None:
     await put(place, "a", "# A\na a")
     with pytest.raises(errors.BadRequest, match=why):
         await place.memory.edit(place.ann, "a", edit, WriteTerms())
     assert (await place.memory.read(place.ann, "a")).page.version == 1
 
 
-async def test_links_are_read_in_three_notations_and_once_each(place: MemoryFixture) -> None:
+async def test_links_of_three_notations_are_parsed_once_each(place: MemoryFixture) -> None:
     text = (
         "[[b|text]] [[b]]\n- works_at [[companies/Acme]]\n[[met::People/Ben#there]] ![[pic.png]]\n"
         "`[[no]]`\n```\n[[no]]\n```\n[file](../x/y.md) [web](https://e.org/z.md)\n- two words [[c]]\n"
@@ -213,7 +209,7 @@ async def test_links_are_read_in_three_notations_and_once_each(place: MemoryFixt
     }
 
 
-async def test_a_link_waits_for_its_page_and_follows_it(place: MemoryFixture) -> None:
+async def test_link_is_pending_until_its_page_exists_and_follows_it(place: MemoryFixture) -> None:
     await put(place, "a", "[[later]] [[Far Away]]")
     await put(place, "later")
     await put(place, "deep/down/far-away")
@@ -228,7 +224,7 @@ async def test_a_link_waits_for_its_page_and_follows_it(place: MemoryFixture) ->
     assert (await place.memory.backlinks(place.ann, "later", 10))[0] == ()
 
 
-async def test_an_old_slug_leads_to_its_page_through_every_rename(place: MemoryFixture) -> None:
+async def test_old_slug_redirects_to_its_page_after_renames(place: MemoryFixture) -> None:
     await put(place, "a", "x")
     for old, new in itertools.pairwise("abcda"):
         await place.memory.rename(place.ann, old, new, WriteTerms())
@@ -242,7 +238,7 @@ async def test_an_old_slug_leads_to_its_page_through_every_rename(place: MemoryF
         await place.memory.rename(place.ann, "a", "b", WriteTerms())
 
 
-async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: MemoryFixture) -> None:
+async def test_deleted_page_is_restored_from_any_version(place: MemoryFixture) -> None:
     await put(place, "b", "[[a]]")
     await put(place, "a", "one", tags=("q",))
     await put(place, "a", "two")
@@ -260,7 +256,7 @@ async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: Me
     assert await put(place, "a", "four") == 4
 
 
-async def test_the_past_is_read_as_it_was(place: MemoryFixture) -> None:
+async def test_earlier_state_of_a_page_is_read(place: MemoryFixture) -> None:
     moments: list[int] = []
 
     async def now() -> None:
@@ -294,7 +290,7 @@ async def test_the_past_is_read_as_it_was(place: MemoryFixture) -> None:
     assert [(link.source, link.type) for link in backlinks] == [("a", "links_to")]
 
 
-async def test_timelines_are_newest_first_and_go_on_by_cursor(place: MemoryFixture) -> None:
+async def test_timelines_are_newest_first_and_paged_by_cursor(place: MemoryFixture) -> None:
     await put(place, "a", "- **2026-01-02** | board — Started\n- **2024** plain")
     for day in range(1, 6):
         await place.memory.note(place.ann, "a", TimelineEntry(f"2025-01-0{day}", f"day {day}"), WriteTerms())
@@ -309,7 +305,7 @@ async def test_timelines_are_newest_first_and_go_on_by_cursor(place: MemoryFixtu
     assert seen == ["Started", "day 5", "day 4", "day 3", "day 2", "day 1", "plain"]
 
 
-async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: MemoryFixture) -> None:
+async def test_links_added_by_requests_are_separate_and_removable(place: MemoryFixture) -> None:
     await put(place, "a", "[[b]]")
     await put(place, "b")
     for context in ("first", "second"):
@@ -324,7 +320,7 @@ async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: Me
         await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), WriteTerms())
 
 
-async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: MemoryFixture) -> None:
+async def test_graph_walk_has_the_requested_depth_and_direction(place: MemoryFixture) -> None:
     await put(place, "a", "- to [[b]]")
     await put(place, "b", "- to [[c]]\n- of [[d]]")
     await put(place, "e", "- to [[a]]")
@@ -344,7 +340,7 @@ async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: MemoryFixt
     assert set(edges) == {("a", "b", "to"), ("e", "a", "to")}
 
 
-async def test_lists_are_filtered_and_go_on_by_cursor(place: MemoryFixture) -> None:
+async def test_lists_are_filtered_and_paged_by_cursor(place: MemoryFixture) -> None:
     for number in range(7):
         tags = ("odd",) if number % 2 else ()
         await put(place, f"n/{number}", "x", tags=tags, type="t" if number < 3 else None)
@@ -367,7 +363,7 @@ async def test_lists_are_filtered_and_go_on_by_cursor(place: MemoryFixture) -> N
     assert await slugs(PageFilter(updated_after=moment)) == ["n/6", "o"]
 
 
-async def test_accounts_and_shelves_do_not_see_each_other(place: MemoryFixture) -> None:
+async def test_accounts_and_collections_are_isolated(place: MemoryFixture) -> None:
     memory = place.memory
     await put(place, "mine", "[[shared]] [[hidden]]", collections=("a",), tags=("x",))
     await put(place, "hidden", "[[mine]]", collections=("b",), tags=("y",))
@@ -400,7 +396,7 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: MemoryFixture) 
 @pytest.mark.parametrize(
     "query", ["\0", "who works at \0Acme\0?", "Where does A\0 live", "since \0 yesterday"]
 )
-async def test_a_question_may_have_what_no_page_has(place: MemoryFixture, query: str) -> None:
+async def test_question_with_unknown_words_is_answered(place: MemoryFixture, query: str) -> None:
     await put(place, "people/ann", "Ann works at Acme.")
     answer = await place.memory.search(place.ann, SearchRequest(query))
     assert [hit.slug for hit in answer.hits] in ([], ["people/ann"])
@@ -415,7 +411,7 @@ async def test_person_in_question_ranks_before_mentions(place: MemoryFixture) ->
     assert [hit.slug.partition("/")[0] for hit in answer.hits][:2] == ["people", "log"]
 
 
-async def test_a_folder_counts_what_the_key_sees(place: MemoryFixture) -> None:
+async def test_folder_counts_only_pages_visible_to_the_key(place: MemoryFixture) -> None:
     for slug, name in (("a/b/one", "open"), ("a/b/two", "shut"), ("a/three", "open"), ("c/four", "shut")):
         await put(place, slug, collections=[name])
     limited = replace(place.ann, collections=("open",))
@@ -440,7 +436,7 @@ async def test_page_history_hides_versions_outside_a_key_scope(place: MemoryFixt
         await place.memory.database.read(queries.version(limited, "plan", 1))
 
 
-async def test_folders_of_an_old_memory_are_counted(backend: str) -> None:
+async def test_folders_of_an_older_memory_are_counted(backend: str) -> None:
     with tempfile.TemporaryDirectory() as result:
         folder = Path(result)
         async with open_memory(backend, folder=folder) as place:
@@ -456,7 +452,7 @@ async def test_folders_of_an_old_memory_are_counted(backend: str) -> None:
                 assert {row["name"]: row["count"] for row in opened.folders} == expected
 
 
-async def test_a_read_only_key_writes_by_no_operation(place: MemoryFixture) -> None:
+async def test_read_only_key_is_refused_by_every_write_operation(place: MemoryFixture) -> None:
     await put(place, "a", "x", collections=("c",))
     operations = memory_operations.operations(place.memory)
     calls = {

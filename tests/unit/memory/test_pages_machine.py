@@ -329,10 +329,10 @@ def test_any_sequence_of_changes_agrees_with_the_model(backend: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_memory_with_a_known_fault_is_caught(name: str) -> None:
+def test_known_fault_of_the_memory_is_detected(name: str) -> None:
     assert not play("sqlite", 240, 40, MUTANTS[name])
 
 
 @pytest.mark.nightly
-def test_long_sequences_tell_the_same_story() -> None:
+def test_long_sequences_of_changes_agree_with_the_model() -> None:
     assert play("sqlite", 120, 60)

@@ -21,18 +21,18 @@ def test_a_short_body_is_one_passage() -> None:
     assert chunks.split("") == ((0, 0),)
 
 
-def test_a_heading_begins_a_passage() -> None:
+def test_heading_starts_a_passage() -> None:
     body = "x " * 300 + "\n\n## Second\n\n" + "y " * 300
     assert [body[start:end].lstrip()[:9] for start, end in chunks.split(body)][1] == "## Second"
 
 
-def test_a_body_without_any_break_is_cut_nevertheless() -> None:
+def test_body_without_breaks_is_split() -> None:
     passages = chunks.split("a" * 10_000)
     assert len(passages) > 4
     assert max(end - start for start, end in passages) <= 2 * chunks.TARGET_CHARS
 
 
-def test_there_are_never_more_passages_than_the_limit() -> None:
+def test_number_of_passages_is_limited() -> None:
     assert len(chunks.split("# h\n\n" + "word " * 600_000)) == chunks.MAX_PASSAGES
 
 
@@ -54,7 +54,7 @@ def test_snippet_marks_irregular_forms() -> None:
 
 
 @given(st.from_regex(r"[a-z0-9]{1,14}", fullmatch=True))
-def test_a_word_begins_as_its_stem_may(word: str) -> None:
+def test_initial_of_a_word_is_one_of_its_stem(word: str) -> None:
     stem = tokens.stem(word)
     assert not stem or word[0] in tokens.initials(frozenset({stem}))
 
@@ -62,7 +62,7 @@ def test_a_word_begins_as_its_stem_may(word: str) -> None:
 @given(st.from_regex(r"[a-z0-9]{1,12}(?:ing|ied|ies|ying|ed|s|ly|ational|'s|n't)?", fullmatch=True))
 @example("dying").via("the only word whose stem, die, changes more than the last letter")
 @example("went").via("an irregular form")
-def test_a_word_is_sought_by_how_its_stem_begins(word: str) -> None:
+def test_word_begins_with_a_beginning_of_its_stem(word: str) -> None:
     stem = tokens.stem(word)
     assert not stem or f" {word}".startswith(tuple(tokens.beginnings(frozenset({stem}))))
 
@@ -71,29 +71,29 @@ def test_a_snippet_marks_words_with_apostrophes() -> None:
     assert snippet_of("It's 'Ann's' o'clock, 'ann'", "oclock ann") == "It's '«Ann's»' «o'clock», '«ann»'"
 
 
-def test_a_snippet_is_cut_where_the_words_are() -> None:
+def test_snippet_contains_the_matched_words() -> None:
     result = snippet_of(LONG, "topic7", passage=2)
     assert "topic" in result
     assert result.startswith("…")
     assert result.endswith("…")
 
 
-def test_a_snippet_prefers_the_place_that_has_most_of_the_words() -> None:
+def test_snippet_prefers_the_text_with_most_query_words() -> None:
     body = "green tea. " + "filler words go here. " * 20 + "green tea with honey and lemon. " + "more. " * 50
     assert "«honey»" in snippet_of(body, "green tea honey lemon", 80)
 
 
-def test_a_snippet_keeps_its_length() -> None:
+def test_snippet_has_at_most_its_length() -> None:
     for chars in (20, 80, 300):
         result = snippet_of(LONG, "topic3 while", chars, 1)
         assert len(result.replace("«", "").replace("»", "")) <= chars + 2
 
 
-def test_a_snippet_is_no_html_and_its_marks_are_its_own() -> None:
+def test_snippet_marks_are_distinct_from_those_of_the_text() -> None:
     assert snippet_of("<b>tea</b> «tea»", "tea") == "<b>«tea»</b> ‹«tea»›"
 
 
-def test_no_characters_are_no_snippet() -> None:
+def test_snippet_of_zero_characters_is_empty() -> None:
     assert snippet_of("tea", "tea", 0) == ""
 
 
@@ -102,5 +102,5 @@ def test_a_snippet_marks_words_of_scripts_without_spaces() -> None:
 
 
 @pytest.mark.parametrize("body", ["", "\n\n", "…", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 " * 40])
-def test_a_snippet_without_a_match_is_the_beginning(body: str) -> None:
+def test_snippet_without_a_match_is_the_start_of_the_text(body: str) -> None:
     assert snippet_of(body, "zebra", 50) == snippet_of(body, "", 50)

@@ -24,7 +24,7 @@ def stated_relations(body: str, **fields: str) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("pattern", TABLE.patterns, ids=lambda pattern: pattern.id)
-def test_every_example_of_the_table_means_just_what_it_says(pattern: Pattern) -> None:
+def test_every_example_gives_exactly_its_relation(pattern: Pattern) -> None:
     masked = entities.mask(pattern.example, TABLE.words)
     results = {
         (slots.relation, slots.subject.text, slots.object.text) for slots in relations.stated(masked, TABLE)
@@ -33,7 +33,7 @@ def test_every_example_of_the_table_means_just_what_it_says(pattern: Pattern) ->
 
 
 @pytest.mark.parametrize("pattern", TABLE.patterns, ids=lambda pattern: pattern.id)
-def test_no_example_survives_doubt_or_a_question_mark(pattern: Pattern) -> None:
+def test_uncertain_or_questioned_example_gives_no_relation(pattern: Pattern) -> None:
     example = pattern.example.rstrip(".")
     for text in (f"If {example}, we shall see", f"Nobody knows whether {example}", f"{example}?"):
         assert relations.stated(entities.mask(text, TABLE.words), TABLE) == [], text
@@ -50,7 +50,7 @@ def test_no_example_survives_doubt_or_a_question_mark(pattern: Pattern) -> None:
         "Ada Byron works at Bell Labs in Oslo (I guess).",
     ],
 )
-def test_uncertain_statement_is_no_link(text: str) -> None:
+def test_uncertain_statement_gives_no_link(text: str) -> None:
     assert stated_relations(text) == set()
     assert stated_relations("Ada Byron works at Bell Labs, and I think that she is kind.") != set()
 
@@ -121,14 +121,14 @@ HOSTILE = {
 
 @pytest.mark.timeout(20)  # each takes milliseconds; what backtracks takes forever
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_no_text_takes_the_reader_long(text: str) -> None:
+def test_any_text_is_read_in_bounded_time(text: str) -> None:
     assert len(extraction.read(page(text), TABLE)) <= extraction.MAX_STATEMENTS
     extraction.names_of(page(text, title=text[:500]), (), TABLE)
     inference.forms().read(text[:300])
 
 
 @pytest.mark.timeout(60)
-def test_shuffled_words_of_the_table_break_nothing() -> None:
+def test_shuffled_words_of_the_table_give_valid_relations() -> None:
     """Ten thousand sentences of the table's own words in any order: what is found has two different names."""
     dice = random.Random(6)  # noqa: S311 - a repeatable shuffle, no secret
     words = sorted({word for pattern in TABLE.patterns for word in pattern.example.split()})
@@ -155,7 +155,7 @@ def test_shuffled_words_of_the_table_break_nothing() -> None:
         ("in Maybe", None),
     ],
 )
-def test_dates_are_read_as_people_write_them(text: str, moment: str | None) -> None:
+def test_dates_are_parsed_in_common_notations(text: str, moment: str | None) -> None:
     assert [result.moment for result in dates.find(text)] == ([] if moment is None else [moment])
 
 
@@ -208,7 +208,7 @@ def test_spellings_of_a_name_share_a_key(spelling: str) -> None:
     assert entities.key(spelling) == "bell labs"
 
 
-def test_lists_give_each_of_their_names_and_no_neighbour() -> None:
+def test_lists_give_each_of_their_names_only() -> None:
     assert stated_relations("Ada Byron, Alan Turing and Grace Hopper work at Bell Labs and Hooli.") == {
         (name, "works_at", where)
         for name in ("ada byron", "alan turing", "grace hopper")
@@ -244,7 +244,7 @@ def test_table_lines_use_only_the_pattern_language() -> None:
         assert not re.search(r"[\\\[\]^$*+]|\(\?", pattern.text), pattern.id
 
 
-def test_on_the_page_of_a_thing_it_is_that_thing() -> None:
+def test_pronoun_refers_to_the_subject_of_the_page() -> None:
     project = {"title": "Falcon", "kind": "project", "slug": "projects/falcon"}
     assert stated_relations("Ada Byron leads it; Alan Turing reviews.", **project) == {
         ("ada byron", "leads", "/projects/falcon")

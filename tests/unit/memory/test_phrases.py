@@ -40,7 +40,7 @@ async def test_a_title_with_the_query_precedes_pages_that_mention_it(place: Memo
     ]
 
 
-async def test_a_phrase_precedes_the_same_words_apart(place: MemoryFixture) -> None:
+async def test_phrase_ranks_above_the_same_words_apart(place: MemoryFixture) -> None:
     await put(place, "a", "A", "The red fox jumped over the Lazy, dog near the river.")
     await put(place, "b", "B", "A lazy river, a dog and a red fox: the fox jumped near the dog.")
     await put(place, "c", "C", "A red dog.")

@@ -51,7 +51,7 @@ class Score:
 
 
 @pytest.mark.parametrize("half", ["tuned", "heldout"])
-async def test_links_of_plain_sentences_are_right_nine_times_in_ten(tmp_path: Path, half: str) -> None:
+async def test_precision_of_inferred_links_is_at_least_90_percent(tmp_path: Path, half: str) -> None:
     """Each text is written as a page among the pages of the world; its links are compared with the gold."""
     score = Score()
     known = corpus("world")["pages"]
@@ -89,7 +89,7 @@ async def test_relational_questions_reach_90_percent(tmp_path: Path, half: str) 
     assert score.recall >= LEAST_RECALL[half], score.notes
 
 
-def test_the_corpus_is_large_enough_to_mean_something() -> None:
+def test_corpus_has_the_minimum_size() -> None:
     """At least 150 texts and 60 questions, a third of the texts with nothing to find."""
     texts = [item for half in ("tuned", "heldout") for item in corpus(half)["item"]]
     requests = [item for half in ("tuned", "heldout") for item in corpus("questions")[half]]
@@ -99,7 +99,7 @@ def test_the_corpus_is_large_enough_to_mean_something() -> None:
 
 
 @pytest.mark.parametrize(("half", "least"), [("tuned", 0.95), ("heldout", 0.9)])
-async def test_search_shows_the_answer_among_the_first_five(tmp_path: Path, half: str, least: float) -> None:
+async def test_search_returns_answers_among_the_first_five(tmp_path: Path, half: str, least: float) -> None:
     """The share of the answers that search returns among the first five."""
     result, request = 0.0, 0
     questions = corpus("questions")

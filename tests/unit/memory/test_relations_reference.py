@@ -29,7 +29,7 @@ def _spoken(question: str) -> str:
     return text[:1].upper() + text[1:] + "?"
 
 
-def test_every_relation_stands_in_the_reference() -> None:
+def test_every_relation_is_in_the_reference() -> None:
     names = dict.fromkeys(pattern.relation for pattern in TABLE.patterns)
     text = source.text(PAGE)
     missing = "\n".join(row(name) for name in names if row(name) not in text)

@@ -55,7 +55,7 @@ def hold(quality: Quality, least: Quality) -> None:
         assert getattr(quality, name) >= getattr(least, name), f"{name}: {quality}"
 
 
-async def test_search_finds_what_the_wiki_knows() -> None:
+async def test_search_quality_on_our_wiki_does_not_fall() -> None:
     result, kinds = await measure(quality.own())
     hold(result, LEAST_OWN)
     for kind, least in LEAST_OF_A_KIND.items():
@@ -76,13 +76,13 @@ async def test_search_quality_on_conversations_does_not_fall() -> None:
     hold(result, LEAST_LOCOMO)
 
 
-def test_the_gate_sees_a_fall() -> None:
+def test_gate_detects_lower_quality() -> None:
     worse = Quality(recall_5=0.91, recall_10=0.93, mrr=0.8, ndcg=0.9, questions=246)
     with pytest.raises(AssertionError, match="recall_10"):
         hold(worse, LEAST_OWN)
 
 
-def test_the_metrics_are_what_they_are_called() -> None:
+def test_metrics_equal_their_definitions() -> None:
     ranked = ["a", "b", "c", "d", "e", "f"]
     assert quality.judge(ranked, ["a"]) == (1.0, 1.0, 1.0, 1.0)
     assert quality.judge(ranked, ["f"])[:3] == (0.0, 1.0, 1 / 6)

@@ -98,7 +98,7 @@ async def test_a_renamed_page_is_found_under_its_new_slug(place: MemoryFixture) 
     assert await slugs(place, "balloon") == ["plans/balloon"]
 
 
-async def test_another_server_finds_what_this_one_has_written(place: MemoryFixture) -> None:
+async def test_pages_written_by_another_server_are_found(place: MemoryFixture) -> None:
     database = place.memory.database
     other = SearchService(database, IndexCache(database, PageIndex))
     assert (await other.search(place.ann, SearchRequest("lighthouse"))).hits == ()
@@ -116,7 +116,7 @@ async def test_accounts_find_their_own_pages_only(place: MemoryFixture) -> None:
     assert (after.score, after.explain) == (before.score, before.explain)
 
 
-async def test_collection_key_learns_nothing_of_other_pages(place: MemoryFixture) -> None:
+async def test_collection_key_gets_no_information_on_other_pages(place: MemoryFixture) -> None:
     await put(place, "log/1", "The keel was laid.", collections=("public",))
     limited = replace(place.ann, collections=("public",))
     alone = (await ask(place, "where was the keel laid", limited, explain=True)).hits
@@ -141,7 +141,7 @@ async def test_filters_keep_what_matches_any_of_each(place: MemoryFixture) -> No
     assert await slugs(place, "apple", until=first - 1) == []
 
 
-async def test_the_parts_of_a_score_sum_to_it(place: MemoryFixture) -> None:
+async def test_parts_of_a_score_sum_to_it(place: MemoryFixture) -> None:
     await put(place, "days/1", "Ann met Ben at the harbour.", title="Ann")
     await put(place, "days/2", "They sailed out of the harbour to [[days/1]].")
     await put(place, "days/3", "The wind was strong.")
@@ -173,7 +173,7 @@ async def test_every_script_is_found(place: MemoryFixture, query: str) -> None:
     assert await slugs(place, query) == ["all"]
 
 
-async def test_words_that_are_not_indexed_are_found_as_a_phrase(place: MemoryFixture) -> None:
+async def test_unindexed_words_are_found_as_a_phrase(place: MemoryFixture) -> None:
     await put(place, "plays/hamlet", "To be, or not\nto be? That is the question.", title="Hamlet")
     await put(place, "music/live", "Live at Leeds.", title="The Who: live")
     await put(place, "other/whole", "He is the whole crew.", title="Crew", collections=("c",))
@@ -191,7 +191,7 @@ async def test_words_that_are_not_indexed_are_found_as_a_phrase(place: MemoryFix
     assert await slugs(place, "?!") == []
 
 
-async def test_a_title_of_words_that_say_nothing_is_found(place: MemoryFixture) -> None:
+async def test_title_of_stop_words_is_found(place: MemoryFixture) -> None:
     await put(place, "bands/the-who", "A band of four.", title="The Who")
     await put(place, "other", "Nobody knows.")
     assert await slugs(place, "the who") == ["bands/the-who"]
@@ -234,14 +234,14 @@ async def test_a_long_page_is_found_by_one_of_its_passages(place: MemoryFixture)
     assert "«boiler» is «serviced»" in hit.snippet
 
 
-async def test_a_page_beside_a_match_answers_a_question_and_not_a_word(place: MemoryFixture) -> None:
+async def test_page_after_a_match_is_found_for_questions_only(place: MemoryFixture) -> None:
     await put(place, "talk/1", "Ann: Which colour did you paint the boat?")
     await put(place, "talk/2", "Ben: Blue!")
     assert "talk/2" in await slugs(place, "What colour did they paint the boat?")
     assert await slugs(place, "boat") == ["talk/1"]
 
 
-async def test_searches_and_writes_at_once_agree_in_the_end(place: MemoryFixture) -> None:
+async def test_concurrent_searches_and_writes_are_consistent(place: MemoryFixture) -> None:
     async def write(number: int) -> None:
         await put(place, f"p{number}", f"common word{number}")
 
@@ -267,7 +267,7 @@ async def test_evicted_index_is_read_again(place: MemoryFixture) -> None:
     assert len(indexes) == 6, [index.size for index in indexes]
 
 
-async def test_an_index_has_no_words_beyond_its_limit(
+async def test_index_stores_no_words_above_its_limit(
     place: MemoryFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     indexes: list[PageIndex] = []
@@ -320,7 +320,7 @@ async def test_cached_signals_are_computed_in_a_thread(
     assert on_loop == [False]
 
 
-async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: MemoryFixture) -> None:
+async def test_many_changes_are_found_by_the_next_search(place: MemoryFixture) -> None:
     await put(place, "first", "needle")
     assert await slugs(place, "needle") == ["first"]
     for number in range(130):
@@ -387,7 +387,7 @@ async def test_snippets_of_large_pages_are_cut_in_a_thread(
     assert threads == [on_loop] * 4
 
 
-async def test_small_changes_are_taken_in_by_the_search(
+async def test_few_changes_are_indexed_by_the_search(
     place: MemoryFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await put(place, "first", "needle")
@@ -405,7 +405,7 @@ async def test_small_changes_are_taken_in_by_the_search(
     assert threads == [True]
 
 
-async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(backend: str, tmp_path: Path) -> None:
+async def test_reloaded_index_ranks_equally(backend: str, tmp_path: Path) -> None:
     async with open_memory(backend, folder=tmp_path) as place:
         for number in range(12):
             await put(place, f"log/{number}", f"tea and honey, day {number} [[log/{number - 1}]]")
@@ -419,7 +419,7 @@ async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(backend: str
         ).hits == before
 
 
-async def test_entries_that_an_older_program_wrote_are_written_anew(place: MemoryFixture) -> None:
+async def test_index_entries_of_an_older_version_are_rewritten(place: MemoryFixture) -> None:
     database = place.memory.database
     await put(place, "old", "A windmill, see [[other]].")
     await put(place, "other", "A barn.")
@@ -475,7 +475,7 @@ async def test_a_question_follows_a_link_of_the_page_it_names(place: MemoryFixtu
     assert hits[1].explain["hop"] > hits[1].explain["text"] == 0
 
 
-async def test_an_answer_follows_its_question_and_has_what_it_asks_for(place: MemoryFixture) -> None:
+async def test_answer_after_a_question_with_the_expected_kind_ranks(place: MemoryFixture) -> None:
     await put(place, "talk/1", "Ann: When was the regatta of the sailing club held?")
     await put(place, "talk/2", "Ben: It was last Sunday, in the rain.")
     await put(place, "talk/3", "Ann: The regatta is a fine thing.")

@@ -21,7 +21,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max
 
 
 @given(ANY | NAMES)
-def test_a_slug_is_its_own_slug_and_any_refusal_is_a_sentence(text: str) -> None:
+def test_normalized_slug_is_stable_and_errors_name_the_slug(text: str) -> None:
     try:
         slug = slugs.normalize(text)
     except errors.BadRequest:
@@ -35,7 +35,7 @@ def test_a_slug_is_its_own_slug_and_any_refusal_is_a_sentence(text: str) -> None
 
 
 @given(ANY | NAMES)
-def test_a_link_finds_the_page_of_the_file_that_it_names(text: str) -> None:
+def test_link_resolves_to_the_page_of_the_named_file(text: str) -> None:
     result = slugs.loosely(text)
     if result is not None:
         assert slugs.normalize(result) == slugs.loosely(result) == result
@@ -85,7 +85,7 @@ def test_splitting_a_text_loses_no_byte(parts: list[str]) -> None:
     st.lists(VALUES, max_size=4),
     st.sampled_from(["", "---\na: 1 # kept\ntags:\n  - old\nz: [q]\n---\n"]),
 )
-def test_front_matter_edit_is_read_back_and_keeps_the_rest(title: str, tags: list[str], head: str) -> None:
+def test_front_matter_edit_is_stored_and_keeps_the_rest(title: str, tags: list[str], head: str) -> None:
     names = limits.loose_names(tags)
     title = limits.loose_line(title, 500)
     result = frontmatter.update(head, {"title": title, "tags": names, "links": [{"to": title or "x"}]})
@@ -100,7 +100,7 @@ def test_front_matter_edit_is_read_back_and_keeps_the_rest(title: str, tags: lis
 
 
 @given(ANY, st.integers(1, 400))
-def test_no_text_takes_long_to_read(piece: str, times: int) -> None:
+def test_any_text_is_parsed_in_bounded_time(piece: str, times: int) -> None:
     text = (piece or "x") * times
     assert markdown.split(text).body is not None
     for link in markdown.links(text, "a/b"):
@@ -130,7 +130,7 @@ def test_no_text_takes_long_to_read(piece: str, times: int) -> None:
         "# " + "*a **b `" * 100_000,
     ],
 )
-def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
+def test_adversarial_texts_are_parsed_like_others(text: str) -> None:
     split = markdown.split(text)
     assert split.head + split.body == text
     assert len(markdown.links(split.body)) <= markdown.MAX_LINKS
@@ -154,7 +154,7 @@ def test_texts_made_to_be_slow_are_read_like_others(text: str) -> None:
          {("links_to", "2026-11-20"), ("links_to", "journals/2026-05-01"), ("links_to", "1999-03-03")}),
     ],
 )  # fmt: skip
-def test_links_are_read_as_editors_of_notes_write_them(text: str, links: set[tuple[str, str]]) -> None:
+def test_links_in_the_notations_of_note_editors_are_parsed(text: str, links: set[tuple[str, str]]) -> None:
     split = markdown.split(text)
     assert {(link.type, link.target) for link in markdown.links(split.body, "", split.head)} == links
 
@@ -176,7 +176,7 @@ def test_links_are_read_as_editors_of_notes_write_them(text: str, links: set[tup
         ("- run\n    ```\n# a comment\n    ```\n# Title", "Title"),
     ],
 )
-def test_the_first_heading_is_the_title_as_it_reads(text: str, title: str) -> None:
+def test_title_is_the_rendered_first_heading(text: str, title: str) -> None:
     assert markdown.first_heading(text) == title
 
 
@@ -194,7 +194,7 @@ def test_the_first_heading_is_the_title_as_it_reads(text: str, title: str) -> No
         "[[out]]\n```\n[[in]]",
     ],
 )
-def test_a_link_in_code_is_none_wherever_the_code_stands(text: str) -> None:
+def test_links_in_code_are_ignored(text: str) -> None:
     assert [link.target for link in markdown.links(text)] == ["out"]
 
 
@@ -204,18 +204,18 @@ def test_an_entry_of_a_timeline_has_a_date_of_the_calendar() -> None:
     assert [entry.date for entry in markdown.timeline(body)] == ["2026-02-28", "2026"]
 
 
-def test_null_in_front_matter_is_no_value() -> None:
+def test_null_in_front_matter_is_ignored() -> None:
     text = markdown.split('---\ntitle: null\ntype: ~\ntags: [null, "null", a]\n---\n').fields
     assert (text.title, text.type, text.tags) == (None, None, ("null", "a"))
 
 
 @pytest.mark.parametrize("value", ["[a, b]", "a, b", '"#a #b"', '"#a, #b"', "\n- a\n- b"])
-def test_tags_are_read_as_editors_of_notes_write_them(value: str) -> None:
+def test_tags_in_the_notations_of_note_editors_are_parsed(value: str) -> None:
     assert markdown.split(f"---\ntags: {value}\n---\n").fields.tags == ("a", "b")
 
 
 @given(st.binary(max_size=50), NAMES)
-def test_any_file_is_a_page_or_says_why_not(data: bytes, name: str) -> None:
+def test_any_file_is_a_page_or_has_an_error(data: bytes, name: str) -> None:
     result = archives.file(f"{name}.md", data, MemoryLimits())
     assert isinstance(result, ArchiveMember)
     assert bool(result.error) or "\0" not in result.text

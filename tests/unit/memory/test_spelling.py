@@ -62,9 +62,7 @@ async def slugs(place: MemoryFixture, query: str, caller: Caller | None = None) 
         ("диван", "диванах"),  # its own stem is another
     ],
 )
-async def test_a_word_that_stands_nowhere_is_taken_for_the_nearest(
-    place: MemoryFixture, query: str, meant: str
-) -> None:
+async def test_unknown_word_is_corrected_to_the_nearest(place: MemoryFixture, query: str, meant: str) -> None:
     await put(place, "a", f"One {meant} here.")
     await put(place, "b", "Nothing of the kind.")
     (hit,) = (await ask(place, query)).hits
@@ -95,7 +93,7 @@ async def test_query_far_from_every_word_finds_nothing(place: MemoryFixture, que
     assert await slugs(place, query) == []
 
 
-async def test_a_word_that_is_known_is_taken_as_it_is(place: MemoryFixture) -> None:
+async def test_known_word_is_not_corrected(place: MemoryFixture) -> None:
     await put(place, "a", "A desert of sand.")
     await put(place, "b", "A dessert of apples.")
     (hit,) = (await ask(place, "desert")).hits
@@ -104,7 +102,7 @@ async def test_a_word_that_is_known_is_taken_as_it_is(place: MemoryFixture) -> N
     assert "spelling" not in hit.explain
 
 
-async def test_a_word_that_was_asked_as_well_is_not_guessed_again(place: MemoryFixture) -> None:
+async def test_word_of_the_query_is_not_a_correction_of_another(place: MemoryFixture) -> None:
     await put(place, "a", "The heliograph blinked.")
     (hit,) = (await ask(place, "heliograph heliogrpah")).hits
     assert hit.explain is not None
@@ -119,7 +117,7 @@ async def test_exact_matches_rank_above_corrected_ones(place: MemoryFixture) -> 
     assert (len(result), result[-1]) == (6, "sea")
 
 
-async def test_the_parts_of_a_guessed_score_sum_to_it(place: MemoryFixture) -> None:
+async def test_parts_of_a_corrected_score_sum_to_it(place: MemoryFixture) -> None:
     await put(place, "log/1", "The heliograph blinked.")
     await put(place, "log/2", "A lantern answered.")
     for hit in (await ask(place, "which lantern answered the heliogrpah")).hits:
@@ -151,7 +149,7 @@ async def test_correction_uses_no_word_of_hidden_pages(place: MemoryFixture) -> 
     assert await slugs(place, "lantren") == ["c"]
 
 
-async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: MemoryFixture) -> None:
+async def test_corrections_follow_added_and_removed_words(place: MemoryFixture) -> None:
     assert await slugs(place, "heliogrpah") == []
     await put(place, "a", "The heliograph blinked.")
     assert await slugs(place, "heliogrpah") == ["a"]
@@ -166,7 +164,7 @@ async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: Me
     assert await slugs(place, "heliogrpah") == []
 
 
-async def test_of_many_unknown_words_a_few_are_guessed(place: MemoryFixture) -> None:
+async def test_only_a_few_unknown_words_are_corrected(place: MemoryFixture) -> None:
     await put(place, "a", "The heliograph blinked.")
     query = " ".join(f"heliograph{each}{other}" for each in "bcfghkmpqvwxz" for other in "bcfghkmpqvwxz")
     (hit,) = (await ask(place, query)).hits

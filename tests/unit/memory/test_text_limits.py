@@ -76,7 +76,7 @@ def test_names_are_counted_before_they_are_normalized(refused: Callable[[], obje
         lambda: hashed.vector(TEXT),
     ],
 )
-def test_other_texts_are_read_in_linear_time(read: Callable[[], object]) -> None:
+def test_other_texts_are_parsed_in_linear_time(read: Callable[[], object]) -> None:
     assert cpu_seconds(read, MAX_SECONDS) < MAX_SECONDS
 
 
@@ -87,7 +87,7 @@ def test_decomposed_names_of_full_length_are_accepted() -> None:
     assert limits.names("tags", [*["work", "#work", " work "] * 100]) == ("work",)
 
 
-def test_a_slug_loses_dashes_and_marks_before_its_first_letter() -> None:
+def test_dashes_and_marks_before_a_slug_are_removed() -> None:
     assert slugs.loosely("?\u0301?b\u0301") == "b\u0301"
     assert slugs.loosely("\u0301\u0316") is None
 
@@ -132,7 +132,7 @@ def test_a_replacement_is_counted_before_it_is_built() -> None:
         tracemalloc.stop()
 
 
-def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
+def test_replacement_can_fill_a_page_to_its_limit() -> None:
     edit = PageEdit("replace_text", "日本", find="ä", every=True)
     allowed = MemoryLimits(page_bytes=6 * 1_000)
     assert page_edits.apply(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
@@ -140,7 +140,7 @@ def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
         page_edits.apply(page("ä" * 1_001), edit, allowed)
 
 
-def test_caches_hold_no_long_words() -> None:
+def test_caches_store_no_long_words() -> None:
     tracemalloc.start()
     try:
         for number in range(20):

@@ -47,7 +47,7 @@ def turn(*parts: Any) -> Any:
         ),
     ],
 )
-async def test_bytes_take_the_place_of_an_address(part: Any, became: Any) -> None:
+async def test_url_of_an_image_is_replaced_by_its_bytes(part: Any, became: Any) -> None:
     response = await image_message(FakeStore(), turn(part))
     assert (
         next(value for name, value in response["messages"][0]["content"][0].items() if name != "type")
@@ -63,7 +63,7 @@ async def test_bytes_take_the_place_of_an_address(part: Any, became: Any) -> Non
         {"mcp_servers": [{"type": "url", "url": "http://10.0.0.1/mcp"}]},
     ],
 )
-async def test_an_address_of_an_mcp_server_is_refused(named: dict[str, Any]) -> None:
+async def test_url_of_an_mcp_server_is_refused(named: dict[str, Any]) -> None:
     store, (name,) = FakeStore(), named
     raw = json.dumps(turn() | named)
     escaped = raw.replace(name, f"\\u{ord(name[0]):04x}{name[1:]}").replace("server_url", "server\\u005furl")
@@ -75,7 +75,7 @@ async def test_an_address_of_an_mcp_server_is_refused(named: dict[str, Any]) -> 
     assert (await image_message(store, turn() | kept))["tools"] == kept["tools"]
 
 
-async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
+async def test_nested_parts_and_escaped_names_are_detected() -> None:
     store = FakeStore()
     picture = {"type": "input_image", "image_url": URL}
     result = {"type": "tool_result", "content": [{"type": "image", "source": {"type": "url", "url": URL}}]}
@@ -90,13 +90,13 @@ async def test_parts_within_results_and_escaped_names_are_found_too() -> None:
 @pytest.mark.parametrize(
     "address", ["file:///etc/passwd", "/etc/passwd", " FTP://example.com/a.png", "a.png"]
 )
-async def test_file_like_urls_go_through_the_same_fetcher(address: str) -> None:
+async def test_file_urls_use_the_same_fetcher(address: str) -> None:
     store = FakeStore()
     await image_message(store, turn({"type": "image_url", "image_url": {"url": address}}))
     assert store.asked == [f"image {address.strip()}"]
 
 
-async def test_values_that_are_no_image_urls_are_unchanged() -> None:
+async def test_other_values_are_unchanged() -> None:
     store = FakeStore()
     call = {"role": "assistant", "content": [{"type": "tool_use", "input": {"image_url": URL}}]}
     result = {"type": "search_result", "source": URL}
@@ -108,7 +108,7 @@ async def test_values_that_are_no_image_urls_are_unchanged() -> None:
     assert store.asked == []
 
 
-async def test_too_many_addresses_and_what_is_no_json_are_refused() -> None:
+async def test_too_many_urls_and_invalid_json_are_refused() -> None:
     with pytest.raises(errors.InvalidInput, match=f"{MAX_URLS} media URLs"):
         await image_message(FakeStore(), turn(*[{"image_url": URL}] * (MAX_URLS + 1)))
     with pytest.raises(errors.BadRequest):

@@ -64,7 +64,7 @@ async def place(backend: str, folder: Path) -> AsyncIterator[Place]:
 
 
 @BACKENDS
-async def test_a_conversation_stays_as_long_as_its_last_turn(tmp_path: Path, backend: str) -> None:
+async def test_conversation_is_stored_as_long_as_its_last_response(tmp_path: Path, backend: str) -> None:
     async with place(backend, tmp_path) as here:
         response_store = here.response_store(responses_days=30)
         await here.put(response_store, "first")
@@ -82,7 +82,7 @@ async def test_a_conversation_stays_as_long_as_its_last_turn(tmp_path: Path, bac
 
 
 @BACKENDS
-async def test_without_a_number_of_days_they_stay(tmp_path: Path, backend: str) -> None:
+async def test_responses_without_a_retention_limit_are_kept(tmp_path: Path, backend: str) -> None:
     async with place(backend, tmp_path) as here:
         response_store = here.response_store(responses_days=0)
         await here.put(response_store, "first")
@@ -131,7 +131,7 @@ async def test_conversation_goes_back_at_most_1000_responses(tmp_path: Path, bac
 
 
 @BACKENDS
-async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Path, backend: str) -> None:
+async def test_conversation_above_the_byte_limit_is_refused(tmp_path: Path, backend: str) -> None:
     async with place(backend, tmp_path) as here:
         response_store = here.response_store()
         await here.put(response_store, "one", text="x" * 500)
@@ -141,7 +141,7 @@ async def test_a_conversation_of_too_many_bytes_is_not_gone_on_with(tmp_path: Pa
 
 
 @BACKENDS
-async def test_a_link_that_is_gone_is_named(tmp_path: Path, backend: str) -> None:
+async def test_missing_previous_response_is_named_in_the_error(tmp_path: Path, backend: str) -> None:
     async with place(backend, tmp_path) as here:
         response_store = here.response_store()
         for name, previous in (("one", None), ("two", "one"), ("three", "two")):
@@ -154,7 +154,7 @@ async def test_a_link_that_is_gone_is_named(tmp_path: Path, backend: str) -> Non
 
 
 @BACKENDS
-async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, backend: str) -> None:
+async def test_equal_ids_of_two_accounts_are_two_responses(tmp_path: Path, backend: str) -> None:
     async with place(backend, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
         response_store = here.response_store()

@@ -59,7 +59,7 @@ def test_only_the_chosen_kinds_are_masked() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_pieces_of_any_size_give_the_same_text(seed: int) -> None:
+def test_masked_stream_is_independent_of_chunks(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - a test's own
     parts = [
         *FOUND,
@@ -91,7 +91,7 @@ def test_pieces_of_any_size_give_the_same_text(seed: int) -> None:
         assert apply(text, spans) == mask(text, kinds)
 
 
-def test_only_what_may_belong_to_a_match_is_held() -> None:
+def test_only_a_possible_match_is_held_back() -> None:
     masker = TextMasker(KINDS)
     masker.feed("Hello there, ")
     assert masker.decided == len("Hello there, ")
@@ -104,20 +104,20 @@ def test_only_what_may_belong_to_a_match_is_held() -> None:
     assert cards.decided == len("In the year ")
 
 
-def test_a_text_that_takes_more_than_its_time_is_refused() -> None:
+def test_masking_above_the_time_limit_is_refused() -> None:
     spent = InputBudget(cpu_ms=Limit(0, "more than {} ms"))
     with pytest.raises(errors.InputTooLarge, match="more than 0 ms"):
         mask("a@" * 20_000, KINDS, spent)
 
 
-def test_addresses_in_one_slice_and_at_its_end_are_masked() -> None:
+def test_email_addresses_at_slice_boundaries_are_masked() -> None:
     assert mask("x" * 16_380 + " bob@example.com", KINDS) == "x" * 16_380 + " [EMAIL]"
     assert mask("a@b@c@example.com 4111 1111 1111 1111", KINDS) == "a@b@[EMAIL] [CARD]"
 
 
 @pytest.mark.clock
 @pytest.mark.parametrize("part", HOSTILE)
-def test_time_grows_with_the_length_alone(part: str) -> None:
+def test_masking_takes_linear_time(part: str) -> None:
     def seconds(size: int) -> float:
         text = part * (size // len(part))
         started = time.process_time()

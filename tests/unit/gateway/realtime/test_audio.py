@@ -27,13 +27,13 @@ def samples(data: bytes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("encoding", LEVELS)
-def test_codes_have_the_levels_of_the_standard(encoding: audio.Encoding) -> None:
+def test_g711_codes_have_the_levels_of_the_standard(encoding: audio.Encoding) -> None:
     for code, level in LEVELS[encoding].items():
         assert audio.decode(bytes([code]), encoding) == struct.pack("<h", level), hex(code)
 
 
 @pytest.mark.parametrize("encoding", LEVELS)
-def test_a_tone_of_speech_survives(encoding: audio.Encoding) -> None:
+def test_tone_in_the_speech_range_is_kept(encoding: audio.Encoding) -> None:
     data = audio.encode(tone(440, 24_000).astype("<i2").tobytes(), encoding)
     result, expected = samples(audio.decode(data, encoding)), tone(440, 8_000)
     assert result.size == expected.size
@@ -41,7 +41,7 @@ def test_a_tone_of_speech_survives(encoding: audio.Encoding) -> None:
 
 
 @pytest.mark.parametrize("encoding", LEVELS)
-def test_slices_together_are_the_whole(encoding: audio.Encoding) -> None:
+def test_encoded_slices_equal_the_whole(encoding: audio.Encoding) -> None:
     pcm = np.random.default_rng(3).integers(-20_000, 20_000, 3_001).astype("<i2").tobytes()
     slices = [audio.encode(pcm, encoding, start, 300) for start in range(0, 1_000, 300)]
     assert [len(each) for each in slices] == [300, 300, 300, 100]

@@ -26,7 +26,7 @@ def message(item_id: str, text: str, role: MessageRole = "user") -> MessageItem:
     return MessageItem(item_id, role, [TextContent(text)])
 
 
-def test_calls_belong_to_the_message_before_them() -> None:
+def test_tool_calls_belong_to_the_preceding_message() -> None:
     items = (
         message("a", "Weather?"),
         message("b", "I look.", "assistant"),
@@ -50,7 +50,7 @@ def test_calls_belong_to_the_message_before_them() -> None:
     )
 
 
-def test_calls_without_a_result_and_empty_texts_are_left_out() -> None:
+def test_calls_without_a_result_and_empty_texts_are_omitted() -> None:
     image = ImagePart(url="https://example.com/a.png")
     items = (
         CallItem("a", "call_1", "weather"),
@@ -64,7 +64,7 @@ def test_calls_without_a_result_and_empty_texts_are_left_out() -> None:
     assert system_text(items, "Be short") == "Be short\n\nBe kind"
 
 
-def test_a_truncation_keeps_the_words_that_were_played() -> None:
+def test_truncation_keeps_the_played_text() -> None:
     spoken = AudioContent("One two three. Four five six.", [(1000, 14), (2000, 29)])
     items = RealtimeConversation()
     items.add(MessageItem("a", "assistant", [spoken]))

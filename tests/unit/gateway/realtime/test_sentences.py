@@ -31,13 +31,13 @@ def test_a_sentence_is_returned_at_its_end(text: str, sentences: list[str], size
 
 
 @given(st.text(alphabet="ab .!?\n1。", max_size=2000), st.integers(1, 700))
-def test_sentences_together_are_the_whole_text(text: str, size: int) -> None:
+def test_joined_sentences_equal_the_text(text: str, size: int) -> None:
     sentences = split(text, size)
     assert "".join(sentences) == text
     assert max(map(len, sentences)) <= 2 * MAX_CHARS
 
 
-def test_a_text_without_an_end_is_divided_at_a_space() -> None:
+def test_long_text_without_an_end_is_divided_at_a_space() -> None:
     first, *_ = split("word " * 100, 7)
     assert MAX_CHARS - 5 <= len(first) <= MAX_CHARS
     assert first.endswith("word ")

@@ -26,7 +26,7 @@ def test_speech_begins_and_ends_at_its_samples(size: int) -> None:
     assert found == [SpeechChange(True, 1000 + 4800), SpeechChange(False, 1000 + 4800 + 7200 + 4800)]
 
 
-def test_a_click_and_a_pause_change_nothing() -> None:
+def test_click_and_short_pause_do_not_change_the_state() -> None:
     click = noise(30, 0.2) + noise(9000, 0.04) + noise(30, 0.5)
     assert changes(click, 960, VoiceDetector(0.5, 200, RATE)) == []
     pause = noise(3000, 0.3) + noise(30, 0.1) + noise(3000, 0.3)

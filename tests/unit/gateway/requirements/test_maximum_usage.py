@@ -56,7 +56,7 @@ PDF = {"type": "document", "source": {"type": "url", "url": "https://example.com
         ),
     ],
 )
-def test_hold_covers_what_text_does_not_show(wire: str, fields: dict[str, Any], expected: TokenUsage) -> None:
+def test_hold_covers_usage_beyond_the_text(wire: str, fields: dict[str, Any], expected: TokenUsage) -> None:
     assert most(wire, **fields) == expected
 
 
@@ -74,7 +74,7 @@ def test_context_and_escapes_bound_the_hold() -> None:
     assert Contents(body).documents
 
 
-def test_pages_of_the_web_get_limits() -> None:
+def test_fetched_web_pages_get_token_limits() -> None:
     fetch = {"type": "web_fetch_20250910", "name": "web_fetch"}
     own = {**fetch, "max_uses": 1, "max_content_tokens": 20}
     body = json.dumps({"model": "m", "tools": [fetch, own]}).encode()
