@@ -57,8 +57,8 @@ def test_a_restore_ends_all_access_on_postgresql(tmp_path: Path) -> None:
     target = data_folder(tmp_path / "target", empty=True)
     done = restore.restore(path, target, verify=True, end_access=True)
     assert (is_valid(done), done.ended["keys"]) == (True, 1)
-    assert "('revoked_at', None)" not in str(content(target)["api_key"])
-    assert "('revoked_at', None)" in str(content(source)["api_key"])
+    assert "('revoked_at', None)" not in "".join(content(target)["api_key"])
+    assert "('revoked_at', None)" in "".join(content(source)["api_key"])
 
 
 def test_round_trip_through_postgresql_changes_nothing(tmp_path: Path) -> None:
