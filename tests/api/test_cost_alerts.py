@@ -19,6 +19,7 @@ from starlette.routing import Route
 from sixfold.app import bootstrap
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import NewKey
 from sixfold.core.accounts.webhook_secrets import signature
 from sixfold.core.alerts.sweep import period_of
@@ -139,7 +140,7 @@ async def test_both_keys_count_during_the_overlap_of_a_roll(gateway: Gateway) ->
     app = gateway.app
     scope = keys.Scope(budget_day=13_000)
     old = await app.database.write(keys.create(app.account.id, scope))
-    new = await app.database.write(keys.roll(app.account.id, old.id, keep_us=DAY_US))
+    new = await app.database.write(key_changes.roll(app.account.id, old.id, keep_us=DAY_US))
     body = {"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}], "max_tokens": 9}
 
     async def chat(key: NewKey) -> httpx.Response:

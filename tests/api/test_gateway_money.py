@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from sixfold.core.accounts import keys, ledger, ledger_queries
+from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.clock import DAY_US
 from sixfold.core.gateway import billing, request_log, response_stream
@@ -355,8 +356,8 @@ async def test_rolled_keys_share_the_rates_of_the_first(tmp_path: Path) -> None:
         async def roll(scope: Scope) -> list[dict[str, str]]:
             """Return the headers of a key that was rolled twice."""
             first = await app.database.write(keys.create(app.account.id, scope))
-            second = await app.database.write(keys.roll(app.account.id, first.id, keep_us=DAY_US))
-            third = await app.database.write(keys.roll(app.account.id, second.id, keep_us=DAY_US))
+            second = await app.database.write(key_changes.roll(app.account.id, first.id, keep_us=DAY_US))
+            third = await app.database.write(key_changes.roll(app.account.id, second.id, keep_us=DAY_US))
             return [bearer(key.api_key) for key in (first, second, third)]
 
         requests = [await app.client.get("/v1/models", headers=key) for key in await roll(Scope(rpm=2))]

@@ -168,7 +168,15 @@ def expire(account_id: str, token: str) -> Transaction[None]:
     row = {"id": "invite_1", "account_id": account_id, "token_hash": keys.hash_of(token), "email": ""}
     yield Query(
         "invitation_insert",
-        {**row, "role": "member", "team_id": None, "invited_by": "ada", "member_id": None, "life": -1},
+        {
+            **row,
+            "role": "member",
+            "team_id": None,
+            "invited_by": "ada",
+            "member_id": None,
+            "key_id": None,
+            "life": -1,
+        },
     )
 
 

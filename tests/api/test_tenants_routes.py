@@ -11,6 +11,7 @@ import httpx
 from PIL import Image
 
 from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import Holder, Scope
 from sixfold.core.accounts.organizations import members
 from sixfold.core.accounts.rights import Rights
@@ -105,7 +106,7 @@ def _ended_keys(account_id: str) -> Transaction[dict[str, str]]:
     revoked = yield from keys.create(account_id)
     yield from keys.revoke(revoked.id)
     rolled = yield from keys.create(account_id)
-    yield from keys.roll(account_id, rolled.id)
+    yield from key_changes.roll(account_id, rolled.id)
     expired = yield from keys.create(account_id, expires_at=(yield from now()) - 1)
     person = yield from accounts.by_email("ben@example.com")
     member = yield from members.add(account_id, person.id, "admin", "operator")

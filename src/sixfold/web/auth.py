@@ -129,8 +129,8 @@ class Authenticator:
         """Count a request against the rates of its account and its key; raise `TooManyRequests`."""
         if principal.kind != "operator":
             self._per_account.spend(principal.account_id)
-        if principal.scope.rpm is not None and principal.limit_id is not None:
-            await self.request_rates.spend(principal.limit_id, principal.scope.rpm)
+        if principal.scope.rpm is not None and principal.rate_id is not None:
+            await self.request_rates.spend(principal.rate_id, principal.scope.rpm)
 
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
         """Return a `receive` that reads a body before its key is known, within the budget for such bodies."""

@@ -36,6 +36,7 @@ UNATTENDED = {
         "oauth_sweep_clients",
         "key_rate_sweep",
         "invitation_sweep",
+        "keys_end_derived",
     ),
     "key use": ("keys_used",),
     "assembly: graphs": ("graph_outcomes_sweep",),

@@ -233,7 +233,7 @@ class ChatHandler:
             allowed_services=principal.scope.services,
             below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
-            limit_id=principal.limit_id,
+            rate_id=principal.rate_id,
             key_id=principal.key_id,
             credential_id=principal.credential_id,
             headers=anthropic_headers(call.headers) if wire == "messages" else {},

@@ -1,6 +1,7 @@
 """Revocation of credentials and of all credentials derived from them, in one transaction.
 
 A login session may have granted access to OAuth clients; each grant has refresh tokens and one key at a time.
+A key with `account.manage` may have created other keys.
 Open connections are closed by `connections`, on every server.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sixfold.core.accounts import accounts, audit_log, idempotency, limits
+from sixfold.core.accounts import accounts, audit_log, idempotency, keys, limits
 from sixfold.core.accounts.authentication import login_sessions, oauth
 from sixfold.core.accounts.organizations import invitations
 from sixfold.core.database import Query, Transaction, many, now
@@ -28,6 +29,7 @@ def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Tra
     if with_keys:
         yield Query("person_keys_revoke", {"person_id": account_id})
         revoked = yield Query("keys_revoke", {"account_id": account_id})
+        yield from keys.end_derived()
         yield from audit_log.note(account_id, "key.revoke_all", str(len(revoked)))
 
 
@@ -71,3 +73,5 @@ def delete_expired() -> Transaction[None]:
     yield from oauth.sweep()
     yield from limits.sweep()
     yield from invitations.sweep()
+    # A server of the previous version does not end the keys that a revoked key has created.
+    yield from keys.end_derived()

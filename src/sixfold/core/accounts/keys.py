@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import rights
+from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.rights import Access, Rights, Role
 from sixfold.core.accounts.tenants import MemoryAccess, Tenant
 from sixfold.core.database import Query, Row, Transaction, one
@@ -128,6 +128,8 @@ class Principal(msgspec.Struct, frozen=True):
     memory: MemoryAccess | None = None
     # The key that this key replaced, if its budgets and rates count for both.
     first_key_id: str | None = None
+    # The key whose rates also limit this key, because this key was created with it.
+    rates_id: str | None = None
 
     @property
     def organization_id(self) -> str:
@@ -141,8 +143,13 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def limit_id(self) -> str | None:
-        """The key whose budgets and rates count the requests: the first of a chain of replaced keys."""
+        """The key whose budgets count the requests: the first of a chain of replaced keys."""
         return self.first_key_id or self.key_id
+
+    @property
+    def rate_id(self) -> str | None:
+        """The key whose rates count the requests: that of `limit_id`, or the one that created it."""
+        return self.rates_id or self.limit_id
 
     @property
     def credential_id(self) -> str:
@@ -185,11 +192,16 @@ class Principal(msgspec.Struct, frozen=True):
         if self.suspended and (needed & _SUSPENDED_REFUSED or access.grants):
             raise errors.Forbidden(SUSPENDED)
         if needed & ~int(self.rights):
-            raise errors.Forbidden(_missing_rights(access.right & ~self.rights, self.authentication))
+            raise errors.Forbidden(rights.missing_text(access.right & ~self.rights, self.authentication))
         if rights.ROLES.index(self.role) < rights.ROLES.index(access.role):
             raise errors.Forbidden(_NEEDED_ROLES[access.role])
         if needed & _MANAGE and self.authentication == "session" and not self.is_fresh:
             raise errors.SignInAgain
+
+    def require_grantable(self, granted: Rights) -> None:
+        """Raise `Forbidden` if this credential lacks one of the rights that it would grant to others."""
+        if lacking := rights.names(granted & ~self.rights):
+            raise errors.Forbidden(f"This key may not grant the rights {', '.join(lacking)}, which it lacks")
 
     def require_all_models(self) -> None:
         """Raise `Forbidden` for a key limited to certain models, which replacing a model would bypass."""
@@ -221,19 +233,6 @@ def format_limit(allowed: Collection[str]) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _missing_rights(missing: Rights, authentication: Authentication) -> str:
-    text = " and ".join(rights.names(missing))
-    holders = {
-        "session": "this account",
-        "local": "a request without a key",
-        "anonymous": "an anonymous request",
-    }
-    return (
-        f"This request requires the right {text}, which {holders.get(authentication, 'this key')} does not "
-        "have"
-    )
-
-
 class NewKey(msgspec.Struct, frozen=True):
     """A created key with its secret, which is displayed only once."""
 
@@ -245,12 +244,17 @@ class Holder(NamedTuple):
     """The holder of a key within an organization: a member, a team, or else the account itself.
 
     `grant_id` is the OAuth grant if the key is an access token; `name` is the holder's name for the key.
+    `maker_id` is the member who creates the key of a team. If the key is created with another key, that is
+    its `parent_id`, and `rates_id` is the key whose rates also count its requests.
     """
 
     member_id: str | None = None
     team_id: str | None = None
     grant_id: str | None = None
     name: str = ""
+    maker_id: str | None = None
+    parent_id: str | None = None
+    rates_id: str | None = None
 
 
 ACCOUNT = Holder()
@@ -290,52 +294,22 @@ def create(
             "grant_id": holder.grant_id,
             "member_id": holder.member_id,
             "team_id": holder.team_id,
-            "name": _checked_name(holder.name),
+            "name": checked_name(holder.name),
+            "maker_id": holder.maker_id,
+            "parent_id": holder.parent_id,
+            "rates_id": holder.rates_id,
         },
     )
-    yield _note(account_id, "key.create", key.id)
+    yield from audit_log.note(account_id, "key.create", key.id)
     return key
 
 
-def roll(account_id: str, key_id: str, member_id: str | None = None, keep_us: int = 0) -> Transaction[NewKey]:
-    """Replace a key: create one with a new secret, and end the old key after `keep_us` µs.
-
-    The new key has the same name, rights, limits, guardrail and cost alerts. Both count against the same
-    budgets and rates. The old key must belong to the member `member_id`; if that is None, it must not belong
-    to a member. Raises `NotFound`.
-    """
-    new = NewKey(ids.new("key"), ids.secret("sf"))
-    params = {"id": key_id, "account_id": account_id, "new_id": new.id}
-    secret = {"hash": hash_of(new.api_key), "hint": new.api_key[-4:], "member_id": member_id or ""}
-    if not (yield Query("key_copy", {**params, **secret})):
-        raise errors.NotFound(f"Key {key_id[:60]} not found, or already revoked")
-    yield Query("key_guardrail_copy", params)
-    yield Query("key_alerts_move", params)
-    yield _note(account_id, "key.roll", f"{key_id}, {new.id}")
-    if keep_us:
-        yield Query("key_expire", {"id": key_id, "life": keep_us})
-    else:
-        yield from revoke(key_id)
-    return new
-
-
-def rename(account_id: str, key_id: str, name: str) -> Transaction[None]:
-    """Change the name of a key; raises `NotFound`, and `BadRequest` if the name is too long."""
-    params = {"id": key_id, "account_id": account_id, "name": _checked_name(name)}
-    if not (yield Query("key_rename", params)):
-        raise errors.NotFound(f"Key {key_id[:60]} not found, or already revoked")
-
-
-def _checked_name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """Return a name with single spaces; raises `BadRequest` if it is too long or not printable."""
     text = " ".join(name.split())
     if len(text) > MAX_NAME or not text.isprintable():
         raise errors.BadRequest(f"A key name must have at most {MAX_NAME} printable characters")
     return text
-
-
-def _note(account_id: str, action: str, detail: str) -> Query:
-    entry = {"id": ids.new("aud"), "account_id": account_id, "action": action, "detail": detail}
-    return Query("audit_insert", entry)
 
 
 def _check(account_id: str, requested: Rights, limits: Scope) -> Transaction[None]:
@@ -400,6 +374,7 @@ def _principal(row: Row) -> Principal:
         guardrail=row["guardrail"] or "",
         content_days=row["content_days"] or 0,
         first_key_id=row["budget_id"],
+        rates_id=row["rates_id"],
     )
 
 
@@ -484,7 +459,7 @@ def find(account_id: str, key_id: str) -> Transaction[Row]:
 
 
 def revoke(key_id: str) -> Transaction[None]:
-    """Revoke a key and, if it is an OAuth access token, the grant and its refresh tokens.
+    """Revoke a key with the keys that were created with it; if it is an access token, end its OAuth grant.
 
     Raises `NotFound` if the key is unknown or already revoked.
     """
@@ -492,7 +467,16 @@ def revoke(key_id: str) -> Transaction[None]:
     if not rows:
         raise errors.NotFound(f"Key {key_id} not found, or already revoked")
     yield Query("oauth_grant_end_of_key", {"key_id": key_id})
-    yield _note(rows[0]["account_id"], "key.revoke", key_id)
+    yield from audit_log.note(rows[0]["account_id"], "key.revoke", key_id)
+    yield from end_derived()
+
+
+def end_derived() -> Transaction[None]:
+    """Revoke the keys that were created with keys that are revoked, and let others expire with theirs."""
+    while rows := (yield Query("keys_end_derived", {})):
+        for row in rows:
+            if row["revoked_at"] is not None:
+                yield from audit_log.note(row["account_id"], "key.revoke", row["id"])
 
 
 def hash_of(secret: str) -> bytes:

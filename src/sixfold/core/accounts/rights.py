@@ -81,6 +81,17 @@ def of_names(names: Iterable[str]) -> Rights:
     return _union(BY_NAME[name] for name in requested)
 
 
+def missing_text(missing: Rights, authentication: str) -> str:
+    """Return the message about rights that a credential, authenticated in this way, does not have."""
+    holders = {
+        "session": "this account",
+        "local": "a request without a key",
+        "anonymous": "an anonymous request",
+    }
+    text, holder = " and ".join(names(missing)), holders.get(authentication, "this key")
+    return f"This request requires the right {text}, which {holder} does not have"
+
+
 def _union(rights: Iterable[Rights]) -> Rights:
     return functools.reduce(Rights.__or__, rights, NONE)
 

@@ -208,9 +208,9 @@ class Gateway:
     async def check_rate_limit(self, principal: Principal, chat: ChatRequest) -> None:
         """Count a later request against the key's tokens per minute; raises `TooManyRequests`."""
         tpm = principal.scope.tpm
-        if tpm is not None and principal.limit_id is not None:
+        if tpm is not None and principal.rate_id is not None:
             tokens = chats.estimate(chat) + (chat.max_tokens or 0)
-            await self.token_rates.spend(principal.limit_id, tpm, tokens)
+            await self.token_rates.spend(principal.rate_id, tpm, tokens)
 
     async def stream_chat(
         self,
@@ -245,7 +245,7 @@ class Gateway:
             allowed_services=principal.scope.services,
             below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
-            limit_id=principal.limit_id,
+            rate_id=principal.rate_id,
             key_id=principal.key_id,
             credential_id=principal.credential_id,
             guardrail=principal.guardrail,
@@ -324,8 +324,8 @@ class Gateway:
         else:
             needs = RequestNeeds(request)
         plan = self._plan(needs)
-        if request.tpm is not None and request.limit_id is not None:
-            await self.token_rates.spend(request.limit_id, request.tpm, plan.input_tokens)
+        if request.tpm is not None and request.rate_id is not None:
+            await self.token_rates.spend(request.rate_id, request.tpm, plan.input_tokens)
         call = CallRecord(
             id=request.request_id,
             account_id=request.account_id,
@@ -434,8 +434,8 @@ class Gateway:
         call.total_us = int((time.perf_counter() - active.started_at) * 1_000_000)
         booking = self._billing.settle(call, outcome)
         try:
-            if request.tpm is not None and request.limit_id is not None:
-                await self.token_rates.add(request.limit_id, request.tpm, outcome.usage.output)
+            if request.tpm is not None and request.rate_id is not None:
+                await self.token_rates.add(request.rate_id, request.tpm, outcome.usage.output)
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
             # The hold of this call was deferred, and the ledger has now refused it.

@@ -245,7 +245,7 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     prepaid_hold: int | None = None
     tpm: int | None = None
     # The key whose tokens per minute count this request.
-    limit_id: str | None = None
+    rate_id: str | None = None
     key_id: str | None = None
     credential_id: str = ""
     headers: Mapping[str, str] = {}

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import keys, limits, rights
-from sixfold.core.accounts.authentication import oauth
+from sixfold.core.accounts.authentication import key_changes, oauth
 from sixfold.core.accounts.keys import Holder, NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US, SECOND_US
@@ -97,7 +97,9 @@ class KeysPage:
     async def rename(self, request: Request) -> Response:
         session, form = await self._read_form(request)
         key_id = requests.path_value(request, "key_id")
-        await self._services.database.write(keys.rename(session.account.id, key_id, form.get("name", "")))
+        await self._services.database.write(
+            key_changes.rename(session.account.id, key_id, form.get("name", ""))
+        )
         return RedirectResponse(PATH, 303)
 
     async def roll(self, request: Request) -> Response:
@@ -105,7 +107,7 @@ class KeysPage:
         session, form = await self._read_form(request)
         keep_us = DAY_US if form.get("keep") == "day" else 0
         new_key = await self._services.database.write(
-            keys.roll(
+            key_changes.roll(
                 session.account.id,
                 requests.path_value(request, "key_id"),
                 session.principal.member_id,

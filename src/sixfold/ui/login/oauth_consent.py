@@ -125,7 +125,5 @@ def _target_name(uri: str) -> str:
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     consent = ConsentPages(services, pages)
     return (
-        RouteEntry(
-            PATH, {"GET": consent.show, "POST": consent.decide}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
-        ),
+        RouteEntry(PATH, {"GET": consent.show, "POST": consent.decide}, _FORM_BYTES, access=rights.GRANT),
     )

@@ -134,7 +134,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
         allowed_services=principal.scope.services,
         below_zero=principal.below_zero,
         tpm=principal.scope.tpm,
-        limit_id=principal.limit_id,
+        rate_id=principal.rate_id,
         key_id=principal.key_id,
         credential_id=principal.credential_id,
         headers={"Content-Type": call.content_type} if call.content_type else {},

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from sixfold.api.platform.organization import fields, schemas
 from sixfold.core.accounts import accounts, keys, limits, rights
+from sixfold.core.accounts.authentication import key_changes
 from sixfold.core.accounts.keys import Holder, Principal
 from sixfold.core.accounts.organizations import invitations, members, organizations, teams
 from sixfold.core.accounts.organizations.invitations import Inviter
@@ -55,6 +56,7 @@ class OrganizationRoutes:
     async def transfer(self, request: Request) -> Response:
         """Make a member the owner."""
         principal, body = await self._fields(request)
+        principal.require_grantable(rights.OF_ROLE["owner"])
         member_id, handle = fields.text(body, "member_id"), fields.text(body, "handle", "")
         owner = await self._write(organizations.transfer(principal.account_id, member_id, handle))
         return responses.json(schemas.member(owner, None))
@@ -87,6 +89,7 @@ class OrganizationRoutes:
         changed = fields.changes(body, "team_id")
         if "role" in body:
             changed["role"] = fields.role(body)
+            principal.require_grantable(rights.OF_ROLE[fields.role(body)])
         member_id = requests.path_value(request, "member_id")
         member = await self._write(members.change(principal.account_id, member_id, **changed))
         spent = await self._read(limits.spent_now([member.id]))
@@ -107,11 +110,13 @@ class OrganizationRoutes:
 
     async def invite(self, request: Request) -> Response:
         principal, body = await self._fields(request)
+        role = fields.role(body)
+        principal.require_grantable(rights.OF_ROLE[role])
         new = await self._write(
             invitations.create(
                 principal.account_id,
-                Inviter(principal.email, principal.member_id),
-                fields.role(body),
+                Inviter(principal.email, principal.member_id, principal.key_id),
+                role,
                 fields.text(body, "email", ""),
                 fields.optional_text(body, "team_id"),
                 fields.integer(body, "days", invitations.DAYS),
@@ -185,7 +190,7 @@ class OrganizationRoutes:
             await self._read(teams.find(principal.account_id, team_id))
             holder, grantable = Holder(None, team_id), grantable & rights.OF_ROLE["member"]
         granted = fields.granted(body, scope, grantable & ~rights.Rights.OPERATE)
-        key = await self._write(keys.create(principal.account_id, scope, granted=granted, holder=holder))
+        key = await self._write(key_changes.create_with(principal, scope, granted, holder))
         result: schemas.NewOrganizationKeySchema = {"id": key.id, "api_key": key.api_key}
         return responses.json(result, 201, _NO_STORE)
 

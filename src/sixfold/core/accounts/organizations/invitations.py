@@ -44,10 +44,11 @@ class Invitation(msgspec.Struct, frozen=True):
 
 
 class Inviter(NamedTuple):
-    """The sender of an invitation: a display name, and the member whose role the invitation depends on."""
+    """The sender of an invitation: a display name, and the member and the key with which it ends."""
 
     name: str
     member_id: str | None = None
+    key_id: str | None = None
 
 
 class NewInvitation(msgspec.Struct, frozen=True):
@@ -91,6 +92,7 @@ def create(
             "team_id": team_id,
             "invited_by": inviter.name,
             "member_id": inviter.member_id,
+            "key_id": inviter.key_id,
             "life": days * DAY_US,
         },
     )

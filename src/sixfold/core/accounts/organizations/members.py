@@ -121,6 +121,9 @@ def add(
             "member_id": member_id,
             "team_id": team_id,
             "name": "",
+            "maker_id": None,
+            "parent_id": None,
+            "rates_id": None,
         },
     )
     yield from audit_log.note(account_id, "member.add", f"{person.email}, {role}")
@@ -167,6 +170,7 @@ def remove(account_id: str, member_id: str) -> Transaction[None]:
     names = ("id", "account_id", "person_id", "budget_day", "budget_month")
     yield Query("former_member_put", {name: getattr(member, name) for name in names})
     yield Query("member_keys_revoke", {"member_id": member_id})
+    yield from keys.end_derived()
     yield Query("member_grants_end", {"member_id": member_id})
     yield Query("shares_end_member", {"account_id": account_id, "member_id": member_id})
     yield from _end_admin(account_id, member_id)

@@ -55,14 +55,16 @@ SELECT f.account_id, 0, f.credential_id, a.kind FROM credential_folder f JOIN ac
 WHERE f.name = :name;
 
 -- name: key_insert | Insert an API key; only its hash is stored.
-INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id, member_id, team_id, name)
-VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id, :member_id, :team_id, :name);
+INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id, member_id, team_id, name,
+                     parent_id, rates_id, maker_id)
+VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id, :member_id, :team_id, :name,
+        :parent_id, :rates_id, (SELECT m.person_id FROM member m WHERE m.id = :maker_id));
 
 -- name: key_copy | Insert a key with the rights, limits and name of an active key of the account or, if given, of its member; return no row without one.
 INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, member_id, team_id, name,
-                     budget_id)
+                     budget_id, parent_id, rates_id)
 SELECT :new_id, k.account_id, :hash, :hint, k.scope, k.rights, k.origin, :now, k.expires_at, k.member_id, k.team_id, k.name,
-    COALESCE(k.budget_id, k.id)
+    COALESCE(k.budget_id, k.id), k.parent_id, k.rates_id
 FROM api_key k
 WHERE k.id = :id AND k.account_id = :account_id AND COALESCE(k.member_id, '') = :member_id AND k.grant_id IS NULL
   AND k.hint <> '' AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
@@ -78,6 +80,16 @@ UPDATE cost_alert SET key_id = :new_id WHERE account_id = :account_id AND key_id
 -- name: key_expire | Let a key expire after a number of µs, unless it does so earlier.
 UPDATE api_key SET expires_at = :now + :life WHERE id = :id AND (expires_at IS NULL OR expires_at > :now + :life);
 
+-- name: keys_end_derived | Revoke the keys whose parent is revoked, and let them expire with their parent; return those that changed.
+UPDATE api_key AS k
+SET revoked_at = (SELECT CASE WHEN p.revoked_at IS NOT NULL THEN CAST(:now AS BIGINT) END FROM api_key p WHERE p.id = k.parent_id),
+    expires_at = (SELECT CASE WHEN p.expires_at < COALESCE(k.expires_at, p.expires_at + 1) THEN p.expires_at
+                              ELSE k.expires_at END FROM api_key p WHERE p.id = k.parent_id)
+WHERE k.parent_id IS NOT NULL AND k.revoked_at IS NULL
+  AND EXISTS (SELECT 1 FROM api_key p WHERE p.id = k.parent_id
+              AND (p.revoked_at IS NOT NULL OR p.expires_at < COALESCE(k.expires_at, p.expires_at + 1)))
+RETURNING id, account_id, revoked_at;
+
 -- name: key_rename | Change the name of an active key of an account; return no row without one.
 UPDATE api_key SET name = :name
 WHERE id = :id AND account_id = :account_id AND revoked_at IS NULL AND hint <> '' RETURNING id;
@@ -86,12 +98,13 @@ WHERE id = :id AND account_id = :account_id AND revoked_at IS NULL AND hint <> '
 UPDATE api_key SET used_at = :now WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: key_by_hash | Return an active key and its account by the key's hash, unless the account is being deleted.
-SELECT k.id AS key_id, k.budget_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
-    COALESCE(a.suspended_at, p.suspended_at) AS suspended_at,
+    COALESCE(a.suspended_at, p.suspended_at,
+             (SELECT u.suspended_at FROM account u WHERE u.id = k.maker_id)) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
@@ -102,12 +115,13 @@ WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.exp
   AND a.closing_at IS NULL AND (k.member_id IS NULL OR m.id IS NOT NULL);
 
 -- name: key_by_id | Return a key and its account by the key's id, including revoked and expired keys.
-SELECT k.id AS key_id, k.budget_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     (SELECT g.document FROM guardrail g WHERE g.account_id = a.id AND g.key_id IN (k.id, '')
      ORDER BY g.key_id DESC LIMIT 1) AS guardrail,
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
-    COALESCE(a.suspended_at, p.suspended_at) AS suspended_at,
+    COALESCE(a.suspended_at, p.suspended_at,
+             (SELECT u.suspended_at FROM account u WHERE u.id = k.maker_id)) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month

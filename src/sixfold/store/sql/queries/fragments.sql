@@ -5,6 +5,11 @@
     OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = row.credential_id AND g.ended_at IS NULL
       AND g.expires_at > :now))
 
+-- fragment: has_valid_key | Whether the key that made a row, if any, is valid.
+(row.key_id IS NULL
+    OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = row.key_id AND k.revoked_at IS NULL
+      AND (k.expires_at IS NULL OR k.expires_at > :now)))
+
 -- fragment: has_active_member | Whether the member who made a row, if any, is not suspended.
 NOT EXISTS (SELECT 1 FROM member c JOIN account p ON p.id = c.person_id
             WHERE c.id = row.member_id AND p.suspended_at IS NOT NULL)

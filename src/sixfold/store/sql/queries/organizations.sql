@@ -148,18 +148,19 @@ UPDATE invitation SET team_id = NULL WHERE account_id = :account_id AND team_id 
 DELETE FROM team WHERE account_id = :account_id AND id = :team_id;
 
 -- name: invitation_insert | Insert an invitation; only the hash of its token is stored.
-INSERT INTO invitation (id, account_id, token_hash, email, role, team_id, invited_by, member_id, created_at, expires_at)
-VALUES (:id, :account_id, :token_hash, :email, :role, :team_id, :invited_by, :member_id, :now, :now + :life);
+INSERT INTO invitation (id, account_id, token_hash, email, role, team_id, invited_by, member_id, key_id, created_at, expires_at)
+VALUES (:id, :account_id, :token_hash, :email, :role, :team_id, :invited_by, :member_id, :key_id, :now, :now + :life);
 
 -- name: invitations_of | Return the unexpired invitations of an organization, newest first.
 SELECT i.*, a.email AS organization, t.name AS team FROM invitation i JOIN account a ON a.id = i.account_id
 LEFT JOIN team t ON t.id = i.team_id
-WHERE i.account_id = :account_id AND i.expires_at > :now ORDER BY i.id DESC;
+WHERE i.account_id = :account_id AND i.expires_at > :now AND {has_valid_key i} ORDER BY i.id DESC;
 
--- name: invitation_by_token | Return an unexpired invitation by the hash of its token, unless the organization is closed.
+-- name: invitation_by_token | Return an unexpired invitation by the hash of its token, unless its organization is closed, or its sender has ended or is suspended.
 SELECT i.*, a.email AS organization, t.name AS team FROM invitation i JOIN account a ON a.id = i.account_id
 LEFT JOIN team t ON t.id = i.team_id
-WHERE i.token_hash = :token_hash AND i.expires_at > :now AND a.closing_at IS NULL;
+WHERE i.token_hash = :token_hash AND i.expires_at > :now AND a.closing_at IS NULL AND a.suspended_at IS NULL
+  AND {has_active_member i} AND {has_valid_key i};
 
 -- name: invitation_end | Delete an invitation.
 DELETE FROM invitation WHERE id = :id AND account_id = :account_id RETURNING id;

@@ -192,15 +192,15 @@ class RealtimeServices:
         authenticator = self._services.authenticator
         try:
             principal = await authenticator.find(self._key)
-            scope, limit_id = principal.scope, principal.limit_id or ""
+            scope, rate_id = principal.scope, principal.rate_id or ""
             rows = (
                 ("requests", scope.rpm, authenticator.request_rates),
                 ("tokens", scope.tpm, self._services.gateway.token_rates),
             )
             left = [
-                (name, limit, await rates.left(limit_id, limit))
+                (name, limit, await rates.left(rate_id, limit))
                 for name, limit, rates in rows
-                if limit is not None and limit_id
+                if limit is not None and rate_id
             ]
         except errors.SixfoldError:
             # The chat that follows reports it.
