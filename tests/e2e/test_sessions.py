@@ -14,6 +14,8 @@ import websockets
 
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.sessions import repository as sessions
+from sixfold.core.sessions import runner, served_time
+from sixfold.core.sessions.worker_pool import SessionWorkerPool
 from tests.api.app_fixture import bearer
 from tests.e2e import servers
 from tests.e2e.session_server import SessionServer, running_session_server
@@ -250,6 +252,46 @@ async def test_lost_worker_is_replaced_without_a_gap(tmp_path: Path) -> None:
             step = np.subtract(after[0]["root"]["position"], before["root"]["position"])
             assert np.abs(step).max() < 0.3
             assert (await guest.until("stats", restarts=1))["restarts"] == 1
+
+
+async def test_slow_replacement_of_a_worker_is_not_charged(
+    either: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "RESUME_SECONDS", 1)
+    monkeypatch.setattr(served_time, "MAX_CATCH_UP_SECONDS", 1)
+    acquire, lost, replaced = SessionWorkerPool.acquire, asyncio.Event(), asyncio.Event()
+
+    async def acquire_late(self: SessionWorkerPool, spec: Any, max_sessions: int, count: int) -> Any:
+        if count:
+            lost.set()
+            await replaced.wait()
+        return await acquire(self, spec, max_sessions, count)
+
+    monkeypatch.setattr(SessionWorkerPool, "acquire", acquire_late)
+    async with running_session_server(either) as opened:
+        begun = await opened.begin(input={"prompt": "walk"})
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            last = (await guest.several("pose", 5))[-1]["seq"]
+            (running,) = opened.app.server.sessions.running
+            assert running.slot is not None
+            assert running.slot.shared_worker.worker is not None
+            await running.slot.shared_worker.worker.kill()
+            await lost.wait()
+            # Longer than any clock of this session catches up with.
+            await asyncio.sleep(3)
+            replaced.set()
+            guest.heard.clear()
+            following = await guest.several("pose", 3)
+            assert following[0]["seq"] - last < 10, "the poses of the interruption are skipped"
+            await guest.say("close")
+            assert await guest.closed() == 1000
+        row = await opened.app.database.read(sessions.get(begun["session_id"]))
+        assert row.slice_at is not None
+        assert row.ready_at is not None
+        assert row.slice_at - row.ready_at >= 3_000_000
+        assert row.cost == sessions.usage_micros(row.rate, row.slice_used_us(0))
+        assert await opened.app.faults() == ()
 
 
 async def test_draining_server_closes_sessions_with_its_code(tmp_path: Path) -> None:

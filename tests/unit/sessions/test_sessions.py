@@ -199,6 +199,39 @@ async def test_a_session_without_a_price_has_no_slice_to_turn(fixture: SessionFi
     assert (session.slice, session.slice_left_us(fixture.clock["now"])) == (0, 60 * SECOND)
 
 
+async def test_free_session_closes_once_its_account_is_below_zero(fixture: SessionFixture) -> None:
+    session = await fixture.ask(rate=0)
+    for event in WAYS[SessionState.READY]:
+        await fixture.write(sessions.transition(session.id, event, LEASE))
+    reversal = ledger.LedgerEntry("reversal", "dispute")
+    await fixture.write(ledger.deposit(fixture.account.id, -30_001, reversal, below_zero=True))
+    fixture.clock["now"] += 60 * SECOND
+    with pytest.raises(errors.InsufficientCredits):
+        await fixture.write(handover.renew_slice(session.id))
+    ended = await fixture.write(sessions.end_last_slice(session.id, LEASE))
+    assert (ended.state, ended.reason) == (SessionState.CLOSING, "no credit")
+
+
+async def test_time_without_steps_is_not_charged(fixture: SessionFixture) -> None:
+    session = await fixture.bring(SessionState.ACTIVE)
+    fixture.clock["now"] += 140 * SECOND
+    await fixture.write(sessions.skip_time(session.id, 130 * SECOND, SessionLease("boot_other", 1)))
+    await fixture.write(sessions.skip_time(session.id, 130 * SECOND, LEASE))
+    session = await fixture.write(sessions.renew_slice(session.id, None))
+    assert (session.slice, session.slice_used_us(fixture.clock["now"])) == (0, 10 * SECOND)
+    await fixture.write(sessions.skip_time(session.id, 10**15, LEASE))
+    assert (await fixture.write(sessions.get(session.id))).slice_at == fixture.clock["now"]
+    fixture.clock["now"] += 20 * SECOND
+    for event in (SessionEvent.REST, SessionEvent.PAUSE):
+        await fixture.write(sessions.transition(session.id, event, LEASE))
+    fixture.clock["now"] += 500 * SECOND
+    await fixture.write(sessions.skip_time(session.id, 5 * SECOND, LEASE))
+    for event in (SessionEvent.CLOSE, SessionEvent.END):
+        ended = await fixture.write(sessions.transition(session.id, event, LEASE))
+    assert ended.cost == SLICE // 4
+    assert await fixture.money() == (30_000 - SLICE // 4, 0)
+
+
 async def test_without_credit_for_another_slice_a_session_closes(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.READY)
     for _ in range(2):

@@ -74,7 +74,10 @@ class SessionSetup:
             self.turned.set()
             return session, session.created_at
 
-        return SessionRunner(session, SessionHooks(sit, self._happen, turn), 60, place)
+        async def skip(session_id: str, us: int) -> None:
+            await self._database.write(sessions.skip_time(session_id, us, LEASE))
+
+        return SessionRunner(session, SessionHooks(sit, self._happen, turn, skip), 60, place)
 
     async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
         self.events.append(event)

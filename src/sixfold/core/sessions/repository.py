@@ -5,6 +5,7 @@ A session is charged in slices of one minute, from `ready` to its end. Each slic
 that captures the previous one; the last hold is captured for the time used. If a session fails, its open
 slice is released, but slices captured earlier remain charged because they were delivered. While a session is
 paused, its slice does not advance: the pause is added to the start of the slice when the session continues.
+Time in which the server or the worker was stopped, and which the session skipped, is added as well.
 """
 
 from __future__ import annotations
@@ -253,17 +254,28 @@ def transition(
 def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
     """Capture each finished slice and hold the next one.
 
-    Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid; the caller must then
-    call `end_last_slice`.
+    Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid, and
+    `InsufficientCredits` for a free session of an account below zero; the caller must then call
+    `end_last_slice`.
     """
     session = yield from get(session_id)
     now_us = yield from now()
+    if not (session.is_terminal or session.slice_amount):
+        yield from ledger.require_not_below_zero(session.account_id)
     while not session.is_terminal and _is_over(session, now_us):
         captured = yield from _capture(session, SLICE_US)
         amount = usage_micros(session.rate, SLICE_US)
         yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)
         session = yield from _write_slice(session, captured, amount)
     return session
+
+
+def skip_time(session_id: str, us: int, lease: SessionLease) -> Transaction[None]:
+    """Exclude `us` µs, in which the session did not run, from its current slice.
+
+    Has no effect if the lease does not hold the session.
+    """
+    yield Query("session_skip", {"id": session_id, "us": us, "holder": lease.holder})
 
 
 def end_last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:

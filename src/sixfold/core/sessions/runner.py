@@ -9,6 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -32,12 +33,13 @@ from sixfold.core.sessions.engine import Controls, PackedStepResult, StepRequest
 from sixfold.core.sessions.handover import Checkpoint
 from sixfold.core.sessions.recording import SessionRecording
 from sixfold.core.sessions.repository import LeaseLost, SessionRecord
+from sixfold.core.sessions.served_time import MAX_CATCH_UP_SECONDS, ServedTime
 from sixfold.core.sessions.states import SessionEvent, SessionState
 from sixfold.core.sessions.worker_pool import SessionSlot
 from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerStartFailed
 
 _LOG = logging.getLogger("sixfold.sessions")
-RESUME_SECONDS: Final = 30
+RESUME_SECONDS: Final = MAX_CATCH_UP_SECONDS
 # The reason that clients receive with the state idle.
 PAUSED: Final = "paused"
 # Pressed keys are released after this many seconds without input.
@@ -83,13 +85,15 @@ class SessionHooks(msgspec.Struct, frozen=True):
     """Callbacks of a `SessionRunner`: acquire a worker slot, write a transition, charge the next slice.
 
     `acquire_slot` receives the number of workers that the session has lost. `renew_slice` charges the
-    finished slices and returns the session with the database's time. `save_checkpoint` returns whether this
-    server still holds the session; it is None on a server that does not share its database.
+    finished slices and returns the session with the database's time. `skip_time` excludes µs in which the
+    session did not run from the current slice. `save_checkpoint` returns whether this server still holds the
+    session; it is None on a server that does not share its database.
     """
 
     acquire_slot: Callable[[int], Awaitable[SessionSlot]]
     transition: Callable[[str, SessionEvent, str | None], Awaitable[SessionRecord]]
     renew_slice: Callable[[str], Awaitable[tuple[SessionRecord, int]]]
+    skip_time: Callable[[str, int], Awaitable[None]]
     save_checkpoint: Callable[[str, Checkpoint], Awaitable[bool]] | None = None
 
 
@@ -129,6 +133,7 @@ class SessionRunner:
         self._unpaused = asyncio.Event()
         self._input_received = asyncio.Event()
         self._slice_due = 0.0
+        self._served = ServedTime(partial(hooks.skip_time, session.id))
         # The database's time minus this server's, in µs.
         self._clock_offset = 0
 
@@ -239,6 +244,8 @@ class SessionRunner:
         return not self._ending.done()
 
     async def _finish(self, ending: SessionEnding) -> None:
+        self._skip_stop()
+        await self._served.settle()
         if ending.event is None:
             await self._save_checkpoint()
         else:
@@ -273,6 +280,7 @@ class SessionRunner:
         failures, failure_times = 0, list[float]()
         start = math.ceil(loop.time() / _GRID_SECONDS) * _GRID_SECONDS
         self._started_at += start - self._seq * self._period
+        self._served.mark()
         try:
             while True:
                 self.slot = slot
@@ -281,12 +289,16 @@ class SessionRunner:
                 if behind < -_TIMER_RESOLUTION:
                     await asyncio.sleep(-behind)
                     continue
-                # The machine was suspended, so the missed time is skipped.
+                # The machine was suspended, or the worker replaced slowly, so the missed time is skipped.
                 if behind > RESUME_SECONDS:
                     self._started_at += behind
+                    self._skip_stop()
                 ticks = min(_MAX_TICKS, 1 + int(max(behind, 0) / self._period))
                 if await self._step(slot, ticks):
                     failures = 0
+                    # No step takes so long: the server was stopped during the step.
+                    self._skip_stop()
+                    self._served.mark()
                     continue
                 failures += 1
                 self._restarts += 1
@@ -301,6 +313,11 @@ class SessionRunner:
             self.end(SessionEnding(SessionEvent.FAIL, "the model did not start again", FAILED))
         finally:
             await asyncio.shield(slot.release())
+
+    def _skip_stop(self) -> None:
+        """Skip the time in which the session did not run, unless it is paused or can catch up."""
+        if not self.session.is_paused:
+            self._last_input_at = min(time.monotonic(), self._last_input_at + self._served.skip())
 
     async def _wait_unpaused(self) -> None:
         """Wait until the session is not paused, and set its clock back by the length of the pause."""
@@ -394,8 +411,10 @@ class SessionRunner:
             now = time.monotonic()
             # Retried in the next iteration.
             with contextlib.suppress(errors.StoreFailed):
-                await self._check_inputs(now - self._last_input_at)
-                if now >= self._slice_due and not self.session.is_paused:
+                if self.session.is_paused or not self._served.is_stopped:
+                    await self._check_inputs(now - self._last_input_at)
+                if now >= self._slice_due and not (self.session.is_paused or self._served.is_late):
+                    await self._served.settle()
                     self._slice_due = now + await self._charge()
                 if now >= checkpoint_due:
                     checkpoint_due = now + _CHECKPOINT_SECONDS
@@ -437,6 +456,7 @@ class SessionRunner:
             await self._transition(SessionEvent.INPUT)
             # A pause postpones the end of the slice by the length of the pause.
             self._slice_due = 0.0
+            self._served.mark()
             self._unpaused.set()
 
     @property

@@ -295,6 +295,7 @@ class SessionService:
             acquire_slot=lambda lost: self._worker_pool.acquire(spec, engine.max_sessions, lost),
             transition=self._transition,
             renew_slice=self._renew_slice,
+            skip_time=self._skip_time,
             save_checkpoint=self._save_checkpoint if self._shared else None,
         )
         self._running[session.id] = running = SessionRunner(
@@ -331,6 +332,15 @@ class SessionService:
                 return await self._database.write(sessions.transition(session_id, event, self._lease, reason))
             except errors.StoreFailed:
                 _LOG.exception("a session transition could not be written; retrying")
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _skip_time(self, session_id: str, us: int) -> None:
+        """Exclude µs from the current slice, and retry while the store fails."""
+        while True:
+            try:
+                return await self._database.write(sessions.skip_time(session_id, us, self._lease))
+            except errors.StoreFailed:
+                _LOG.exception("the skipped time of a session could not be written; retrying")
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> bool:

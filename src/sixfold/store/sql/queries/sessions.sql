@@ -28,6 +28,12 @@ UPDATE session SET paused_at = :at WHERE id = :id AND paused_at IS NULL RETURNIN
 -- name: session_resume | Continue the billing slice of a paused session where it stopped.
 UPDATE session SET slice_at = slice_at + (:now - paused_at), paused_at = NULL WHERE id = :id RETURNING *;
 
+-- name: session_skip | Postpone the billing slice of an open session, at most to the present or to the start of its pause.
+UPDATE session
+SET slice_at = CASE WHEN slice_at + :us < COALESCE(paused_at, :now) THEN slice_at + :us ELSE COALESCE(paused_at, :now) END
+WHERE id = :id AND holder = :holder AND slice_at IS NOT NULL AND closed_at IS NULL
+RETURNING id;
+
 -- name: session_slice | Start the next billing slice at the end of the previous one and add the captured cost.
 UPDATE session
 SET slice = slice + 1, slice_amount = :amount, slice_at = slice_at + :life, cost = cost + :captured
