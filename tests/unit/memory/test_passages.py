@@ -87,6 +87,11 @@ def test_snippet_has_at_most_its_length() -> None:
     for chars in (20, 80, 300):
         result = snippet_of(LONG, "topic3 while", chars, 1)
         assert len(result.replace("«", "").replace("»", "")) <= chars + 2
+    for chars in range(1, 60):
+        assert len(snippet_of(LONG, "topic3 while", chars, 1)) <= chars
+        result = snippet_of("tea " * 90, "tea", chars)
+        assert len(result) <= chars
+        assert result.count("«") == result.count("»")
 
 
 def test_snippet_marks_are_distinct_from_those_of_the_text() -> None:

@@ -66,7 +66,7 @@ SEARCH = (
     OperationField("until", "string", "Only pages changed at or before this RFC 3339 time", max_chars=40),
     OperationField("mode", "string", "Search mode; auto suits most queries", default="auto", choices=MODES),
     OperationField(
-        "snippet_chars", "integer", "Length of snippets in characters", default=300, minimum=0, maximum=2_000
+        "snippet_chars", "integer", "Maximum length of a snippet", default=300, minimum=0, maximum=2_000
     ),
     OperationField("explain", "boolean", "Include the parts of each score", default=False),
 )

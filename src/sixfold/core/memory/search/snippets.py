@@ -29,19 +29,26 @@ _MAX_READ = 20_000
 def of_body(body: str, passage: int, words: Collection[str], chars: int, *, marked: bool = True) -> str:
     """Return at most `chars` characters of a body around the most `words` of a passage.
 
-    If `marked` is set, marks, which are not counted, enclose the words. White space becomes one space, and
-    `…` replaces omitted text. If no words match, the snippet is the beginning of the passage.
+    If `marked` is set, marks enclose the words. White space becomes one space, and `…` replaces omitted text.
+    If no words match, the snippet is the beginning of the passage.
     """
     if not chars:
         return ""
     start, positions = _matches(body, passage, words)
     first = _window(positions, chars) if positions else start
     begin = _at_word(body, max(start, first - chars // 4), start) if positions else start
-    stop = _until_word(body, begin, min(len(body), begin + chars))
-    text = _marked(body, begin, stop, positions if marked else [])
     lead = "…" if body[:begin].strip() else ""
-    tail = "…" if body[stop:].strip() else ""
-    return f"{lead}{text}{tail}"
+    room = chars
+    # Marks and `…` count as well, so the text is shortened by their number until the snippet fits.
+    while room > 0:
+        stop = _until_word(body, begin, min(len(body), begin + room))
+        text = _marked(body, begin, stop, positions if marked else [])
+        tail = "…" if body[stop:].strip() else ""
+        snippet = f"{lead}{text}{tail}"
+        if len(snippet) <= chars:
+            return snippet
+        room = stop - begin - (len(snippet) - chars)
+    return _marked(body, begin, begin + chars, [])
 
 
 def citation(head: str, body: str, passage: int, words: Collection[str]) -> str:
