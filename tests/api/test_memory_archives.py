@@ -17,7 +17,7 @@ from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.models import Caller
 from tests import loop_time
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.test_memory import exported_files, get, import_report, zip_of
+from tests.api.test_memory import exported_files, get, import_report, put, zip_of
 from tests.harness.cases import nightly_after
 
 
@@ -299,6 +299,32 @@ async def test_imported_export_keeps_the_redirects_of_old_slugs(app: AppFixture)
     assert again.json()["skipped"] == 3
     plain = await app.client.get("/api/pages/n/new", headers={**there, "Accept": "text/markdown"})
     assert "old_slugs" not in plain.text
+
+
+async def test_import_of_an_own_export_changes_no_page(app: AppFixture) -> None:
+    await put(app, "plain")
+    await put(app, "people/ann", "# Ann\n", type="person", tags=["a", "b"], collections=["c"])
+    await put(app, "old", "[[plain]]")
+    rename = {"operation": "rename", "slug": "new"}
+    await app.client.patch("/api/pages/old", json=rename, headers=app.bearer)
+    entry, link = {"date": "2026", "summary": "event"}, {"to": "people/ann", "context": "reason"}
+    await app.client.post("/api/timeline/plain", json=entry, headers=app.bearer)
+    await app.client.post("/api/links/plain", json=link, headers=app.bearer)
+    await import_report(app, zip_of([("Kept.md", "---\ntitle: Kept\na: 1\n---\ntext")]))
+    edit = {"operation": "set_fields", "fields": {"type": "person", "title": "Changed"}}
+    await app.client.patch("/api/pages/kept", json=edit, headers=app.bearer)
+
+    pages, files = await get(app, "/api/pages"), await exported_files(app)
+    report = await import_report(app, zip_of(files.items()))
+    assert (report["created"], report["updated"], report["skipped"]) == (0, 0, 4)
+    assert await get(app, "/api/pages") == pages
+    assert await exported_files(app) == files
+
+    headers = {**app.bearer, "Content-Type": "text/markdown"}
+    file = await app.client.put("/api/pages/plain", content=files["plain.md"], headers=headers)
+    assert file.headers["ETag"] == f'"{pages["pages"][-1]["version"]}"'
+    changed = {**files, "plain.md": files["plain.md"] + b" more"}
+    assert (await import_report(app, zip_of(changed.items())))["updated"] == 1
 
 
 async def test_export_imported_elsewhere_is_equal(app: AppFixture) -> None:

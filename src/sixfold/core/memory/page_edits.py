@@ -20,6 +20,7 @@ FIELDS = ("title", "type", "tags", "collections")
 _LINES = {"title": limits.TITLE_CHARS, "type": limits.TYPE_CHARS}
 _MAX_LISTED = 20
 _MAX_ALOUD = 200
+_UNLIMITED = MemoryLimits(page_bytes=2**40)
 
 
 class PageWrite(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ def compose(
     )
     body = new_parts.body if new_parts is not None else body
     stored_fields = fields if request.whole else frontmatter.NOTHING
-    return PageDraft(
+    draft = PageDraft(
         slug=request.slug,
         title=_title(request, fields, body, before),
         head=_without_stored(head, stored_fields),
@@ -75,6 +76,32 @@ def compose(
         entries=_entries(stored_fields),
         old_slugs=tuple(filter(None, map(slugs.loosely, stored_fields.old_slugs or ()))),
     )
+    return _as_stored(draft, current) if request.whole and current is not None else draft
+
+
+def _as_stored(draft: PageDraft, page: MemoryPage) -> PageDraft:
+    """Return the draft of a file, with the page's own head and path if the page is exported as this file."""
+    exported = replace(of(page), head=draft.head, path=page.path or f"{page.slug}.md")
+    if draft.head == page.head or replace(draft, links=None, entries=(), old_slugs=()) != exported:
+        return draft
+    is_export = draft.head == frontmatter.update(page.head, exported_fields(page))
+    return replace(draft, head=page.head, path=page.path) if is_export else draft
+
+
+def exported_fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
+    """Return the front matter fields that the file of a page needs, so that an import restores the page."""
+    values: dict[str, frontmatter.Value] = {
+        "title": page.title,
+        "type": page.type,
+        "tags": page.tags,
+        "collections": page.collections,
+    }
+    # A page that was written by a call needs all of its fields in the file.
+    if not page.head and not page.path:
+        return {name: value for name, value in values.items() if value}
+    file = PageWrite(page.slug, page.head + page.body, whole=True, path=page.path)
+    read = compose(None, file, _UNLIMITED)
+    return {name: value for name, value in values.items() if getattr(read, name) != value}
 
 
 def _without_stored(head: str, fields: frontmatter.FrontMatter) -> str:

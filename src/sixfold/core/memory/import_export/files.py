@@ -136,7 +136,7 @@ def text(page: MemoryPage) -> Transaction[str]:
 def _text(
     page: MemoryPage, added_links: Sequence[tuple[str, str, str]], added_entries: Sequence[TimelineEntry]
 ) -> str:
-    values = dict(_fields(page))
+    values = dict(page_edits.exported_fields(page))
     if added_links:
         values["links"] = [_without_empty(to=to, type=kind, context=why) for to, kind, why in added_links]
     if added_entries:
@@ -157,22 +157,6 @@ def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[P
 
 def version_file(caller: Caller, slug: str, number: int) -> Transaction[str]:
     return (yield from text((yield from queries.version(caller, slug, number))))
-
-
-def _fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
-    """Return the front matter fields that an import needs to restore the page."""
-    values: dict[str, frontmatter.Value] = {
-        "title": page.title,
-        "type": page.type,
-        "tags": page.tags,
-        "collections": page.collections,
-    }
-    # A page that was written by a call needs all of its fields in the file.
-    if not page.head and not page.path:
-        return {name: value for name, value in values.items() if value}
-    file = PageWrite(page.slug, page.head + page.body, whole=True, path=page.path)
-    read = page_edits.compose(None, file, _PLAIN)
-    return {name: value for name, value in values.items() if getattr(read, name) != value}
 
 
 def _without_empty(**texts: str) -> Mapping[str, str]:
