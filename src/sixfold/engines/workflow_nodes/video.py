@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import secrets
 from collections.abc import Mapping
 from fractions import Fraction
@@ -10,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, NodeResult, Run
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.video import encode
-from sixfold.engines.workflow_nodes import values
+from sixfold.engines.workflow_nodes import animations, values
 from sixfold.engines.workflow_nodes.frame_split import decode_frames
 from sixfold.engines.workflow_nodes.values import AudioValue, Frames, FramesValue, VideoValue, frames
 
@@ -125,21 +123,11 @@ def _animation(
 ) -> NodeResult:
     format_, content_type, prefix = how
     series = values.to_bytes(frames(images))
-    frame_images = [Image.fromarray(frame) for frame in series]
     context.progress(0)
-    out = io.BytesIO()
-    frame_images[0].save(
-        out,
-        format=format_,
-        save_all=True,
-        append_images=frame_images[1:],
-        duration=int(1000 / fps),
-        loop=0,
-        **options,
-    )
+    data = animations.encode(series, fps, format_, options)
     height, width = series.shape[1:3]
     info = {"width": width, "height": height, "duration": round(len(series) / fps, 3), "fps": fps}
-    return _output(NodeArtifact(content_type, out.getvalue(), prefix=prefix, info=info))
+    return _output(NodeArtifact(content_type, data, prefix=prefix, info=info))
 
 
 RUNS: Mapping[str, Run] = {
