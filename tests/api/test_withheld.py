@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core import ids
@@ -442,3 +444,16 @@ async def test_official_clients_get_the_images_of_a_priced_graph(paid: ServerWit
     assert len(frames) == 2
     posted, held = await paid.app.balance()
     assert (posted < "5.00", held) == (True, "0.00")
+
+
+async def test_streamed_images_without_a_price_belong_to_their_nodes(tmp_path: Path) -> None:
+    graph: dict[str, Any] = {}
+    for at, width in enumerate((32, 48)):
+        graph[f"{at}0"] = node("EmptyImage", width=width, height=16, batch_size=1, color=255)
+        graph[f"{at}1"] = node("SaveImageWebsocket", images=[f"{at}0", 0])
+    async with running_server(tmp_path) as stage:
+        for at, width in enumerate((32, 48)):
+            [data] = await asyncio.to_thread(stage.script.streamed, graph, f"{at}1")
+            assert Image.open(io.BytesIO(data)).size == (width, 16)
+            graph["00"]["inputs"]["color"] += 1  # so that nothing is cached
+            graph["10"]["inputs"]["color"] += 1

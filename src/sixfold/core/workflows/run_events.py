@@ -52,6 +52,7 @@ class RunEventPublisher:
         self._running: dict[str, float] = {}
         self._started_at: dict[str, float] = {}
         self._parts: dict[str, tuple[str, ...]] = {}
+        self._last_executing = ""
         self._is_full = False
         # Messages of an earlier attempt are dropped.
         sinks.hub.forget_withheld(parent.id)
@@ -83,12 +84,18 @@ class RunEventPublisher:
 
     def _show(self, event: NodeEvent) -> None:
         image = websocket_hub.image_message(event.binary, str(event.data["content_type"]))
-        if not self._parent.price:
-            self._send(image)
-        elif event.type == "image":
-            # Clients assign an image to the node of the last `executing` event.
-            node = {"node": event.data["node"], "display_node": event.data["node"]}
-            self._withhold({"type": "executing", "data": {**node, "prompt_id": self._prompt_id}}, image)
+        # Clients assign an image to the node of the last `executing` event, but nodes run concurrently.
+        node = str(event.data["node"])
+        data = {"node": node, "display_node": node, "prompt_id": self._prompt_id}
+        executing: websocket_hub.Message = {"type": "executing", "data": data}
+        if self._parent.price:
+            if event.type == "image":
+                self._withhold(executing, image)
+            return
+        if node != self._last_executing:
+            self._last_executing = node
+            self._send(executing)
+        self._send(image)
 
     def _withhold(self, *messages: websocket_hub.Message) -> None:
         if self._parent.face == _FACE and not self._sinks.hub.withhold(self._parent.id, *messages):
@@ -103,7 +110,7 @@ class RunEventPublisher:
     def executing(self, data: Mapping[str, Any]) -> None:
         """Publish that a node starts; has no effect at the end of the run, where the node is None."""
         if data["node"] is not None:
-            node = str(data["node"])
+            node = self._last_executing = str(data["node"])
             self._context.log(f"node {node} {self._class(node)}")
             self._started_at[node] = time.monotonic()
             self._move(node, "started", 0.0)
