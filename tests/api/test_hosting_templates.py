@@ -183,6 +183,13 @@ async def test_configuration_has_every_documented_key(app: AppFixture) -> None:
     }
 
 
+@pytest.mark.parametrize("path", [CONFIG, TEMPLATES])
+async def test_templates_are_in_the_order_of_the_contract(app: AppFixture, path: str) -> None:
+    response = (await app.client.get(path)).json()
+    order = [line.split()[0] for line in TABLE.strip().splitlines()]
+    assert [each["name"] for each in response["templates"]] == order
+
+
 async def test_hardware_list_is_the_documented_one_in_order(app: AppFixture) -> None:
     rows = """
         gpu-80gb-a|80 GB class A|8.0|80|80|$2.62

@@ -71,6 +71,7 @@ async def test_every_workflow_has_its_fields_and_nodes(works: AppFixture) -> Non
     body = (await works.client.get(SPACES)).json()
     assert body["success"] is True
     assert {each["slug"]: each["nodeCount"] for each in body["spaces"]} == COUNTS
+    assert [each["slug"] for each in body["spaces"]] == list(COUNTS)
     for each in body["spaces"]:
         assert set(each) == FIELDS
         assert len(each["workflow"]) == each["nodeCount"]

@@ -115,7 +115,10 @@ def price_table(settings: Settings) -> PriceTable:
 
 @functools.cache
 def templates() -> Templates:
-    return Templates(_model_files()["templates"], HardwareCatalog(read_toml("hardware.toml")))
+    rows = _model_files()["templates"]
+    order: Sequence[str] = read_toml("templates.toml")["order"]
+    names = [*order, *(name for name in rows if name not in order)]
+    return Templates({name: rows[name] for name in names}, HardwareCatalog(read_toml("hardware.toml")))
 
 
 def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:
