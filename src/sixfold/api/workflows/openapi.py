@@ -208,14 +208,12 @@ def _runs() -> dict[str, OperationSpec]:
             {200: openapi.response("Errors and price", ValidatedGraphSchema)},
             (400, 503),
             GraphToValidateSchema,
-            keyless=True,
         ),
         "POST /api/graph/diff": OperationSpec(
             "Compare two graphs",
             {200: openapi.response("The difference", GraphDifferenceSchema)},
             (400,),
             GraphPairSchema,
-            keyless=True,
         ),
     }
 
