@@ -94,6 +94,25 @@ async def test_post_is_created_from_url_base64_and_form(any_database_app: AppFix
     assert (await app.client.get(results[2]["media_url"])).content == png("blue")
 
 
+@pytest.mark.parametrize("sent", [["Foxes", "snow"], "Foxes,snow", '["Foxes", "snow"]', ' ["Foxes","snow"] '])
+async def test_form_sends_tags_repeated_or_as_one_text(app: AppFixture, sent: str | list[str]) -> None:
+    parts = {"api_key": app.key, "tags": sent}
+    fields = {**parts, "media_bytes": base64_of(png("green"))}
+    by_fields = await app.client.post("/api/create-post", data=fields)
+    by_parts = await app.client.post("/api/create-post", data=parts, files={"media": ("x", png("blue"))})
+    assert (by_fields.status_code, by_parts.status_code) == (200, 200)
+    assert [row["tags"] for row in (await list_page(app, "posts"))["posts"]] == [["foxes", "snow"]] * 2
+
+
+async def test_form_tags_that_only_begin_as_json_are_text(app: AppFixture) -> None:
+    form = {"api_key": app.key, "tags": "[wip, fox", "media_bytes": base64_of(png())}
+    assert (await app.client.post("/api/create-post", data=form)).status_code == 200
+    form["tags"] = "[5]"
+    refused = await app.client.post("/api/create-post", data=form)
+    assert refused.json()["error"].startswith("Invalid tags: it must be a list of strings")
+    assert [row["tags"] for row in (await list_page(app, "posts"))["posts"]] == [["[wip", "fox"]]
+
+
 async def test_avatar_may_be_a_file_of_a_form(app: AppFixture) -> None:
     files = {"avatar": ("a.png", png(), "text/html")}
     data = {"api_key": app.key, "name": "Orion"}

@@ -78,6 +78,21 @@ async def test_bearer_header_and_urlencoded_form_equal_a_json_body(app: AppFixtu
     assert by_form.json()["credits_charged"] == 2
 
 
+async def test_list_is_a_repeated_field_of_a_form(app: AppFixture) -> None:
+    image = (await app.client.post("/api/ra1", json={"prompt": "x"}, headers=app.bearer)).json()["image_url"]
+    form = {"api_key": app.key, "image_url": image, "target_sizes": ["64x32", "48x48"]}
+    by_fields = await app.client.post("/api/smart-resize", data=form)
+    sizes = [("target_sizes", (None, size)) for size in ("64x32", "48x48")]
+    parts = [("api_key", (None, app.key)), ("image_url", (None, image)), *sizes]
+    by_parts = await app.client.post("/api/smart-resize", files=parts)
+    for answer in (by_fields, by_parts):
+        assert answer.status_code == 200, answer.text
+        assert [(row["width"], row["height"]) for row in answer.json()["result"]] == [(64, 32), (48, 48)]
+        assert answer.json()["cost"] == "0.42"
+    form["image_url"] = ["nonsense", image]
+    assert (await app.client.post("/api/smart-resize", data=form)).status_code == 200
+
+
 SIZES = "it must be one of 1024x1024, 1152x768, 768x1152, 1152x864, 864x1152, 1360x768, 768x1360"
 SEEDS = f"from 0 to {2**31 - 1}"
 REFUSED: list[tuple[dict[str, Any], str]] = [

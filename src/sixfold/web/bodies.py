@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import unquote_plus, unquote_to_bytes
@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope
 
 from sixfold import errors
 from sixfold.core import humanize
-from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.inputs import LIST_TYPES, Descriptor
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits import json_decoding, json_limits
 from sixfold.core.input_limits.budget import InputBudget, Limit
@@ -46,13 +46,15 @@ class FormPart(NamedTuple):
 class BodyFields(msgspec.Struct, frozen=True):
     """The named values of a body. In a form every value is a string; `files` contains the bytes of its files.
 
-    `parts` contains all parts of a form, where a name may occur twice.
+    Of a field that occurs several times, `values` has the last string and `repeated` has all. `parts`
+    contains all parts of a multipart form.
     """
 
     values: dict[str, Any]
     is_form: bool = False
     files: dict[str, bytes] = {}
     parts: tuple[FormPart, ...] = ()
+    repeated: Mapping[str, Sequence[str]] = {}
 
 
 def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
@@ -111,8 +113,7 @@ async def fields(request: Request) -> BodyFields:
             split = functools.partial(_multipart, content_type=request.headers["content-type"])
             return await parse(split, raw)
         case "application/x-www-form-urlencoded":
-            decode = functools.partial(decode_urlencoded, max_fields=MAX_FIELDS)
-            return BodyFields(await parse(decode, raw), is_form=True)
+            return await parse(_urlencoded, raw)
         case _:
             return BodyFields(await parse(parse_object, raw))
 
@@ -146,15 +147,35 @@ class _PartReader(PartHandler):
 def _multipart(raw: bytes, content_type: str) -> BodyFields:
     reader = _PartReader()
     Splitter(content_type, reader).feed(raw)
-    values = {part.name: text(part.data) for part in reader.parts if not part.filename}
+    pairs = [(part.name, text(part.data)) for part in reader.parts if not part.filename]
     files = {part.name: part.data for part in reader.parts if part.filename}
-    return BodyFields(values, is_form=True, files=files, parts=tuple(reader.parts))
+    return BodyFields(dict(pairs), True, files, tuple(reader.parts), _repeated(pairs))
 
 
-def from_text(descriptors: tuple[Descriptor, ...], values: dict[str, Any]) -> dict[str, Any]:
-    """Convert the texts of a form or query to the types of their descriptors, where possible."""
+def _urlencoded(raw: bytes) -> BodyFields:
+    pairs = _decode_pairs(raw, MAX_FIELDS)
+    return BodyFields(dict(pairs), is_form=True, repeated=_repeated(pairs))
+
+
+def _repeated(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    for name, value in pairs:
+        texts.setdefault(name, []).append(value)
+    return {name: values for name, values in texts.items() if len(values) > 1}
+
+
+def from_text(
+    descriptors: tuple[Descriptor, ...],
+    values: dict[str, Any],
+    repeated: Mapping[str, Sequence[str]] = {},
+) -> dict[str, Any]:
+    """Convert the texts of a form or query to the types of their descriptors, where possible.
+
+    A list that is sent as a repeated field is joined with commas, which separate its entries.
+    """
     kinds = {descriptor.name: descriptor.type for descriptor in descriptors}
-    return {name: _typed(kinds.get(name, "string"), value) for name, value in values.items()}
+    joined = {name: ",".join(texts) for name, texts in repeated.items() if kinds.get(name) in LIST_TYPES}
+    return {name: _typed(kinds.get(name, "string"), value) for name, value in (values | joined).items()}
 
 
 def _typed(kind: str, value: Any) -> Any:
@@ -272,11 +293,15 @@ def decode_urlencoded(raw: bytes, *, max_fields: int, keep_blank: bool = False) 
     It decodes in slices: the functions of the standard library hold a list of all escape sequences, and one
     call for 32 MiB would block all threads.
     """
+    return dict(_decode_pairs(raw, max_fields, keep_blank=keep_blank))
+
+
+def _decode_pairs(raw: bytes, max_fields: int, *, keep_blank: bool = False) -> list[tuple[str, str]]:
     InputBudget(escapes=_ESCAPES).spend(escapes=_count(raw, b"%"))
     if _count(raw, b"&") >= max_fields:
         raise errors.BadRequest(f"{INVALID_FORM}: it has more than {max_fields} fields")
     try:
-        return dict(_urlencoded_fields(raw, keep_blank=keep_blank))
+        return list(_urlencoded_fields(raw, keep_blank=keep_blank))
     except UnicodeDecodeError as error:
         raise errors.BadRequest(INVALID_FORM) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, cast
@@ -24,7 +25,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.gallery import Character, Gallery, Post
 from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.provenance.formats import media_types
-from sixfold.web import responses
+from sixfold.web import bodies, responses
 from sixfold.web.bodies import BodyFields
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.responses import Url
@@ -129,7 +130,7 @@ class GalleryRoutes:
 
     async def _post(self, principal: Principal, fields: BodyFields) -> NewPostSchema:
         values = inputs.check(POST, fields.values)
-        tags = _tags(fields.values.get("tags"))
+        tags = _tags(_sent_tags(fields))
         media = await self._file(principal.tenant, fields, "media", _MEDIA)
         if media is None:
             raise _unusable("media", "media: one of media_url, media_bytes or a file is required")
@@ -245,6 +246,17 @@ def _decoded(value: Any, name: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise _refused(name, f"{name} must be valid base64") from error
+
+
+def _sent_tags(fields: BodyFields) -> Any:
+    """Return the field `tags`; a form repeats it, or sends a list as JSON text."""
+    if "tags" in fields.repeated:
+        return list(fields.repeated["tags"])
+    value = fields.values.get("tags")
+    if fields.is_form and isinstance(value, str) and value.lstrip().startswith("["):
+        with contextlib.suppress(errors.BadRequest):
+            return bodies.parse_json(value.encode())
+    return value
 
 
 def _tags(value: Any) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ class MediaRoutes:
         principal, fields, idempotency_id = parsed
         inputs = fields.values
         if fields.is_form:
-            inputs = bodies.from_text(self._services.catalog[endpoint.model].inputs, inputs)
+            descriptors = self._services.catalog[endpoint.model].inputs
+            inputs = bodies.from_text(descriptors, inputs, fields.repeated)
         mode = _mode(inputs.pop("response_mode", None))
         prediction_request = PredictionRequest(
             principal=principal,
