@@ -194,6 +194,8 @@ async def test_unusable_path_is_refused_before_the_run(app: AppFixture) -> None:
     for name in ("a", "a/b/c"):
         response = await app.client.get(upload, params={**SMALL, "save_path": name}, headers=app.bearer)
         assert (response.status_code, response.json()["detail"].startswith("save_path")) == (409, True)
+        assert app.account.id not in response.text, "the message names the path of the caller"
+    assert response.json()["detail"].startswith("save_path is below a/b, which is an existing file")
     for name in ("x.gif", "x.html", "v1.2"):
         answer = await app.client.get(upload, params={**SMALL, "save_path": name}, headers=app.bearer)
         assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "save_path"])

@@ -11,7 +11,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.media.media import MAX_ACCOUNT_FETCHES, MediaService
+from sixfold.core.media.media import MAX_ACCOUNT_FETCHES, MediaService, MediaSource
 from sixfold.core.media.ports import MediaLimits
 from sixfold.store.file_store import FileStore
 
@@ -56,3 +56,12 @@ async def test_one_account_fetches_few_urls_at_a_time(tmp_path: Path, kind: Any)
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert len(servers.open) == len(tasks)
     assert all(isinstance(result, errors.InvalidInput) for result in results)
+
+
+async def test_video_a_second_too_long_is_told_apart(tmp_path: Path) -> None:
+    blobs = FileStore(tmp_path)
+    await blobs.put("video", b"header")
+    limits = MediaLimits(2**20, 1_000_000, 5, 2**30, 1)
+    media = MediaService(NOBODY, blobs, SlowServers(), NOBODY, limits, lambda _path, _kind: 1801.0)
+    with pytest.raises(errors.TooLarge, match=r"at most 30 minutes long \(got 30 min 1 s\)"):
+        await media.check_duration(MediaSource("video", "video/mp4", 6), "video")

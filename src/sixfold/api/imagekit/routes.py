@@ -106,13 +106,13 @@ class ImageKitRoutes:
             principal = await self._services.authenticator.image_kit(request)
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
             key = save_paths.key(place.path) or ""
-            await self._require_free(key)
+            save_path = request.query_params["save_path"]
+            await self._require_free(key, save_path)
             await self._require_own(key, principal.tenant)
             request_spec = _ImageKitRequest(
                 principal, model, inputs, requests.request_id(request), upload_path=key
             )
             prediction = await self._predict("query", request_spec)
-            save_path = request.query_params["save_path"]
             size = await self._put(prediction, key)
             url = await self._url(request, principal, save_path)
             body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": size}
@@ -196,16 +196,18 @@ class ImageKitRoutes:
         }
         return responses.json(body, headers={**responses.result_headers(prediction), **_VARY})
 
-    async def _require_free(self, key: str) -> None:
+    async def _require_free(self, key: str, save_path: str) -> None:
         """Raise `Conflict` if the store has a file at a parent of the path, or files below it."""
-        above = upload_paths.folders(key)
+        folders = upload_paths.folders(save_path)
+        # The folder of the account, before those of the caller, is never a file.
+        above = upload_paths.folders(key)[key.count("/") - len(folders) :]
         # The look-ups run in parallel, because the store may be remote.
         uploads = self._services.uploads
         *files, is_folder = await asyncio.gather(*map(uploads.stat, above), _has_any(uploads, f"{key}/"))
-        for path, file in zip(above, files, strict=True):
+        for folder, file in zip(folders, files, strict=True):
             if file is not None:
                 raise errors.Conflict(
-                    f"save_path is below {path}, which is an existing file: choose another path"
+                    f"save_path is below {folder}, which is an existing file: choose another path"
                 )
         if is_folder:
             raise errors.Conflict("save_path is an existing folder: choose another path")

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import humanize, ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
@@ -271,7 +271,7 @@ class MediaService:
         if seconds is not None and seconds > self._limits.video_seconds:
             raise errors.TooLarge(
                 f"The file must be at most {self._limits.video_seconds / 60:g} minutes long "
-                f"(got {seconds / 60:.1f})"
+                f"(got {humanize.duration(seconds * 1000)})"
             )
         return msgspec.structs.replace(source, seconds=seconds)
 

@@ -21,16 +21,14 @@ def reserve(path: str | None, prediction_id: str) -> Transaction[None]:
         return
     reserved = yield Query("upload_path_reserve", {"path": path, "writer": prediction_id})
     if not reserved:
-        raise errors.Conflict(
-            f"save_path {path} is in use as a folder or by another request: choose another path"
-        )
+        raise errors.Conflict("save_path is in use as a folder or by another request: choose another path")
     if reserved[0]["stored"]:
         return
     parents = [{"path": folder} for folder in folders(path)]
     if parents:
         entered = yield Query("upload_path_enter", {}, parents)
         if entered[0]["changed"] != len(parents):
-            raise errors.Conflict(f"save_path {path} is below a path that is a file: choose another path")
+            raise errors.Conflict("save_path is below a path that is a file: choose another path")
 
 
 def mark_stored(prediction_id: str) -> Transaction[None]:
