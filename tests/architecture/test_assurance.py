@@ -29,7 +29,7 @@ def test_lacks(): assert False
 FILE = "tests/test_ends.py"
 
 
-def test_each_guarantee_names_tests_that_are_there() -> None:
+def test_tests_of_every_guarantee_exist() -> None:
     for guarantee in assurance.guarantees():
         assert guarantee.of in assurance.TITLES
         assert guarantee.tests, guarantee.about
@@ -48,7 +48,7 @@ def test_each_guarantee_is_on_the_page() -> None:
     assert not missing, f"`make assurance` writes the page anew: it lacks {missing}"
 
 
-def test_counted_places_of_every_guarantee_exist() -> None:
+def test_counted_collections_of_every_guarantee_exist() -> None:
     for guarantee in assurance.guarantees():
         assert all(assurance.count(place) for place in guarantee.counts.values()), guarantee.about
 
@@ -78,7 +78,7 @@ def _guarantee(*tests: str) -> assurance.Guarantee:
     return assurance.Guarantee("money", "what", "none", list(tests))
 
 
-def test_a_guarantee_finds_its_checks_in_any_run_of_them(run: assurance.Run) -> None:
+def test_results_of_a_guarantee_are_found_in_any_run(run: assurance.Run) -> None:
     rows = [
         _guarantee(f"{FILE}::test_passes"),
         _guarantee(FILE),
@@ -96,7 +96,7 @@ def test_a_guarantee_finds_its_checks_in_any_run_of_them(run: assurance.Run) -> 
     assert {test for row in rows for test in row.tests}.difference(run.tests()) == {"tests/other.py"}
 
 
-def test_the_page_says_which_runs_it_is_of(run: assurance.Run) -> None:
+def test_page_names_its_test_runs(run: assurance.Run) -> None:
     later = assurance.Run(datetime(2031, 5, 6, 1, tzinfo=UTC), [("tests/other.py::test_x", "passed")])
     rows = [_guarantee(f"{FILE}::test_passes")]
     assurance.judge(rows, [run, later])
@@ -106,7 +106,7 @@ def test_the_page_says_which_runs_it_is_of(run: assurance.Run) -> None:
     assert f"| what | none | 2 checks, 0 failed | `{FILE}` |" in text
 
 
-def test_a_source_that_is_newer_than_a_run_is_found(tmp_path: Path) -> None:
+def test_source_changed_after_a_run_is_detected(tmp_path: Path) -> None:
     began = datetime.now(UTC)
     for name, age in (
         ("src/old.py", 9),

@@ -130,7 +130,7 @@ def test_an_example_of_contributing_works(title: str, copy: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("title", TESTS)
-def test_the_test_of_an_example_passes(title: str, copy: Path, tmp_path: Path) -> None:
+def test_test_of_an_example_passes(title: str, copy: Path, tmp_path: Path) -> None:
     config = str(source.ROOT / "pyproject.toml")
     run(
         copy, tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", config, str(copy / TESTS[title])

@@ -59,14 +59,14 @@ def test_image_copies_existing_files_and_runs_unprivileged() -> None:
     assert json.loads(text["HEALTHCHECK"].partition("CMD ")[2])[0] == "python"
 
 
-def test_every_setting_that_is_named_exists() -> None:
+def test_every_setting_in_deploy_files_exists() -> None:
     for path in sorted(DEPLOY.rglob("*")):
         if path.is_file():
             named = set(re.findall(r"SIXFOLD_[A-Z_]+[A-Z]", path.read_text()))
             assert named <= KNOWN, (path.name, named - KNOWN)
 
 
-def test_every_path_that_a_probe_asks_is_one_of_ours() -> None:
+def test_every_probe_path_is_a_route() -> None:
     request = re.findall(r"path: (/\w+)", source.text("deploy/kubernetes/sixfold.yaml"))
     (healthy,) = (rest for word, rest in steps() if word == "HEALTHCHECK")
     request += re.findall(r"127\.0\.0\.1:8600(/\w+)", healthy)
@@ -74,7 +74,7 @@ def test_every_path_that_a_probe_asks_is_one_of_ours() -> None:
     assert set(request) <= set(source.text("src/sixfold/api/platform/routes.py").split('"')), request
 
 
-def test_the_compose_file_hangs_together() -> None:
+def test_compose_file_is_consistent() -> None:
     document = composed()
     services: dict[str, dict[str, Any]] = document["services"]
     for name, service in services.items():
@@ -158,7 +158,7 @@ def test_only_servers_reach_the_store_of_the_compose_file() -> None:
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx on this machine")
-def test_nginx_takes_the_proxys_configuration(tmp_path: Path) -> None:
+def test_nginx_accepts_the_proxy_configuration(tmp_path: Path) -> None:
     text = source.text("deploy/compose/nginx.conf")
     for name in ("server-1", "server-2"):
         assert name in composed()["services"]
@@ -189,7 +189,7 @@ def _validate(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="no helm on this machine")
-def test_the_manifests_are_those_of_the_chart() -> None:
+def test_manifests_equal_the_rendered_chart() -> None:
     assert _helm() == source.text("deploy/kubernetes/sixfold.yaml")
 
 
@@ -210,13 +210,13 @@ def test_the_chart_renders_with_each_option(values: tuple[str, ...], kinds: set[
     assert len(set(names)) == len(names)
 
 
-def test_workers_are_scaled_by_a_metric_that_exists() -> None:
+def test_workers_are_scaled_by_an_existing_metric() -> None:
     text = source.text("deploy/helm/templates/worker.yaml")
     (metric,) = re.findall(r"query: .*\b(sixfold_\w+)", text)
     assert f'"{metric}"' in source.text("src/sixfold/web/metrics.py")
 
 
-def test_kubernetes_takes_the_manifests() -> None:
+def test_manifests_are_valid_for_kubernetes() -> None:
     documents = _validate(source.text("deploy/kubernetes/sixfold.yaml"))
     kinds = [document["kind"] for document in documents]
     assert kinds.count("Deployment") == 2
@@ -233,7 +233,7 @@ def test_kubernetes_takes_the_manifests() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
 @pytest.mark.parametrize("unit", ["sixfold.service", "sixfold-worker.service"])
-def test_systemd_takes_the_units(unit: str, tmp_path: Path) -> None:
+def test_units_are_valid_for_systemd(unit: str, tmp_path: Path) -> None:
     text = source.text(f"deploy/systemd/{unit}")
     shutil.copy("/bin/true", tmp_path / "sixfold")
     (tmp_path / unit).write_text(text.replace("/opt/sixfold/bin/sixfold", str(tmp_path / "sixfold")))

@@ -157,7 +157,7 @@ def test_every_route_is_documented() -> None:
     assert not missing, "no page of docs/ names\n" + "\n".join(missing)
 
 
-def test_the_hour_of_reading_stays_an_hour() -> None:
+def test_reading_list_has_at_most_1500_lines() -> None:
     """`docs/architecture` names twelve files in reading order, one numbered line each; 1,500 lines in all."""
     pages = "\n".join(
         path.read_text(encoding="utf-8") for path in sorted(source.DOCS.glob("architecture/*.md"))
@@ -188,7 +188,7 @@ def doc_blocks() -> Iterator[tuple[str, str, str]]:
                 yield f"{path}:{line}", result["info"].strip(), result["body"]
 
 
-def test_python_in_the_docs_is_python() -> None:
+def test_python_code_of_the_docs_is_valid() -> None:
     for where, info, body in doc_blocks():
         if info.split(" ")[0] in {"python", "py"}:
             compile(body, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -199,7 +199,7 @@ RUN = [pytest.param(info, body, id=where) for where, info, body in doc_blocks() 
 
 
 @pytest.mark.parametrize(("info", "body"), RUN)
-def test_code_of_the_docs_that_is_marked_run_runs(info: str, body: str, tmp_path: Path) -> None:
+def test_code_of_the_docs_marked_run_succeeds(info: str, body: str, tmp_path: Path) -> None:
     """A block opened with `python run` or `sh run` runs by itself in an empty folder."""
     commands = {"python": [sys.executable, "-W", "error", "-"], "sh": ["bash", "-euo", "pipefail", "-s"]}
     folder = str(Path(sys.executable).parent)

@@ -41,12 +41,12 @@ def test_a_docstring_does_not_count_as_length() -> None:
 @pytest.mark.parametrize(
     "name", ["utils", "string_utils", "helpers", "worker_manager", "store_part2", "misc"]
 )
-def test_a_vague_name_is_seen(name: str) -> None:
+def test_vague_module_name_is_reported(name: str) -> None:
     assert test_shape.VAGUE_MODULE.fullmatch(name)
 
 
 @pytest.mark.parametrize("name", ["ledger", "partition", "management", "department", "commons"])
-def test_a_noun_is_no_vague_name(name: str) -> None:
+def test_noun_is_not_a_vague_module_name(name: str) -> None:
     assert not test_shape.VAGUE_MODULE.fullmatch(name)
 
 
@@ -77,11 +77,11 @@ def test_a_silenced_rule_needs_its_name_and_a_reason(line: str, good: bool) -> N
         ("{data}/work/1", False),
     ],
 )
-def test_a_path_of_one_machine_is_seen(text: str, is_found: bool) -> None:
+def test_path_of_a_machine_is_reported(text: str, is_found: bool) -> None:
     assert bool(test_places.ELSEWHERE.search(text)) is is_found
 
 
-def test_a_test_without_a_claim_is_seen() -> None:
+def test_test_without_an_assertion_is_reported() -> None:
     assert not test_shape.asserts(function("def test_x():\n    run()\n"), frozenset())
     assert test_shape.asserts(function("def test_x():\n    assert run()\n"), frozenset())
     assert test_shape.asserts(
@@ -112,7 +112,7 @@ def test_no_test_can_reach_the_network() -> None:
         sock.connect(("192.0.2.1", 80))
 
 
-def test_this_machine_can_be_reached() -> None:
+def test_tests_can_reach_this_machine() -> None:
     with socket.socket() as server, socket.socket() as client:
         server.bind(("127.0.0.1", 0))
         server.listen()

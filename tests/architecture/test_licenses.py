@@ -9,14 +9,14 @@ import pytest
 from tools import licenses, lock
 
 
-def test_the_page_of_licenses_names_what_is_installed() -> None:
+def test_license_page_lists_every_installed_package() -> None:
     installed = {name for names in licenses.layers().values() for name in names}
     missing = sorted(installed - licenses.documented().keys())
     assert not missing, f"`python -m tools.licenses` writes the page anew: it does not name {missing}"
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the page is written with Python 3.11")
-def test_the_page_of_licenses_names_nothing_that_is_gone() -> None:
+def test_license_page_lists_no_removed_package() -> None:
     request = licenses.project()
     known = licenses.closure([text for texts in request.values() for text in texts], request)
     pins = (pin for layer in lock.LAYERS for pin in lock.blocks((lock.ROOT / layer).read_text()))

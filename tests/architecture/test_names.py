@@ -33,7 +33,7 @@ def git(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("law", vocabulary.LAWS)
-def test_a_package_breaks_a_law_on_names_as_often_as_listed(law: str) -> None:
+def test_breaches_of_a_package_equal_the_listed_number(law: str) -> None:
     result, listed = vocabulary.LAWS[law](), vocabulary.listed().get(law, {})
     faults = [
         f"{place}: {result[place]} breaches of `{law}`, {listed.get(place, 0)} listed: "
@@ -99,7 +99,7 @@ def test_a_listed_number_does_not_rise() -> None:
     assert vocabulary.higher("stems", {"a": 2, "b": 1}, {"a": 1, "b": 1}) == []
 
 
-def test_a_package_that_moved_takes_its_number_along_and_no_more() -> None:
+def test_moved_package_keeps_its_listed_number() -> None:
     assert vocabulary.higher("stems", {"old": 3}, {"new": 2, "newer": 1}) == []
     assert vocabulary.higher("stems", {"old": 3}, {"new": 4}) != []
 

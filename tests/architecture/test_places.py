@@ -27,7 +27,7 @@ PARTS = [*HOSTS, *(f"/{place}/" for place in PLACES)]
 MEGABYTE = 1_000_000
 
 
-def test_no_registry_and_no_path_of_one_machine_is_named() -> None:
+def test_no_file_names_a_registry_or_a_path_of_a_machine() -> None:
     broken = {}
     for name in source.files():
         try:
@@ -54,7 +54,7 @@ def test_no_distribution_is_in_two_layers_of_the_lock() -> None:
     assert len(names) == len(set(names)), sorted({name for name in names if names.count(name) > 1})
 
 
-def test_the_lock_follows_the_project() -> None:
+def test_lock_agrees_with_the_project() -> None:
     """Each requirement of pyproject.toml is in the lock, at a version that it admits."""
     project = tomllib.loads(source.text("pyproject.toml"))
     expected = [*project["project"]["dependencies"], *project["build-system"]["requires"], *lock.BUILD]
@@ -74,7 +74,7 @@ def test_the_lock_follows_the_project() -> None:
             )
 
 
-def test_an_installation_stays_small() -> None:
+def test_installed_size_is_limited() -> None:
     base, embedded = sizes.installed(("constraints.txt", "constraints-embedded.txt"))
     assert base <= 180 * MEGABYTE, f"base: {base / MEGABYTE:.0f} MB"
     assert base + embedded <= 505 * MEGABYTE, f"with embedded: {(base + embedded) / MEGABYTE:.0f} MB"

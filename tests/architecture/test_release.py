@@ -33,7 +33,7 @@ def test_wheel_has_every_package_file_and_nothing_else(wheel: Path) -> None:
         assert any(name.endswith(kind) for name in packed), f"no {kind} in the wheel"
 
 
-def test_the_wheel_says_its_version_its_license_and_its_command(wheel: Path) -> None:
+def test_wheel_states_its_version_license_and_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         about = f"sixfold-{sixfold.__version__}.dist-info/"
         response = Parser().parsestr(archive.read(about + "METADATA").decode())

@@ -21,7 +21,7 @@ SILENCED = re.compile(
 )
 
 
-def test_a_function_fits_on_a_screen() -> None:
+def test_function_length_is_limited() -> None:
     source.check_law(
         "long-function",
         {
@@ -33,7 +33,7 @@ def test_a_function_fits_on_a_screen() -> None:
     )
 
 
-def test_a_file_is_read_in_one_sitting() -> None:
+def test_file_length_is_limited() -> None:
     lengths = {name: source.text(name).count("\n") for name in source.python()}
     source.check_law(
         "long-file",
@@ -45,7 +45,7 @@ def test_a_file_is_read_in_one_sitting() -> None:
     )
 
 
-def test_a_name_says_what_is_in_it() -> None:
+def test_module_names_are_specific() -> None:
     for name in source.python("src", "tools", "bench"):
         for part in PurePath(name).with_suffix("").parts:
             assert not VAGUE_MODULE.fullmatch(part), f"{name}: `{part}` names no noun"
@@ -53,7 +53,7 @@ def test_a_name_says_what_is_in_it() -> None:
             assert not VAGUE_CLASS.fullmatch(each.name), f"{name}: `{each.name}` names no noun"
 
 
-def test_a_record_is_a_struct() -> None:
+def test_dataclass_records_are_structs() -> None:
     source.check_law(
         "dataclass",
         {
@@ -65,7 +65,7 @@ def test_a_record_is_a_struct() -> None:
     )
 
 
-def test_only_an_outermost_loop_catches_everything() -> None:
+def test_only_outermost_loops_catch_all_exceptions() -> None:
     source.check_law(
         "broad-except",
         {
@@ -77,7 +77,7 @@ def test_only_an_outermost_loop_catches_everything() -> None:
     )
 
 
-def test_the_environment_is_read_in_settings_only() -> None:
+def test_environment_is_read_in_settings_only() -> None:
     reading = re.compile(r"\bos\.(environ(?!\[[^\]]*\] = )|getenv)\b|\bfrom os import .*\b(environ|getenv)\b")
     elsewhere = [n for n in source.python("src", "tests") if n not in {"src/sixfold/settings.py", THIS_FILE}]
     source.check_law(
@@ -97,7 +97,7 @@ def says_why(line: str) -> bool:
     return bool(named) and (result is None or len(result["reason"].strip(" #–-:")) >= 5)
 
 
-def test_a_silenced_rule_is_named_and_says_why() -> None:
+def test_silenced_rule_has_a_name_and_a_reason() -> None:
     broken = [
         f"{name}:{number}: name the rule and say why: `# noqa: S104  # it listens`"
         for name in source.python()
@@ -107,7 +107,7 @@ def test_a_silenced_rule_is_named_and_says_why() -> None:
     assert not broken, "\n" + "\n".join(broken)
 
 
-def test_no_test_waits_for_the_clock() -> None:
+def test_no_test_sleeps() -> None:
     source.check_law(
         "sleep",
         {

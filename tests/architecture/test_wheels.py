@@ -41,7 +41,7 @@ def pinned(name: str, python: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "version", "python"), WITHOUT_A_WHEEL)
-def test_the_lock_leaves_out_a_release_without_a_wheel(name: str, version: str, python: str) -> None:
+def test_lock_excludes_releases_without_a_wheel(name: str, version: str, python: str) -> None:
     assert pinned(name, "3.11"), f"{name} is no longer locked: take it out of this table"
     result = pinned(name, python)
     assert not result if version == "" else version not in result

@@ -10,7 +10,7 @@ from sixfold.core import clock, ids
 
 
 @pytest.mark.parametrize("days", [-2, 2])
-def test_setting_the_machines_clock_moves_no_lease(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+def test_change_of_the_system_clock_moves_no_lease(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
     steady = clock.steady_clock()
     before = steady()
     wall = time.time_ns()
@@ -19,12 +19,12 @@ def test_setting_the_machines_clock_moves_no_lease(monkeypatch: pytest.MonkeyPat
     assert 0 <= after - before < clock.HOUR_US
 
 
-def test_a_moment_is_written_as_rfc_3339_in_utc() -> None:
+def test_time_is_formatted_as_rfc_3339_in_utc() -> None:
     assert clock.rfc3339(1_795_208_645_123_456) == "2026-11-20T21:04:05.123Z"
     assert clock.rfc3339(None) is None
 
 
-def test_ids_sort_by_the_time_they_were_made_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_sort_by_their_creation_time(monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[str] = []
     for second in range(5):
         monkeypatch.setattr(ids, "_now", lambda second=second: second * clock.SECOND_US)

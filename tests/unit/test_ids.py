@@ -12,14 +12,14 @@ def _make(count: int) -> list[str]:
     return [ids.new("req") for _ in range(count)]
 
 
-def test_no_two_ids_are_the_same_whichever_threads_make_them() -> None:
+def test_ids_of_concurrent_threads_are_unique() -> None:
     with ThreadPoolExecutor(4) as pool:
         results = [results for some in pool.map(_make, [2_000] * 4) for results in some]
     assert len({results[-25:] for results in results}) == len(results) == 8_000
     assert {len(results) for results in results} == {40}
 
 
-def test_a_forked_process_draws_its_own() -> None:
+def test_ids_of_forked_processes_are_unique() -> None:
     # Draws a batch.
     ids.new("req")
     with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -28,7 +28,7 @@ def test_a_forked_process_draws_its_own() -> None:
     assert len({result[-25:] for result in [*theirs, *ours]}) == 300
 
 
-def test_ids_sort_by_the_moment_they_were_made_in() -> None:
+def test_ids_sort_by_their_creation_time() -> None:
     result = _make(500)
     assert [each[:13] for each in result] == sorted(each[:13] for each in result)
     assert ids.earliest("req", 0) < result[0]

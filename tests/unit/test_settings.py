@@ -50,7 +50,7 @@ def test_previews_serve_on_loopback_or_when_allowed(tmp_path: Path) -> None:
     assert public.replace(previews="allow").previews_allowed
 
 
-def test_a_worker_sees_no_secret() -> None:
+def test_worker_environment_has_no_secrets() -> None:
     environ = {
         "PATH": "/bin",
         "SIXFOLD_API_KEY": "sf_x",
@@ -95,7 +95,7 @@ def test_hosts_to_probe_may_be_in_the_file_and_of_version_6(tmp_path: Path) -> N
     "text",
     ["http://gpu-box", "gpu-box:11434", "gpu box", "a/b", "-x", "user@host", "x" * 300, "fe80::1%eth0"],
 )
-def test_a_host_to_probe_that_is_none_is_named(text: str) -> None:
+def test_invalid_probe_host_is_named_in_the_error(text: str) -> None:
     with pytest.raises(InvalidSetting, match="probe_hosts must be host names or addresses such as gpu-box"):
         settings.load({"SIXFOLD_PROBE_HOSTS": text})
 

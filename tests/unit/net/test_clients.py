@@ -23,7 +23,7 @@ async def test_guarded_client_is_an_httpx_client() -> None:
     await clients.aclose()
 
 
-async def test_the_upstream_client_takes_nothing_from_the_environment(
+async def test_upstream_client_ignores_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with serving(routes={"/": reply(b"upstream")}) as server, serving() as proxy:
@@ -36,7 +36,7 @@ async def test_the_upstream_client_takes_nothing_from_the_environment(
         assert proxy.connections == 0
 
 
-async def test_closing_closes_what_was_opened_and_only_that() -> None:
+async def test_close_closes_only_the_opened_clients() -> None:
     clients = HttpClients(Fetcher(AllowList()))
     upstream = clients.upstream
     assert clients.upstream is upstream

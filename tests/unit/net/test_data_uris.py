@@ -26,7 +26,7 @@ from tests import loop_time
         ("data:image/png;base64,", b"", "image/png"),
     ],
 )
-def test_a_data_uri_gives_its_bytes_and_its_type(text: str, body: bytes, content_type: str) -> None:
+def test_data_uri_is_decoded_to_bytes_and_type(text: str, body: bytes, content_type: str) -> None:
     assert is_data_uri(text)
     assert parse_data_uri(text, 100) == InlineData(body, content_type)
 
@@ -55,7 +55,7 @@ def test_invalid_data_uri_is_refused_in_a_sentence(text: str) -> None:
 
 
 @given(st.binary(max_size=300), st.booleans(), st.integers(0, 300))
-def test_every_content_survives_up_to_its_cap_and_not_beyond(body: bytes, packed: bool, cap: int) -> None:
+def test_content_is_decoded_up_to_the_limit(body: bytes, packed: bool, cap: int) -> None:
     content = ";base64," + base64.b64encode(body).decode() if packed else "," + quote(body)
     text = "data:image/png" + content
     if len(body) <= cap:
@@ -68,7 +68,7 @@ def test_every_content_survives_up_to_its_cap_and_not_beyond(body: bytes, packed
 @pytest.mark.parametrize(
     "content", [";base64," + "A" * (32 << 20), "," + "%41" * (10 << 20), ";a" * (8 << 20)]
 )
-def test_a_huge_one_is_refused_without_decoding(content: str) -> None:
+def test_large_data_uri_is_refused_without_decoding(content: str) -> None:
     text = "data:image/png" + content
 
     def expect_refusal() -> None:

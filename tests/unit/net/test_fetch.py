@@ -53,7 +53,7 @@ async def silent(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
 # -- what arrives ----------------------------------------------------------------------------------
 
 
-async def test_a_body_comes_with_its_type_its_size_and_its_url() -> None:
+async def test_response_has_body_type_size_and_url() -> None:
     async with serving(
         routes={"/a": redirect("/b?x=1#y"), "/b": reply(b"hello", headers=("Content-Type: Image/PNG; q=1",))}
     ) as server:
@@ -92,7 +92,7 @@ async def test_second_address_is_tried_if_the_first_fails() -> None:
     assert actual.body == b"second"
 
 
-async def test_a_large_body_goes_into_a_file(tmp_path: Path) -> None:
+async def test_large_body_is_written_to_a_file(tmp_path: Path) -> None:
     body, path = bytes(range(256)) * 20_000, tmp_path / "video.mp4"
     async with serving(routes={"/": reply(body)}) as server:
         actual = await fetcher().fetch(server.url(), into=path, max_bytes=len(body), timeout_seconds=10)
@@ -116,7 +116,7 @@ async def test_declared_body_above_the_limit_is_refused_unread(framing: str) -> 
 
 
 @pytest.mark.parametrize("framing", ["Connection: close", "Transfer-Encoding: chunked"])
-async def test_an_undeclared_body_above_the_cap_is_cut_off(framing: str, tmp_path: Path) -> None:
+async def test_undeclared_body_above_the_limit_is_refused(framing: str, tmp_path: Path) -> None:
     piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n" if "chunked" in framing else b"x" * 0x10000
     path = tmp_path / "file"
     async with serving(routes={"/": dripping(head(framing), piece, 0.0)}) as server:
@@ -127,7 +127,7 @@ async def test_an_undeclared_body_above_the_cap_is_cut_off(framing: str, tmp_pat
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd", "gzip, identity", "x"])
-async def test_a_compressed_body_is_refused_unopened(coding: str) -> None:
+async def test_compressed_body_is_refused_undecoded(coding: str) -> None:
     bomb = gzip.compress(bytes(1 << 20))
     with pytest.raises(FetchFailed, match="compressed"):
         await get(reply(bomb, headers=(f"Content-Encoding: {coding}",)), max_bytes=1 << 20)
@@ -150,7 +150,7 @@ async def test_identity_is_not_compression() -> None:
     ],
     ids=["one header", "many headers", "600 headers", "400 interim", "reason", "chunk extension", "trailer"],
 )
-async def test_headers_without_end_are_cut_off(content: bytes) -> None:
+async def test_endless_headers_are_refused(content: bytes) -> None:
     with pytest.raises(FetchFailed, match="not valid HTTP"):
         await get(raw(content))
 
@@ -212,7 +212,7 @@ async def test_many_hostile_responses_at_once_let_other_tasks_run(content: bytes
         head("Upgrade: websocket", "Connection: upgrade", status="101 Switching Protocols"),
     ],
 )
-async def test_a_broken_or_improper_answer_is_a_failure(content: bytes, tmp_path: Path) -> None:
+async def test_truncated_or_invalid_response_fails(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     async with serving(routes={"/": raw(content)}) as server:
         with pytest.raises(FetchFailed, match=r"was cut off or is not valid HTTP|compressed"):
@@ -223,7 +223,7 @@ async def test_a_broken_or_improper_answer_is_a_failure(content: bytes, tmp_path
 @pytest.mark.parametrize(
     "status", ["404 Not Found", "500 Oops", "204 No Content", "206 Partial Content", "304 x", "300 x"]
 )
-async def test_any_other_status_is_a_failure_that_names_it(status: str) -> None:
+async def test_other_status_fails_and_is_named(status: str) -> None:
     with pytest.raises(FetchFailed, match=f"returned status {status[:3]}"):
         await get(raw(head(status=status)))
 
@@ -248,7 +248,7 @@ async def test_five_redirects_are_followed_and_a_sixth_is_not() -> None:
             await fetcher().fetch(server.url("/0"), max_bytes=9, timeout_seconds=60)
 
 
-async def test_a_loop_ends_after_six_requests() -> None:
+async def test_redirect_loop_ends_after_six_requests() -> None:
     async with serving(routes={"/": redirect("/")}) as server:
         with pytest.raises(FetchFailed, match="redirects more than 5 times"):
             await fetcher().fetch(server.url(), max_bytes=9, timeout_seconds=60)
@@ -256,7 +256,7 @@ async def test_a_loop_ends_after_six_requests() -> None:
 
 
 @pytest.mark.parametrize("headers", [(), ("Location: /a", "Location: /b")])
-async def test_a_redirect_needs_one_place_to_go(headers: tuple[str, ...]) -> None:
+async def test_redirect_needs_one_location(headers: tuple[str, ...]) -> None:
     with pytest.raises(FetchFailed, match="without a Location header"):
         await get(reply(status="302 Found", headers=headers))
 
@@ -270,12 +270,12 @@ async def test_the_body_of_a_redirect_is_not_read() -> None:
 # -- time ------------------------------------------------------------------------------------------
 
 
-async def test_a_trickle_is_cut_off() -> None:
+async def test_body_below_the_minimum_rate_fails() -> None:
     with pytest.raises(FetchFailed, match="too slowly"):
         await get(dripping(head("Content-Length: 900"), b"x", 0.01))
 
 
-async def test_a_slow_reader_is_not_mistaken_for_a_slow_server() -> None:
+async def test_slow_reader_does_not_time_out_the_server() -> None:
     async with serving(routes={"/": reply(b"x" * 300_000)}) as server:
         opened = fetcher().stream("GET", server.url(), timeout_seconds=60)
         async with opened as stream:
@@ -296,7 +296,7 @@ async def test_a_slow_reader_is_not_mistaken_for_a_slow_server() -> None:
     ],
     ids=["silence", "endless header", "endless continue", "endless body"],
 )
-async def test_the_deadline_covers_all_of_it(answer: Answering, tmp_path: Path) -> None:
+async def test_deadline_covers_the_whole_response(answer: Answering, tmp_path: Path) -> None:
     path = tmp_path / "file"
     async with serving(routes={"/": answer}) as server:
         with pytest.raises(FetchFailed, match=r"longer than 0\.3 seconds"):
@@ -320,7 +320,7 @@ async def test_headers_have_a_deadline_of_their_own() -> None:
         await get(dripping(b"HTTP/1.1 200 OK\r\nX: ", b"a", 0.01), limits=limits)
 
 
-async def test_a_server_that_stops_is_given_up() -> None:
+async def test_stalled_response_times_out() -> None:
     async def stop(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(head("Content-Length: 900") + b"x" * 100)
         await silent(seen, writer)
@@ -329,7 +329,7 @@ async def test_a_server_that_stops_is_given_up() -> None:
         await get(stop, limits=FetchLimits(idle_seconds=0.1))
 
 
-async def test_waiting_for_a_turn_counts_towards_the_deadline() -> None:
+async def test_waiting_for_a_slot_counts_towards_the_deadline() -> None:
     async with serving(routes={"/": silent, "/quick": reply(b"x")}) as server:
         narrow = fetcher(FetchLimits(concurrent=1))
         first = asyncio.create_task(narrow.fetch(server.url(), max_bytes=1, timeout_seconds=0.3))
@@ -341,7 +341,7 @@ async def test_waiting_for_a_turn_counts_towards_the_deadline() -> None:
         assert (await narrow.fetch(server.url("/quick"), max_bytes=1, timeout_seconds=60)).body == b"x"
 
 
-async def test_a_cancelled_fetch_hangs_up_and_leaves_no_file(tmp_path: Path) -> None:
+async def test_canceled_fetch_closes_its_connection_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     async with serving(routes={"/": dripping(head(), b"x" * 65536, 0.001)}) as server:
         task = asyncio.create_task(
@@ -361,7 +361,7 @@ async def test_a_cancelled_fetch_hangs_up_and_leaves_no_file(tmp_path: Path) -> 
 # -- send and stream -------------------------------------------------------------------------------
 
 
-async def test_send_posts_and_gives_any_status_back() -> None:
+async def test_send_posts_and_returns_any_status() -> None:
     answer = reply(b'{"no":1}', status="409 Conflict", headers=("X-Two: a", "X-Two: b"))
     async with serving(routes={"/hook": answer}) as server:
         actual = await fetcher().send(
@@ -380,7 +380,7 @@ async def test_send_posts_and_gives_any_status_back() -> None:
         assert seen.headers["content-type"] == "application/json"
 
 
-async def test_send_follows_no_redirect_and_may_leave_the_body_alone() -> None:
+async def test_send_follows_no_redirect_and_can_skip_the_body() -> None:
     async with serving(
         routes={"/": redirect("/other"), "/endless": dripping(head(), b"x" * 9999, 0)}
     ) as server:
@@ -396,7 +396,7 @@ async def test_send_follows_no_redirect_and_may_leave_the_body_alone() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"X": "a\r\nY: b"}, {"X Y": "a"}, {"X": "日"}, {"Ü": "a"}])
-async def test_a_header_cannot_smuggle_another(headers: dict[str, str]) -> None:
+async def test_header_that_injects_another_is_refused(headers: dict[str, str]) -> None:
     async with serving() as server:
         with pytest.raises(FetchFailed):
             await fetcher().send("POST", server.url(), headers=headers, timeout_seconds=60, max_bytes=1)
@@ -409,7 +409,7 @@ async def test_a_method_is_one_of_six() -> None:
             await fetcher().send(method, "http://127.0.0.1/", timeout_seconds=60, max_bytes=1)
 
 
-async def test_a_stream_gives_each_piece_as_it_comes() -> None:
+async def test_stream_yields_each_chunk_as_it_arrives() -> None:
     more = asyncio.Event()
 
     async def events(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:

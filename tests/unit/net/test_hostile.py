@@ -69,13 +69,13 @@ async def attempt(fetcher: Fetcher, url: str) -> None:
         await fetcher.send("POST", url, content=b"{}", timeout_seconds=60, max_bytes=0)
 
 
-async def test_the_canaries_sing_when_they_are_reached(canaries: Canaries) -> None:
+async def test_canaries_record_each_request(canaries: Canaries) -> None:
     for host in ("127.0.0.1", "127.1.2.3", "::1", "0.0.0.0"):
         await poke(host, canaries.port)
     assert canaries.hits == 4
 
 
-def test_the_corpus_is_large_and_says_nothing_twice() -> None:
+def test_corpus_is_large_and_has_no_duplicates() -> None:
     assert len(corpus.HOSTILE_URLS) == len(set(corpus.HOSTILE_URLS)) >= 250
     assert len(corpus.HOSTILE_ALWAYS) >= 200
 
@@ -175,7 +175,7 @@ async def test_dns_rebinding_during_a_redirect_is_refused(canaries: Canaries) ->
 
 
 @pytest.mark.parametrize("order", [1, -1])
-async def test_a_mixed_answer_is_refused_whole(canaries: Canaries, order: int) -> None:
+async def test_dns_answer_with_one_forbidden_address_is_refused(canaries: Canaries, order: int) -> None:
     async with serving("127.0.0.77") as server:
         answer = ["127.0.0.77", "127.0.0.1"][::order]
         fetcher = Fetcher(AllowList.parse("127.0.0.77"), lookup=Rebinding(answer))
@@ -195,7 +195,7 @@ async def test_missing_name_and_private_name_have_the_same_error() -> None:
     assert len(messages) == 1
 
 
-async def test_no_client_above_the_guard_can_go_around_it(
+async def test_no_client_bypasses_the_address_check(
     canaries: Canaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
@@ -219,7 +219,7 @@ async def test_no_client_above_the_guard_can_go_around_it(
     assert canaries.hits == 0
 
 
-async def test_a_name_server_that_never_answers_is_given_up() -> None:
+async def test_unresponsive_name_server_times_out() -> None:
     async def lookup(host: str, port: int) -> list[str]:
         await asyncio.Event().wait()
         return []

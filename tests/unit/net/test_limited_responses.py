@@ -81,7 +81,7 @@ CALLS: dict[str, tuple[type[Exception], Call]] = {
 
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_hostile_response_fails_in_little_memory(name: str, answer: str) -> None:
+async def test_hostile_response_fails_in_bounded_memory(name: str, answer: str) -> None:
     kind, call = CALLS[name]
     clients = HttpClients(Fetcher(AllowList.parse("127.0.0.0/8")))
     async with servers.serving() as server:
@@ -122,7 +122,7 @@ async def test_a_response_in_tiny_chunks_lets_other_tasks_run() -> None:
     assert seen.longest < 0.05
 
 
-async def test_a_slow_response_ends_after_the_whole_time() -> None:
+async def test_slow_response_ends_at_the_total_timeout() -> None:
     async def drip(_seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(servers.head("Content-Length: 1000"))
         while True:
@@ -136,6 +136,6 @@ async def test_a_slow_response_ends_after_the_whole_time() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"a":' * 100_000])
-async def test_body_that_is_no_json_object_is_unreadable(body: bytes) -> None:
+async def test_body_other_than_a_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(UnreadableResponse):
         await limited_responses.json_object(body)

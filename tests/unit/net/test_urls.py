@@ -36,7 +36,7 @@ from sixfold.net import urls
         ("http://[2606:4700:0::1111]:80/", "http://[2606:4700::1111]/"),
     ],
 )
-def test_a_proper_url_is_read_once_and_written_plainly(text: str, url: str) -> None:
+def test_valid_url_is_normalized(text: str, url: str) -> None:
     assert urls.parse(text).url == url
     assert urls.parse(url).url == url
 
@@ -59,7 +59,7 @@ def test_too_long_url_or_lone_surrogate_is_refused() -> None:
         ("http://example.com:70000/", "its port must be from 1 to 65535"),
     ],
 )
-def test_a_refusal_says_what_is_wrong_and_repeats_nothing(text: str, reason: str) -> None:
+def test_refusal_names_the_reason_and_no_part_of_the_url(text: str, reason: str) -> None:
     with pytest.raises(FetchRefused, match=reason) as caught:
         urls.parse(text)
     assert "secret" not in caught.value.message
@@ -75,7 +75,7 @@ def test_a_refusal_says_what_is_wrong_and_repeats_nothing(text: str, reason: str
         ("https://other.example:443/b", "https://other.example/b"),
     ],
 )
-def test_a_redirect_is_joined_to_where_it_came_from(location: str, url: str) -> None:
+def test_redirect_is_resolved_against_its_url(location: str, url: str) -> None:
     assert urls.follow(urls.parse("https://example.com/a/x"), location).url == url
 
 
@@ -92,7 +92,7 @@ def test_a_redirect_is_joined_to_where_it_came_from(location: str, url: str) -> 
         "\t//x/",
     ],
 )
-def test_a_redirect_may_not_leave_https_or_be_odd(location: str) -> None:
+def test_redirect_to_http_or_an_invalid_url_is_refused(location: str) -> None:
     with pytest.raises(FetchRefused):
         urls.follow(urls.parse("https://example.com/a"), location)
 
@@ -101,7 +101,7 @@ def test_a_redirect_may_not_leave_https_or_be_odd(location: str) -> None:
 @example("127.1")
 @example("0x7f.1")
 @example("1.0x")
-def test_no_name_that_is_accepted_is_an_address_to_the_c_library(host: str) -> None:
+def test_accepted_names_are_not_addresses_for_the_c_library(host: str) -> None:
     with contextlib.suppress(FetchRefused):
         target = urls.parse(f"http://{host}/")
         if urls.literal(target.host) is None:

@@ -126,9 +126,7 @@ async def balance(database: Database, account: Account) -> int:
     return (await database.read(accounts.by_id(account.id))).posted
 
 
-async def test_each_account_has_an_address_of_its_own_that_stays(
-    watcher: DepositWatcher, database: Database
-) -> None:
+async def test_each_account_has_its_own_constant_address(watcher: DepositWatcher, database: Database) -> None:
     people = [await someone(database, f"p{n}") for n in range(4)]
     response = await asyncio.gather(*(watcher.address(each.id) for each in people for _ in range(2)))
     results = [str(each["address"]) for each in response]
@@ -138,7 +136,7 @@ async def test_each_account_has_an_address_of_its_own_that_stays(
     assert response[0]["chains"][0]["tokens"] == [{"contract": COIN, "symbol": "USDC", "decimals": 6}]
 
 
-async def test_a_transfer_is_credited_once_it_is_deep_enough(
+async def test_transfer_is_credited_after_its_confirmations(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
@@ -197,7 +195,7 @@ async def test_a_part_of_a_micro_dollar_is_not_credited(node: Node, database: Da
     assert await balance(database, ann) == 5
 
 
-async def test_a_node_that_is_away_loses_nothing(
+async def test_unreachable_node_loses_no_transfer(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
@@ -209,7 +207,7 @@ async def test_a_node_that_is_away_loses_nothing(
     assert await balance(database, ann) == 1_000_000
 
 
-async def test_no_address_before_the_chain_can_be_read(node: Node, database: Database) -> None:
+async def test_address_needs_a_reachable_chain(node: Node, database: Database) -> None:
     ann = await someone(database)
     node.broken = True
     unreachable = {**table(node)["chains"]["main"], "id": 2, "rpc_url": "http://127.0.0.1:9/"}
@@ -240,7 +238,7 @@ async def test_blocks_with_too_many_transfers_are_read_in_parts(
     assert await balance(database, ann) == 40_000_000
 
 
-async def test_two_servers_that_read_at_once_credit_once(
+async def test_concurrent_servers_credit_a_transfer_once(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
@@ -252,14 +250,14 @@ async def test_two_servers_that_read_at_once_credit_once(
     assert await balance(database, ann) == 1_000_000
 
 
-async def test_without_a_table_the_desk_says_so(database: Database) -> None:
+async def test_missing_deposit_table_is_reported(database: Database) -> None:
     async with httpx.AsyncClient() as client:
         with pytest.raises(NotConfigured, match=r"sixfold\.toml"):
             await DepositWatcher(client, database, None).address("acct_x")
 
 
 @pytest.mark.parametrize("changes", [{"xpub": "xpub6nonsense"}, {"chains": {"main": {"id": 1}}}, {"more": 1}])
-async def test_a_wrong_table_stops_the_start(node: Node, database: Database, changes: Any) -> None:
+async def test_invalid_deposit_table_prevents_the_start(node: Node, database: Database, changes: Any) -> None:
     async with httpx.AsyncClient() as client:
         with pytest.raises(InvalidSetting, match="deposits"):
             DepositWatcher(client, database, table(node, **changes))

@@ -12,7 +12,7 @@ from sixfold.core.predictions.states import PredictionState
 from tests.harness.pipeline import Options, running_pipeline
 
 
-async def test_a_worker_goes_on_while_what_it_made_is_stored(
+async def test_worker_runs_the_next_task_while_outputs_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_pipeline(tmp_path, Options(slots=1)) as built:

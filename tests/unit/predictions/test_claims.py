@@ -42,7 +42,7 @@ async def submit(
     return results
 
 
-async def test_free_runs_over_the_share_wait_and_block_none(still: PipelineFixture) -> None:
+async def test_free_runs_above_the_share_wait_and_block_no_others(still: PipelineFixture) -> None:
     free = await submit(still, 4)
     other = await still.database.write(accounts.create("other@example.com"))
     priced = await submit(still, 3, charged=True)
@@ -55,7 +55,7 @@ async def test_free_runs_over_the_share_wait_and_block_none(still: PipelineFixtu
     assert await claimed(still) == []
 
 
-async def test_the_share_of_free_runs_is_one_for_all_servers(still: PipelineFixture) -> None:
+async def test_share_of_free_runs_is_counted_over_all_servers(still: PipelineFixture) -> None:
     await submit(still, 6)
     leases = [RunLease(f"boot_{number}", 30_000_000) for number in range(3)]
     result = await asyncio.gather(
@@ -64,13 +64,13 @@ async def test_the_share_of_free_runs_is_one_for_all_servers(still: PipelineFixt
     assert sum(map(len, result)) == 2
 
 
-async def test_the_share_holds_for_what_wants_one_hardware_too(still: PipelineFixture) -> None:
+async def test_share_of_free_runs_applies_to_one_hardware_too(still: PipelineFixture) -> None:
     free = await submit(still, 3)
     assert await claimed(still, hardware="gpu") == []
     assert await claimed(still, hardware="") == [each.id for each in free[:2]]
 
 
-async def test_waiting_free_runs_survive_a_restart_in_their_order(still: PipelineFixture) -> None:
+async def test_free_runs_keep_their_order_after_a_restart(still: PipelineFixture) -> None:
     free = await submit(still, 4)
     assert await claimed(still) == [each.id for each in free[:2]]
     back = await still.database.write(predictions.recover("boot_next", 3))

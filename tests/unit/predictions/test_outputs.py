@@ -77,7 +77,7 @@ async def test_output_stored_by_the_run_is_not_stored_again(tmp_path: Path, size
     assert not staged.path.exists()
 
 
-async def test_another_text_makes_another_file_which_is_stored(tmp_path: Path) -> None:
+async def test_output_with_another_manifest_is_stored_separately(tmp_path: Path) -> None:
     store = Watched(tmp_path / "blobs")
     media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", 100)

@@ -23,7 +23,7 @@ async def _submit(built: PipelineFixture, model: str, sizes: list[int]) -> list[
     return [prediction.id for prediction in results]
 
 
-async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) -> None:
+async def test_page_is_limited_by_bytes_and_has_a_cursor(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         sizes = [3 * _EIGHTH, 3 * _EIGHTH, 9 * _EIGHTH, 3 * _EIGHTH, 3 * _EIGHTH, 3 * _EIGHTH]
         output = await _submit(built, "echo", sizes)
@@ -38,7 +38,7 @@ async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) 
         assert ([each.id for each in result], cursor) == (output[-1:], output[-1])
 
 
-async def test_prompts_are_listed_as_far_as_they_fit(tmp_path: Path) -> None:
+async def test_prompts_are_listed_within_the_byte_limit(tmp_path: Path) -> None:
     named = {**models()}
     named["models"] = {prompt_queue.PROMPT: {**named["models"]["echo"]}, **named["models"]}
     async with running_pipeline(tmp_path, Options(start=False, models=named)) as built:

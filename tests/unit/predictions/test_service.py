@@ -31,7 +31,7 @@ async def pipeline(tmp_path: Path) -> AsyncIterator[PipelineFixture]:
         yield built
 
 
-async def test_a_run_is_priced_held_run_stored_and_captured_once(pipeline: PipelineFixture) -> None:
+async def test_prediction_is_held_run_stored_and_captured_once(pipeline: PipelineFixture) -> None:
     prediction = await pipeline.run(extras={"bytes": [1000, 20]})
     assert prediction.state is PredictionState.SUCCEEDED
     assert prediction.cost == PRICE
@@ -97,7 +97,7 @@ async def test_request_beyond_the_balance_is_refused_unchanged(tmp_path: Path) -
         assert listed == ()
 
 
-async def test_money_for_m_orders_runs_exactly_m_of_many(tmp_path: Path) -> None:
+async def test_balance_for_five_requests_accepts_exactly_five(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(credit=PRICE * 5)) as built:
         orders = [built.service.submit(built.order(extras={"n": n})) for n in range(40)]
         results = await asyncio.gather(*orders, return_exceptions=True)
@@ -112,7 +112,7 @@ async def test_money_for_m_orders_runs_exactly_m_of_many(tmp_path: Path) -> None
         assert (account.posted, account.held) == (0, 0)
 
 
-async def test_a_full_queue_refuses_with_a_time_to_come_back(tmp_path: Path) -> None:
+async def test_full_queue_is_refused_with_a_retry_time(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False, queue_limit=3)) as built:
         for number in range(3):
             await built.service.submit(built.order(extras={"n": number}))
@@ -167,7 +167,7 @@ async def test_concurrent_same_idempotency_id_is_one_prediction(pipeline: Pipeli
     assert (await pipeline.account()).posted == 1_000_000 - PRICE
 
 
-async def test_a_waiting_prediction_is_canceled_at_once(tmp_path: Path) -> None:
+async def test_queued_prediction_is_canceled_immediately(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         prediction = await built.service.submit(built.order())
         canceled = await built.service.cancel(prediction.id, Tenant(built.payer.id))
@@ -220,7 +220,7 @@ async def test_another_accounts_prediction_cannot_be_seen_or_canceled(pipeline: 
         await pipeline.service.cancel(prediction.id, Tenant("acct_other"))
 
 
-async def test_a_run_beyond_its_time_limit_fails_and_is_free(tmp_path: Path) -> None:
+async def test_run_above_its_time_limit_fails_and_is_free(tmp_path: Path) -> None:
     options = Options(driver=ProcessDriver(), run_limit_seconds=0.3)
     async with running_pipeline(tmp_path, options) as built:
         ended = await built.run("slow")
@@ -252,7 +252,7 @@ async def _until(condition: object) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_events_tell_the_story_in_order(pipeline: PipelineFixture) -> None:
+async def test_events_are_sent_in_order(pipeline: PipelineFixture) -> None:
     prediction = await pipeline.service.submit(pipeline.order(extras={"steps": 3}))
     states = [
         event.prediction.state
@@ -263,7 +263,7 @@ async def test_events_tell_the_story_in_order(pipeline: PipelineFixture) -> None
     assert states == sorted(states, key=[*PredictionState].index)
 
 
-async def test_equal_orders_of_an_account_name_the_same_origin(pipeline: PipelineFixture) -> None:
+async def test_equal_requests_of_an_account_have_the_same_origin(pipeline: PipelineFixture) -> None:
     first, second = await pipeline.run(), await pipeline.run()
     other = await pipeline.run(inputs={"prompt": "x", "seed": 2})
     assert second.id != first.id
@@ -303,7 +303,7 @@ async def test_a_result_that_cannot_be_stored_fails_and_is_free(tmp_path: Path) 
         assert list((tmp_path / "scratch").rglob("*.*")) == []
 
 
-async def test_an_uncharged_order_moves_no_money(pipeline: PipelineFixture) -> None:
+async def test_uncharged_request_has_no_ledger_entries(pipeline: PipelineFixture) -> None:
     prediction = await pipeline.service.submit(replace(pipeline.order(), charged=False))
     ended = await pipeline.service.wait(prediction, 60)
     assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, 0)
@@ -311,7 +311,7 @@ async def test_an_uncharged_order_moves_no_money(pipeline: PipelineFixture) -> N
     assert await pipeline.faults() == ()
 
 
-def test_bytes_of_an_unknown_kind_carry_no_manifest() -> None:
+def test_unknown_bytes_have_no_manifest() -> None:
     assert embed.extract(b"\0" * 1000) is None
 
 

@@ -119,7 +119,7 @@ def test_data_is_large_by_its_values_and_texts() -> None:
     assert [Output(others={"a": value}).is_large for value in small] == [False] * 6
 
 
-def test_terminal_states_absorb_all_but_a_refund() -> None:
+def test_terminal_states_accept_only_a_refund() -> None:
     assert follow(PredictionState.SUCCEEDED, PredictionEvent.REFUND) is PredictionState.FAILED
     for state, event in set(itertools.product(TERMINAL, PredictionEvent)) - {
         (PredictionState.SUCCEEDED, PredictionEvent.REFUND)
@@ -155,7 +155,7 @@ async def test_ready_worker_learns_of_a_canceled_run(still: PipelineFixture) -> 
     assert row == prediction
 
 
-async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: PipelineFixture) -> None:
+async def test_prediction_lost_three_times_fails_and_is_free(still: PipelineFixture) -> None:
     prediction = await still.service.submit(still.order())
     for _ in range(3):
         await _step(still, prediction, PredictionEvent.CLAIM)

@@ -22,13 +22,11 @@ CHOICES: list[tuple[dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("values", "waiting", "service"), CHOICES)
-def test_the_service_follows_from_prompt_picture_and_load(
-    values: dict[str, Any], waiting: int, service: str
-) -> None:
+def test_backend_depends_on_prompt_image_and_load(values: dict[str, Any], waiting: int, service: str) -> None:
     assert video_backends.choose(values, waiting)[0] == service
 
 
-def test_under_load_a_film_is_smaller() -> None:
+def test_video_is_smaller_under_load() -> None:
     for values in ({"prompt": "a fox"}, {"prompt": "a choir singing"}):
         assert video_backends.choose(values, 0)[1] == {}
         assert video_backends.choose(values, video_backends.BUSY)[1] == {"resolution": "720p"}

@@ -166,14 +166,14 @@ async def test_an_interval_counts_against_budgets_of_its_time(fixture: SessionFi
     assert await fixture.money() == (30_000 - 2 * SLICE, 0)
 
 
-async def test_a_server_that_slept_captures_every_slice_that_is_over(fixture: SessionFixture) -> None:
+async def test_delayed_server_captures_every_elapsed_interval(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.ACTIVE)
     fixture.clock["now"] += 125 * SECOND
     turned = await fixture.write(sessions.renew_slice(session.id, None))
     assert (turned.slice, turned.cost) == (2, 2 * SLICE)
 
 
-async def test_another_server_goes_on_with_the_slice_that_runs(fixture: SessionFixture) -> None:
+async def test_another_server_continues_the_current_interval(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.ACTIVE)
     other = SessionLease("boot_other", 30 * SECOND)
     for seconds, slice_then, left in ((0, 0, 60), (50, 0, 10), (12, 1, 58), (58, 2, 60)):
@@ -190,7 +190,7 @@ async def test_another_server_goes_on_with_the_slice_that_runs(fixture: SessionF
     assert await fixture.money() == (30_000 - ended.cost, 0)
 
 
-async def test_a_session_without_a_price_has_no_slice_to_turn(fixture: SessionFixture) -> None:
+async def test_free_session_has_no_billing_intervals(fixture: SessionFixture) -> None:
     session = await fixture.ask(rate=0)
     for event in WAYS[SessionState.READY]:
         session = await fixture.write(sessions.transition(session.id, event, LEASE))
@@ -232,7 +232,7 @@ async def test_time_without_steps_is_not_charged(fixture: SessionFixture) -> Non
     assert await fixture.money() == (30_000 - SLICE // 4, 0)
 
 
-async def test_without_credit_for_another_slice_a_session_closes(fixture: SessionFixture) -> None:
+async def test_session_closes_without_credit_for_another_interval(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.READY)
     for _ in range(2):
         fixture.clock["now"] += 60 * SECOND
@@ -281,7 +281,7 @@ async def test_a_paused_minute_is_not_charged(fixture: SessionFixture) -> None:
     assert await fixture.money() == (30_000 - 10_500, 0)
 
 
-async def test_the_end_of_a_paused_session_charges_no_pause(fixture: SessionFixture) -> None:
+async def test_end_of_a_paused_session_does_not_charge_the_pause(fixture: SessionFixture) -> None:
     session = await paused_after(fixture, 20)
     again = await fixture.write(sessions.transition(session.id, SessionEvent.PAUSE, LEASE))
     assert again.paused_at == session.paused_at
@@ -304,7 +304,7 @@ async def test_a_paused_session_moves_to_another_server(fixture: SessionFixture)
     assert (await fixture.write(handover.close(session.id, other))).cost == 6_000
 
 
-async def test_a_restart_releases_the_slice_of_a_paused_session(fixture: SessionFixture) -> None:
+async def test_restart_releases_the_interval_of_a_paused_session(fixture: SessionFixture) -> None:
     await paused_after(fixture, 61)
     fixture.clock["now"] += 900 * SECOND
     (ended,) = await fixture.write(sessions.end_lost("boot_next", lapsed_only=False))
@@ -312,7 +312,7 @@ async def test_a_restart_releases_the_slice_of_a_paused_session(fixture: Session
     assert await fixture.money() == (30_000, 0)
 
 
-async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(fixture: SessionFixture) -> None:
+async def test_restart_ends_open_sessions_and_releases_their_interval(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.ACTIVE)
     fixture.clock["now"] += 61 * SECOND
     await fixture.write(sessions.renew_slice(session.id, None))
@@ -324,7 +324,7 @@ async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(fixture: Se
     assert await fixture.money() == (30_000 - SLICE, 0)
 
 
-async def test_a_session_is_its_servers_until_its_lease_has_run_out(fixture: SessionFixture) -> None:
+async def test_session_belongs_to_its_server_until_the_lease_expires(fixture: SessionFixture) -> None:
     session = await fixture.bring(SessionState.ACTIVE)
     fixture.clock["now"] += LEASE.life_us
     assert await fixture.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
@@ -337,11 +337,11 @@ async def test_a_session_is_its_servers_until_its_lease_has_run_out(fixture: Ses
     ("rate", "us", "micros"),
     [(540_000, 60 * SECOND, SLICE), (540_001, 60 * SECOND, SLICE + 1), (1, 1, 1), (540_000, 0, 0)],
 )
-def test_a_part_of_a_micro_dollar_is_a_whole_one(rate: int, us: int, micros: int) -> None:
+def test_usage_is_rounded_up_to_the_micro_dollar(rate: int, us: int, micros: int) -> None:
     assert sessions.usage_micros(rate, us) == micros
 
 
-async def test_an_account_may_have_so_many_sessions_open(fixture: SessionFixture) -> None:
+async def test_open_sessions_of_an_account_are_limited(fixture: SessionFixture) -> None:
     await fixture.ask(limit=1)
     with pytest.raises(errors.TooManyRequests):
         await fixture.ask(limit=1)
@@ -364,7 +364,7 @@ async def test_only_its_own_tokens_open_a_session(fixture: SessionFixture) -> No
     assert (await fixture.write(sessions.transition(opened.session.id, SessionEvent.END, LEASE))).cost == 0
 
 
-async def test_a_viewer_hears_in_order_and_then_the_end() -> None:
+async def test_viewer_gets_messages_in_order_and_then_the_end() -> None:
     viewer = Connection()
     words = [
         StateMessage(SessionState.READY, None),
@@ -380,7 +380,7 @@ async def test_a_viewer_hears_in_order_and_then_the_end() -> None:
     assert viewer.last_seq == 4
 
 
-async def test_a_viewer_who_does_not_hear_is_too_slow() -> None:
+async def test_viewer_with_a_full_queue_is_disconnected() -> None:
     viewer = Connection()
     for number in range(MAX_QUEUED + 1):
         viewer.put(PoseMessage(number, 0, b"{}"))

@@ -55,7 +55,7 @@ async def test_sessions_share_a_worker_and_the_last_stops_it(driver: InlineDrive
     assert isinstance(await again.step(ask()), PackedStepResult)
 
 
-async def test_a_seat_that_was_left_is_taken_by_the_next(driver: InlineDriver, tmp_path: Path) -> None:
+async def test_released_slot_is_used_by_the_next_session(driver: InlineDriver, tmp_path: Path) -> None:
     pool = SessionWorkerPool(driver)
     slots = await sat(pool, spec(tmp_path), SLOTS)
     await slots[0].release()
@@ -78,14 +78,14 @@ async def test_concurrent_requests_get_own_answers_and_failures(driver: InlineDr
     assert isinstance(await slots[0].step(ask(state=good.state)), PackedStepResult)
 
 
-async def test_the_company_changes_nothing_of_what_is_shown(driver: InlineDriver, tmp_path: Path) -> None:
+async def test_output_is_independent_of_concurrent_sessions(driver: InlineDriver, tmp_path: Path) -> None:
     slots = await sat(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
     alone = await slots[0].step(ask())
     together = await asyncio.gather(*(slot.step(ask()) for slot in slots))
     assert list(together) == [alone] * SLOTS
 
 
-async def test_lost_worker_is_lost_to_all_and_shared_by_fewer_next(tmp_path: Path) -> None:
+async def test_lost_worker_ends_its_sessions_and_is_shared_by_fewer(tmp_path: Path) -> None:
     driver = ProcessDriver(failpoints={"crashing": "crash"}, preload=())
     pool = SessionWorkerPool(driver)
     try:
@@ -116,7 +116,7 @@ class Mute:
         self.alive = False
 
 
-async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_worker_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "_ANSWER_SECONDS", 0.01)
     mute = Mute()
 

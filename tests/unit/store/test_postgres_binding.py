@@ -17,7 +17,7 @@ def test_a_parameter_has_the_type_of_its_value() -> None:
     assert inputs.names == ("a", "b", "c", "d")
 
 
-def test_none_is_null_and_a_switch_is_a_number() -> None:
+def test_none_is_null_and_a_boolean_is_a_number() -> None:
     inputs = translate("f(:a, :b)", {"a": None, "b": True})
     assert inputs.text == "f(NULL, $1::bigint)"
     assert inputs.arguments({"a": None, "b": True}) == [1]
@@ -46,7 +46,7 @@ def test_text_that_resembles_a_parameter_is_unchanged(text: str) -> None:
     assert translate(f"SELECT {text}", {}).text == f"SELECT {text}"
 
 
-def test_the_clock_is_the_servers_unless_it_is_given() -> None:
+def test_time_is_that_of_the_database_unless_passed() -> None:
     assert translate(":now", {}).text == BEGUN
     assert translate(":now", {"now": 5}).text == "$1::bigint"
 
@@ -62,7 +62,7 @@ def test_a_name_without_a_value_is_refused() -> None:
         translate(":a", {})
 
 
-def test_a_place_has_no_password() -> None:
+def test_shown_database_url_has_no_password() -> None:
     assert place("postgresql://me:secret@db.example.com:5433/shop?sslmode=require") == (
         "postgresql://db.example.com:5433/shop"
     )

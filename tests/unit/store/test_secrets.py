@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_key_comes_back_as_it_was_and_lies_nowhere_as_it_is(folder: Path) -> None:
+def test_stored_key_is_read_unchanged_and_never_in_plain_text(folder: Path) -> None:
     remaining = Secrets(folder, MASTER)
     remaining.put("openai_api_key", KEY)
     remaining.mark_checked("openai_api_key", KEY)
@@ -39,7 +39,7 @@ def test_stored_secrets_are_readable_by_their_owner_only(folder: Path) -> None:
     assert [path.stat().st_mode & 0o777 for path in places] == [0o700, 0o600]
 
 
-def test_the_same_key_is_sealed_differently_each_time(folder: Path) -> None:
+def test_equal_keys_have_different_ciphertexts(folder: Path) -> None:
     remaining, path = Secrets(folder, MASTER), folder / secrets.FOLDER / "fal_key.json"
     remaining.put("fal_key", KEY)
     first = json.loads(path.read_text())["sealed"]
@@ -47,7 +47,7 @@ def test_the_same_key_is_sealed_differently_each_time(folder: Path) -> None:
     assert json.loads(path.read_text())["sealed"] != first
 
 
-def test_a_file_opens_under_no_other_name_and_no_other_master(folder: Path) -> None:
+def test_secret_is_bound_to_its_name_and_master_key(folder: Path) -> None:
     remaining = Secrets(folder, MASTER)
     remaining.put("fal_key", KEY)
     shutil.copy(folder / "providers/fal_key.json", folder / "providers/openai_api_key.json")
@@ -58,7 +58,7 @@ def test_a_file_opens_under_no_other_name_and_no_other_master(folder: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"sealed": 5}', b'{"sealed": "AAAA"}'])
-def test_a_damaged_file_is_no_key_and_no_crash(folder: Path, content: bytes) -> None:
+def test_damaged_secret_file_is_unreadable(folder: Path, content: bytes) -> None:
     remaining = Secrets(folder, MASTER)
     remaining.put("fal_key", KEY)
     (folder / "providers/fal_key.json").write_bytes(content)
@@ -67,13 +67,13 @@ def test_a_damaged_file_is_no_key_and_no_crash(folder: Path, content: bytes) -> 
     assert provider_key(Settings(data_dir=folder), "fal_key") == ""
 
 
-def test_only_providers_have_keys_here(folder: Path) -> None:
+def test_only_keys_of_providers_are_stored(folder: Path) -> None:
     with pytest.raises(ValueError, match="not the name of a provider key"):
         Secrets(folder, MASTER).put("../server", KEY)
     assert provider_key(Settings(data_dir=folder), "../server") == ""
 
 
-def test_a_removed_key_is_gone(folder: Path) -> None:
+def test_removed_key_is_not_found(folder: Path) -> None:
     remaining = Secrets(folder, MASTER)
     remaining.put("fal_key", KEY)
     assert remaining.remove("fal_key")
@@ -81,7 +81,7 @@ def test_a_removed_key_is_gone(folder: Path) -> None:
     assert not remaining.remove("fal_key")
 
 
-def test_a_check_holds_for_the_very_key_that_was_checked(folder: Path) -> None:
+def test_check_applies_only_to_the_checked_key(folder: Path) -> None:
     remaining = Secrets(folder, MASTER)
     assert remaining.checked_at("fal_key", KEY) is None
     remaining.mark_checked("fal_key", KEY)
@@ -112,5 +112,5 @@ def test_undecryptable_key_is_logged_once_without_its_text(
 
 
 @pytest.mark.parametrize(("key", "shown"), [(KEY, "…cdef"), ("short", "…"), ("", "…")])
-def test_a_hint_tells_little(key: str, shown: str) -> None:
+def test_hint_shows_only_the_end_of_a_key(key: str, shown: str) -> None:
     assert secrets.hint(key) == shown

@@ -53,7 +53,7 @@ def test_a_search_finds_the_models_for_a_task_by_its_synonyms(catalog: Catalog, 
     assert len(names) < len(catalog.models())
 
 
-def test_nonsense_matches_nothing_and_no_words_match_all(catalog: Catalog) -> None:
+def test_unknown_words_match_no_card_and_no_words_match_all(catalog: Catalog) -> None:
     cards = by_ability(cards_of(catalog))
     assert filter_cards(cards, "xyzzy", "") == []
     assert filter_cards(cards, "  ", "") == cards
@@ -69,7 +69,7 @@ def test_the_table_names_models_that_exist_each_on_one_card(catalog: Catalog) ->
     assert [each for each in patterns if not any(fnmatchcase(name, each) for name in names)] == []
 
 
-def test_an_ability_is_one_card_whose_ready_variants_come_first(catalog: Catalog) -> None:
+def test_capability_is_one_card_with_available_variants_first(catalog: Catalog) -> None:
     cards = by_ability(cards_of(catalog, {"tts": "preview", "tts-b": ""}))
     speech = [card for card in cards if card.title == "Speech from text"]
     assert [[each.model.name for each in card.variants] for card in speech] == [
@@ -80,7 +80,7 @@ def test_an_ability_is_one_card_whose_ready_variants_come_first(catalog: Catalog
     assert sorted(models) == sorted(model.name for model in catalog.models() if has_card(model))
 
 
-def test_cards_without_an_engine_come_last(catalog: Catalog) -> None:
+def test_cards_without_an_engine_are_last(catalog: Catalog) -> None:
     cards = by_ability(cards_of(catalog, {"chat": "", "text-llm": "", "ra1": ""}))
     assert cards[-1].title == "Chat"
     assert not cards[-1].ready

@@ -49,7 +49,7 @@ async def grown(text: str, size: int) -> GrowingText:
 
 
 @pytest.mark.parametrize("size", [1, 3, 40, 1000])
-async def test_pieces_give_the_same_html_as_the_whole(size: int) -> None:
+async def test_html_of_partial_renderings_equals_that_of_the_whole(size: int) -> None:
     growing = await grown(ANSWER, size)
     pieces = "".join(growing.blocks) + rendering.render(growing.text[growing._complete :])
     assert pieces == rendering.render(ANSWER)

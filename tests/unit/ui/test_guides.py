@@ -68,7 +68,7 @@ def test_guides_are_in_the_groups_of_the_index() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_guide_lays_out_whole(name: str) -> None:
+def test_every_guide_renders_completely(name: str) -> None:
     page, guide = PAGES[name], EDITION.guides[name]
     assert guide.title
     assert guide.line.strip()
@@ -87,7 +87,7 @@ def test_a_guide_lays_out_whole(name: str) -> None:
             assert link.startswith(("https://", "http://")), link
 
 
-def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
+def test_code_is_read_from_files_and_lists_from_folders() -> None:
     script = (docs_repository.FOLDER / "howto" / "agents_day.py").read_text("utf-8")
     assert renderer._code(script, "python") in EDITION.rendered("howto/agents").html
     states = EDITION.rendered("architecture/30-jobs").html
@@ -128,7 +128,7 @@ def test_new_guide_appears_at_the_next_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../conf.py", "../../pyproject.toml", "none.webp", ".webp", ""])
-def test_only_pictures_of_the_guides_are_served(name: str) -> None:
+def test_only_images_of_guides_are_served(name: str) -> None:
     assert EDITION.bytes_of(name) is None
 
 

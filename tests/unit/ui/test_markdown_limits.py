@@ -91,14 +91,14 @@ def test_text_over_a_limit_is_plain_with_the_reason(name: str, reason: str) -> N
     assert "&lt;b&gt;" in page
 
 
-def test_a_text_that_takes_too_long_is_shown_as_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_above_the_time_limit_is_shown_as_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_limits, "CPU_SECONDS", 0.0)
     page = render("*a* and [b](/docs)", HERE).html
     assert PLAIN in page
     assert "takes more than 0 s of processor time" in page
 
 
-def test_a_short_table_is_rendered_in_little_time() -> None:
+def test_short_wide_table_is_rendered_fast() -> None:
     text = wide_table(1_000, 120)
     assert loop_time.cpu_seconds(lambda: render(text, HERE), 0.1) < 0.1
     assert PLAIN in render(text, HERE).html
@@ -117,7 +117,7 @@ def test_a_long_text_within_the_limits_keeps_its_layout(text: str) -> None:
     assert PLAIN not in render(text, HERE).html
 
 
-async def test_a_long_text_is_rendered_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_text_is_rendered_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
 
     def note(body: str, context: RenderContext) -> object:

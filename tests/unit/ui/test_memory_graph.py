@@ -41,7 +41,7 @@ def test_linking_pages_are_left_and_linked_ones_right() -> None:
     assert [box.slug for box in narrow.boxes] == ["ann", "acme", "lake", "diary"]
 
 
-def test_a_graph_is_bounded_and_says_so() -> None:
+def test_graph_is_bounded_and_shows_that_it_is_truncated() -> None:
     nodes = (("hub", "Hub", 0), *((f"n{at}", "和" * 400, 1) for at in range(500)))
     edges = tuple(("hub", f"n{at}", "links_to") for at in range(500))
     wide, narrow = drawings(GraphWalk(nodes, edges))
@@ -53,5 +53,5 @@ def test_a_graph_is_bounded_and_says_so() -> None:
     assert result.is_cut
 
 
-def test_a_page_alone_has_no_graph() -> None:
+def test_page_without_links_has_no_graph() -> None:
     assert graph.draw(GraphWalk((("a", "A", 0),), (("a", "a", "links_to"),))) is None

@@ -65,7 +65,7 @@ def test_markdown_renders_as_html(text: str, html: str) -> None:
     assert html in to_html(text)
 
 
-def test_a_writer_is_led_to_what_is_not_yet_written() -> None:
+def test_missing_pages_are_linked_to_the_editor() -> None:
     page = to_html("[[a b/c]]", RenderContext("x", may_write=True))
     assert 'href="/memory/~new?slug=a-b%2Fc"' in page
 
@@ -81,7 +81,7 @@ def test_tags_and_tasks_of_an_account_are_controls() -> None:
     assert 'name="task" value="4" role="checkbox" aria-checked="false" aria-label="do it">' in page
 
 
-def test_an_address_inside_a_link_is_no_link_of_its_own() -> None:
+def test_url_as_the_text_of_a_link_is_not_linked_again() -> None:
     assert to_html("[https://a.example](https://b.example)").count("<a ") == 1
 
 
@@ -101,7 +101,7 @@ def test_too_long_text_is_shown_unrendered() -> None:
 @pytest.mark.parametrize(
     "url", ["https://a.example", "mailto:a@b.example", "#s-x", "other", "/media/x.png", "a.md#b"]
 )
-def test_links_lead_to_the_web_and_to_pages(url: str) -> None:
+def test_urls_of_the_web_and_pages_are_allowed(url: str) -> None:
     assert is_allowed_url(url)
 
 
@@ -120,7 +120,7 @@ def test_links_lead_to_the_web_and_to_pages(url: str) -> None:
         "../../api/x",
     ],
 )
-def test_links_lead_nowhere_else(url: str) -> None:
+def test_other_urls_are_not_allowed(url: str) -> None:
     assert not is_allowed_url(url)
 
 
@@ -174,7 +174,7 @@ ATTRIBUTES = re.compile(
 
 
 @given(PARTS)
-def test_no_text_brings_an_element_or_an_attribute_of_its_own(parts: list[str]) -> None:
+def test_text_adds_no_unlisted_element_or_attribute(parts: list[str]) -> None:
     page = to_html("".join(parts))
     rest = TAG.sub("", page)
     assert "<" not in rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sixfold.ui.login import passwords
 
 
-def test_missing_hash_costs_as_much_as_a_real_one() -> None:
+def test_dummy_hash_has_the_parameters_of_a_real_one() -> None:
     result = passwords.make("correct horse")
     assert result.split("$")[:4] == passwords._DUMMY_HASH.split("$")[:4]
     assert passwords.verify("correct horse", result)

@@ -28,10 +28,10 @@ OFFERED = ("image/webp", "image/png", "image/jpeg")
         ("image/png;q=7", "image/png"),
     ],
 )
-def test_the_best_offer_is_taken(header: str | None, expected: str | None) -> None:
+def test_preferred_offer_is_selected(header: str | None, expected: str | None) -> None:
     assert requests.preferred_type(header, OFFERED) == expected
 
 
 @given(st.text(max_size=300))
-def test_no_header_breaks_it(header: str) -> None:
+def test_any_header_selects_an_offer_or_none(header: str) -> None:
     assert requests.preferred_type(header, OFFERED) in (*OFFERED, None)

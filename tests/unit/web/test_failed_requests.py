@@ -20,7 +20,7 @@ class Content:
     """Something large that a request has read."""
 
 
-async def test_a_failed_request_leaves_nothing_behind(without_gc: None) -> None:
+async def test_content_of_a_failed_request_is_freed(without_gc: None) -> None:
     contents: list[weakref.ref[Content]] = []
 
     async def fail(_request: Request) -> Response:

@@ -51,14 +51,14 @@ def test_forwarded_requests_are_logged_once_a_minute(
     assert "HTTP/1.0: 4, a forwarding header: 2" in access.warnings[0]
 
 
-def test_a_stranger_is_refused_and_not_counted(tmp_path: Path) -> None:
+def test_direct_remote_request_is_refused_and_not_counted(tmp_path: Path) -> None:
     access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path)))
     refusal(access, scope_of("1.0", peer="203.0.113.9"))
     refusal(access, scope_of(host="evil.example"))
     assert access.warnings == ()
 
 
-def test_a_public_url_shows_that_a_proxy_stands_in_front(tmp_path: Path) -> None:
+def test_public_url_implies_a_proxy(tmp_path: Path) -> None:
     access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path, public_url="https://six.example")))
     refusal(access, scope_of())
     assert "a public URL: 1" in access.warnings[0]

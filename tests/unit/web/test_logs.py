@@ -19,7 +19,7 @@ KEY = ids.secret("sf")
 @pytest.mark.parametrize(
     "around", ["{}", '{{"api_key": "{}"}}', "GET /x?token={}&a=1", "Authorization: Bearer {}", "'{}'", "<{}>"]
 )
-def test_no_secret_survives(prefix: str, around: str) -> None:
+def test_secrets_are_redacted(prefix: str, around: str) -> None:
     secret = ids.new(prefix) if prefix == "job" else ids.secret(prefix)
     assert secret not in logs.redact(around.format(secret))
 
@@ -34,7 +34,7 @@ PROVIDERS_KEYS = [
 
 @pytest.mark.parametrize("key", PROVIDERS_KEYS)
 @pytest.mark.parametrize("around", ["{}", "Authorization: Key {}", '{{"x-api-key": "{}"}}', "broke with {}."])
-def test_no_key_of_a_provider_survives(key: str, around: str) -> None:
+def test_keys_of_providers_are_redacted(key: str, around: str) -> None:
     assert key[-20:] not in logs.redact(around.format(key))
 
 
@@ -46,7 +46,7 @@ def test_field_named_a_secret_is_redacted(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/s/{}", "/s/{}/files/1.png", "/catalog/ra1?share={}"])
-def test_the_token_of_a_share_is_redacted(path: str) -> None:
+def test_token_of_a_shared_link_is_redacted(path: str) -> None:
     token = secrets.token_urlsafe(24)
     assert token not in logs.redact(f"GET {path.format(token)} 200")
 

@@ -66,7 +66,7 @@ PARTS = [
 ]
 
 
-def test_parts_are_the_same_however_the_bytes_are_cut() -> None:
+def test_parts_are_independent_of_chunks() -> None:
     for size in (1, 2, 3, 5, 7, 64, len(BODY)):
         reader, splitter = split(BODY, iter([size] * len(BODY)))
         assert (reader.parts, splitter.ended) == (PARTS, True), size
@@ -76,7 +76,7 @@ def test_parts_are_the_same_however_the_bytes_are_cut() -> None:
         assert (reader.parts, splitter.ended) == (PARTS, True), seed
 
 
-def test_part_that_breaks_off_has_no_end() -> None:
+def test_truncated_part_has_no_end() -> None:
     reader, splitter = split(BODY[: BODY.index(b'name="file"') + 400])
     assert (reader.parts, splitter.ended) == (PARTS[:2], False)
 

@@ -157,7 +157,7 @@ async def test_connection_over_the_limit_replaces_the_oldest_silent(
         assert b" 200 OK" in await reader.readuntil(b"}")
 
 
-async def test_refusal_beyond_the_waiting_ones_is_received_whole(capacity: ConnectionCapacity) -> None:
+async def test_refusal_above_the_waiting_limit_is_received_complete(capacity: ConnectionCapacity) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)

@@ -62,7 +62,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[list[bytes], bytes]:
     return head, await reader.readexactly(int(length[16:]))
 
 
-async def test_a_whole_answer_has_its_headers_and_those_of_the_server() -> None:
+async def test_complete_response_has_its_own_and_server_headers() -> None:
     async with _served() as (port, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ASKED % b"one")
@@ -83,7 +83,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         writer.close()
 
 
-async def test_a_header_with_a_line_s_end_is_never_sent() -> None:
+async def test_header_with_a_line_break_is_never_sent() -> None:
     async with _served() as (port, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ASKED % b"one!set-cookie:")
@@ -91,7 +91,7 @@ async def test_a_header_with_a_line_s_end_is_never_sent() -> None:
         writer.close()
 
 
-async def test_head_has_no_body_and_who_asks_to_close_is_closed() -> None:
+async def test_head_has_no_body_and_connection_close_is_obeyed() -> None:
     async with _served() as (port, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"HEAD /one HTTP/1.1\r\nhost: x\r\n\r\n")

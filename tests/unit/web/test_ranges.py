@@ -12,7 +12,7 @@ from sixfold.web.files import ByteSpan, RangeNotSatisfiable
 
 
 @given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
-def test_a_span_lies_within_the_file_and_where_it_was_asked_for(size: int, first: int, last: int) -> None:
+def test_range_is_within_the_file_and_as_requested(size: int, first: int, last: int) -> None:
     data = bytes(range(size))
     try:
         span = files.parse_range(f"bytes={first}-{last}", size)
@@ -27,7 +27,7 @@ def test_a_span_lies_within_the_file_and_where_it_was_asked_for(size: int, first
 
 
 @given(st.integers(0, 50), st.integers(0, 60))
-def test_a_suffix_is_the_files_end(size: int, count: int) -> None:
+def test_suffix_range_is_the_end_of_the_file(size: int, count: int) -> None:
     try:
         span = files.parse_range(f"bytes=-{count}", size)
     except RangeNotSatisfiable:
@@ -37,7 +37,7 @@ def test_a_suffix_is_the_files_end(size: int, count: int) -> None:
 
 
 @given(st.text(max_size=60), st.integers(0, 50))
-def test_no_header_breaks_it(header: str, size: int) -> None:
+def test_any_header_gives_a_valid_range_or_none(header: str, size: int) -> None:
     span = None
     with contextlib.suppress(RangeNotSatisfiable):
         span = files.parse_range(header, size)

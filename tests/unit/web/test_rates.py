@@ -21,7 +21,7 @@ def _read_spent(rates: RequestRates, key: str, count: int) -> int:
     return accepted
 
 
-def test_ten_seconds_come_at_once_and_then_the_rate_holds() -> None:
+def test_burst_of_ten_seconds_precedes_the_rate_limit() -> None:
     now = 100.0
     rates = RequestRates(4, "A test", lambda: now)
     before = refusals.recorder().totals["rate"]
@@ -35,11 +35,11 @@ def test_ten_seconds_come_at_once_and_then_the_rate_holds() -> None:
     assert refused.value.retry_after == 1
 
 
-def test_rate_of_zero_is_no_limit() -> None:
+def test_rate_of_zero_disables_the_limit() -> None:
     assert _read_spent(RequestRates(0, "A test"), "x", 10_000) == 10_000
 
 
-def test_flood_of_keys_makes_no_debt_forgotten() -> None:
+def test_flood_of_keys_does_not_reset_other_keys() -> None:
     now = 0.0
     rates = RequestRates(1, "A test", lambda: now, max_keys=100)
     assert _read_spent(rates, "owner", 20) == 10

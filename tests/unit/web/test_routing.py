@@ -50,7 +50,7 @@ def table() -> Router:
         ("", "none", None, {}),
     ],
 )
-def test_a_path_finds_its_face(path: str, owner: str, route: str | None, params: dict[str, str]) -> None:
+def test_path_is_routed_to_its_api(path: str, owner: str, route: str | None, params: dict[str, str]) -> None:
     result = table().find(path)
     assert result.api.name == owner
     assert (result.route.path if result.route is not None else None) == route

@@ -42,7 +42,7 @@ def test_cookie_is_valid_until_the_password_changes() -> None:
     assert browsers.name(_request(value), ADA) is None
 
 
-def test_no_changed_cookie_is_good() -> None:
+def test_changed_cookie_is_refused() -> None:
     browsers = TrustedBrowsers(b"s" * 32, secure=False)
     value, _ = _cookie(browsers, ADA)
     account, result, nonce, signature = value.split(".")

@@ -30,7 +30,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(result)
 
 
-def test_every_card_that_answers_is_known(library: str) -> None:
+def test_every_responding_gpu_is_listed(library: str) -> None:
     assert nvml.list_gpus(library) == (
         GpuDevice("GPU-0", "Test card", 24 * GIB, 8 * GIB),
         GpuDevice("GPU-1", "Test card", 80 * GIB, 70 * GIB),

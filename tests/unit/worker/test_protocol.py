@@ -21,7 +21,7 @@ MESSAGES: tuple[protocol.WorkerMessage, ...] = (
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 4096, 1 << 20])
-def test_a_stream_is_cut_into_the_frames_that_it_was_made_of(step: int) -> None:
+def test_stream_is_split_into_its_frames(step: int) -> None:
     stream = b"".join(map(protocol.frame, MESSAGES))
     frames = protocol.FrameSplitter()
     replies = [

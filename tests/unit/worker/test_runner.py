@@ -121,7 +121,7 @@ def test_a_log_is_cut_off_at_its_limits(tmp_path: Path) -> None:
     assert lines[-1] == "(the log is cut off here)"
 
 
-def test_a_canceled_run_halts_and_leaves_nothing(tmp_path: Path) -> None:
+def test_canceled_run_stops_and_leaves_no_files(tmp_path: Path) -> None:
     def act(context: Context) -> Result:
         context.progress(0.5)
         return Result((Artifact("text/plain", b"x"),))
@@ -140,7 +140,7 @@ def test_unrequested_cancellation_is_a_failure_of_the_engine(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), RecursionError()])
-def test_nothing_that_an_engine_raises_gets_out(tmp_path: Path, error: BaseException) -> None:
+def test_errors_of_an_engine_become_failure_messages(tmp_path: Path, error: BaseException) -> None:
     def act(context: Context) -> Result:
         raise error
 
@@ -158,7 +158,7 @@ def test_out_of_memory_in_opencv_has_its_own_message(tmp_path: Path) -> None:
     assert perform(act, tmp_path)[0] == protocol.RunFailedMessage(1, runner.OUT_OF_MEMORY, public=True)
 
 
-def test_a_file_that_is_there_already_is_not_written_over(tmp_path: Path) -> None:
+def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "w-1-1").symlink_to(tmp_path / "elsewhere")
     files = (Artifact("text/plain", b"first"), Artifact("text/plain", b"second"))
     reply = perform(lambda _: Result(files), tmp_path)[0]
@@ -167,7 +167,7 @@ def test_a_file_that_is_there_already_is_not_written_over(tmp_path: Path) -> Non
     assert "elsewhere" not in names(tmp_path)
 
 
-def test_data_that_cannot_travel_takes_its_files_along(tmp_path: Path) -> None:
+def test_unserializable_data_fails_the_run_without_files(tmp_path: Path) -> None:
     result = Result((Artifact("text/plain", b"x"),), {"k": object()})
     reply = perform(lambda _: result, tmp_path)[0]
     assert isinstance(reply, protocol.RunFailedMessage)
@@ -182,7 +182,7 @@ def test_result_larger_than_a_frame_fails_with_the_limit(tmp_path: Path) -> None
     assert f"at most {protocol.MAX_FRAME_BYTES:,} bytes (got " in reply.message
 
 
-def test_a_run_cannot_shift_the_random_state_of_the_next(tmp_path: Path) -> None:
+def test_random_state_is_reset_for_each_run(tmp_path: Path) -> None:
     def act(context: Context) -> Result:
         noise = np.zeros((4, 4), np.uint8)
         cv2.randu(noise, np.array([0]), np.array([255]))

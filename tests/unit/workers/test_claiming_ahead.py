@@ -44,7 +44,7 @@ async def _until(built: PipelineFixture, prediction: Prediction, state: Predicti
     raise AssertionError(f"it never was {state}")
 
 
-async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
+async def test_short_run_is_claimed_while_its_worker_is_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
@@ -57,7 +57,7 @@ async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
         assert await built.faults() == ()
 
 
-async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
+async def test_idle_time_follows_the_run_claimed_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)

@@ -116,7 +116,7 @@ async def test_cost_of_a_provider_is_stored_beside_the_price(line: PipelineFixtu
     ]
 
 
-async def test_a_remote_run_that_takes_too_long_ends_alone(tmp_path: Path) -> None:
+async def test_remote_run_above_its_time_limit_ends_alone(tmp_path: Path) -> None:
     async with running_pipeline(tmp_path, options(slots=1, run_limit_seconds=0.5)) as line:
         slow = await line.service.submit(line.order("far", extras={"seconds": 600}))
         await is_running(line, slow)
@@ -129,6 +129,6 @@ async def test_a_remote_run_that_takes_too_long_ends_alone(tmp_path: Path) -> No
         assert (await line.account()).posted == 1_000_000 - PRICE
 
 
-async def test_nothing_is_started_for_an_engine_without_work(line: PipelineFixture) -> None:
+async def test_no_worker_is_started_for_an_engine_without_runs(line: PipelineFixture) -> None:
     await line.run("echo")
     assert line.scheduler.snapshot()["chorus"] == {"busy": 0, "idle": 0}

@@ -61,7 +61,7 @@ async def cramp(built: PipelineFixture) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
+async def test_two_models_that_do_not_fit_together_run_in_turn(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sixfold.scheduler")
@@ -152,7 +152,7 @@ async def test_measured_memory_of_a_worker_is_used_later(tmp_path: Path) -> None
             await asyncio.sleep(0.05)
 
 
-def test_the_machines_memory_is_the_least_that_anybody_grants(tmp_path: Path) -> None:
+def test_memory_is_the_smallest_limit_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:       16777216 kB\nMemFree: 1 kB\n")
     (tmp_path / "max").write_text("max\n")
     (tmp_path / "limited").write_text(f"{2 * GIB}\n")
@@ -162,7 +162,7 @@ def test_the_machines_memory_is_the_least_that_anybody_grants(tmp_path: Path) ->
     assert process_memory.for_workers(tmp_path / "elsewhere", ()) == 0
 
 
-def test_a_family_of_weights_takes_what_its_largest_model_does(tmp_path: Path) -> None:
+def test_memory_of_a_family_is_that_of_its_largest_model(tmp_path: Path) -> None:
     for name, size in (("small", 10), ("large", 100), (".half", 1000)):
         (tmp_path / name / "unet").mkdir(parents=True)
         (tmp_path / name / "unet" / "weights").write_bytes(bytes(size))

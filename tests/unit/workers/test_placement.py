@@ -37,7 +37,7 @@ async def test_worker_runs_on_the_hardware_of_its_runs(tmp_path: Path) -> None:
         assert await built.faults() == ()
 
 
-async def test_elsewhere_all_hardware_is_this_machine(tmp_path: Path) -> None:
+async def test_single_server_runs_all_hardware_on_this_machine(tmp_path: Path) -> None:
     driver = Placing()
     async with running_pipeline(tmp_path, Options(slots=1, driver=driver)) as built:
         for hardware in (HARDWARE, None, HARDWARE):

@@ -52,7 +52,7 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", [b"tEXt", b"zTXt", b"iTXt"])
-def test_the_first_chunk_of_a_name_is_read_and_no_other(kind: bytes, inflated: list[int]) -> None:
+def test_only_the_first_chunk_of_a_name_is_read(kind: bytes, inflated: list[int]) -> None:
     texts = [json.dumps(each).encode() for each in (GRAPH, OTHER)]
     data = png(*(chunk(kind, b"workflow", text) for text in texts * 50))
     assert image_metadata.read(data) == GRAPH
@@ -60,7 +60,7 @@ def test_the_first_chunk_of_a_name_is_read_and_no_other(kind: bytes, inflated: l
 
 
 @pytest.mark.parametrize("kind", [b"tEXt", b"zTXt", b"iTXt"])
-def test_a_text_above_the_limit_is_never_inflated_whole(kind: bytes, inflated: list[int]) -> None:
+def test_text_above_the_limit_is_not_inflated_completely(kind: bytes, inflated: list[int]) -> None:
     data = png(*(chunk(kind, name, BOMB) for name in (b"workflow", b"prompt") for _ in range(3)))
     for read in (image_metadata.read, image_metadata.extract):
         with pytest.raises(GraphTooLarge):

@@ -35,7 +35,7 @@ def test_the_largest_graphs_are_checked_in_short_steps(name: str) -> None:
     assert min(longest) < MAX_SECONDS
 
 
-def test_a_value_too_many_is_refused_wherever_it_stands() -> None:
+def test_value_above_the_limit_is_refused_at_any_depth() -> None:
     limits = GraphLimits(nodes=2, values=10)
     slices.complete(limits.checking({"1": {"inputs": {"a": [1] * 9}}}))
     for inputs in ({"a": [1] * 10}, {"a": [[[1]]] * 4}, {f"a{at}": 1 for at in range(11)}):
@@ -43,7 +43,7 @@ def test_a_value_too_many_is_refused_wherever_it_stands() -> None:
             slices.complete(limits.checking({"1": {"inputs": inputs}}))
 
 
-async def test_large_documents_wait_for_those_of_others() -> None:
+async def test_large_documents_wait_for_memory() -> None:
     memory = DocumentMemory(max_bytes=30 * 2**20, wait_seconds=0.01)
     first, second = MemoryScope(), MemoryScope()
     memory_limit.scope.set(first)

@@ -44,7 +44,7 @@ def test_the_drawing_marks_missing_nodes() -> None:
     assert "missing" not in layout.draw({"1": GRAPH["1"]}, REGISTRY).partition("</style>")[2]
 
 
-def test_a_drawing_has_at_most_so_many_columns_in_a_row() -> None:
+def test_drawing_has_a_limited_number_of_columns() -> None:
     chain = {
         str(at): {"class_type": "X", "inputs": {"image": [str(at - 1), 0]} if at else {}} for at in range(12)
     }

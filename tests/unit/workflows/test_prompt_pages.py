@@ -28,7 +28,7 @@ def result_of(transaction: Any, *responses: Any) -> Any:
     return ended.value.value
 
 
-async def test_each_prompt_of_a_page_is_decoded_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_prompt_is_decoded_in_its_own_loop_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     turn, decoded = 0, list[int]()
 
     async def count() -> None:

@@ -39,7 +39,7 @@ PAINT: dict[str, dict[str, Any]] = {
 }
 
 
-def test_inputs_are_inferred_by_what_they_do() -> None:
+def test_inputs_are_inferred_by_their_use() -> None:
     result = {each.name: each for each in input_inference.infer(PAINT, REGISTRY)}
     assert list(result)[:2] == ["prompt", "negative_prompt"]
     assert {name: (each.type, each.node_id, each.field) for name, each in result.items()} == {
@@ -74,14 +74,14 @@ def test_prompts_are_classified_through_intermediate_nodes() -> None:
     assert names == {"2": "prompt", "3": "negative_prompt"}
 
 
-def test_files_come_first_and_are_required() -> None:
+def test_files_are_the_first_inputs_and_required() -> None:
     graph = {**PAINT, "8": node("LoadImage", image="a.png"), "9": node("LoadVideo", file="b.mp4")}
     first, second, *_ = input_inference.infer(graph, REGISTRY)
     assert (first.name, first.type, first.required) == ("image", "image", True)
     assert (second.name, second.type, second.field) == ("video", "video", "file")
 
 
-def test_given_inputs_go_to_their_fields_and_the_graph_stays() -> None:
+def test_inputs_are_applied_to_a_copy_of_the_graph() -> None:
     before = copy.deepcopy(PAINT)
     changed = input_inference.apply(
         PAINT, input_inference.infer(PAINT, REGISTRY), {"prompt": "a sea", "seed": 9, "odd": 1}
@@ -106,7 +106,7 @@ def test_model_files_are_named_once_with_kind_and_source() -> None:
     assert result["thin.safetensors"].sources == ("https://example.org/thin",)
 
 
-def test_the_same_graph_under_other_names_is_no_difference() -> None:
+def test_renamed_nodes_are_not_a_difference() -> None:
     other = {f"n{node_id}": copy.deepcopy(each) for node_id, each in reversed(PAINT.items())}
     for each in other.values():
         each["inputs"] = {
@@ -169,13 +169,13 @@ def test_sketch_has_every_node_in_its_frame_and_fitting_names() -> None:
     assert "1,000 nodes" in thumbnail.sketch(many, REGISTRY)
 
 
-def test_a_circle_and_an_empty_graph_can_be_drawn() -> None:
+def test_cyclic_and_empty_graphs_can_be_drawn() -> None:
     for graph in ({}, {"1": node("Add", a=["2", 0]), "2": node("Add", a=["1", 0])}):
         ElementTree.fromstring(layout.draw(graph))  # noqa: S314  # it is our own
         ElementTree.fromstring(thumbnail.sketch(graph, REGISTRY))  # noqa: S314  # it is our own
 
 
-def test_a_signature_that_says_nothing_is_refused() -> None:
+def test_invalid_signature_is_refused() -> None:
     with pytest.raises(ValueError, match="->"):
         node_definitions.parse("X", "a INT")
     with pytest.raises(ValueError, match="not valid"):
@@ -183,7 +183,7 @@ def test_a_signature_that_says_nothing_is_refused() -> None:
 
 
 @corpus.here
-def test_our_tables_say_what_comfyui_says() -> None:
+def test_node_definitions_agree_with_comfyui() -> None:
     server = corpus.schemas()
     checked = 0
     for spec in registry.read():
@@ -205,7 +205,7 @@ def test_our_tables_say_what_comfyui_says() -> None:
 
 
 @corpus.here
-def test_every_graph_of_other_people_is_read_and_drawn() -> None:
+def test_every_graph_of_the_corpus_is_read_and_drawn() -> None:
     for path in [*corpus.TEMPLATES, *corpus.PAIRS]:
         graph = convert(corpus.load(path), REGISTRY).graph
         names = [each.name for each in input_inference.infer(graph, REGISTRY)]

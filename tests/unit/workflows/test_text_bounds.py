@@ -47,7 +47,7 @@ def test_too_long_text_is_refused_before_it_is_built(build: Any) -> None:
         tracemalloc.stop()
 
 
-def test_a_text_of_the_greatest_length_is_built() -> None:
+def test_text_of_the_maximum_length_is_built() -> None:
     assert text_nodes.replace(HERE, "a" * 1024, "a", "b" * 1024) == ("b" * 2**20,)
     assert text_nodes.replace(HERE, "abab", "ab", "") == ("",)
     assert text_nodes.concatenate(HERE, LONG, LONG, "") == ("a" * 2**20,)
@@ -65,7 +65,7 @@ def doubling(count: int, text: str = LONG) -> dict[str, Any]:
     ("text", "least", "most"),
     [("a" * (SMALL_TEXT - 100), 20 * SMALL_TEXT, 2**20), ("a" * (SMALL_TEXT + 1), 0, 0), (LONG, 0, 0)],
 )
-def test_an_estimate_tries_nodes_on_so_much_text_and_no_more(
+def test_estimate_processes_a_limited_amount_of_text(
     monkeypatch: pytest.MonkeyPatch, text: str, least: int, most: int
 ) -> None:
     verdict = validate_graph(doubling(100, text))
@@ -82,7 +82,7 @@ def test_an_estimate_tries_nodes_on_so_much_text_and_no_more(
     assert least <= handled <= most
 
 
-async def test_the_event_loop_is_given_back_between_long_texts(tmp_path: Path) -> None:
+async def test_event_loop_runs_between_long_texts(tmp_path: Path) -> None:
     ticks = 0
 
     async def tick() -> None:
@@ -97,7 +97,7 @@ async def test_the_event_loop_is_given_back_between_long_texts(tmp_path: Path) -
     assert ticks > 30
 
 
-async def test_a_run_processes_so_much_text_and_no_more(tmp_path: Path) -> None:
+async def test_run_processes_a_limited_amount_of_text(tmp_path: Path) -> None:
     with pytest.raises(GraphTooLarge, match="more than 4,000,000 characters of text"):
         await execute(
             validate_graph(doubling(30)),

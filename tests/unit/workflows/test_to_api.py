@@ -82,7 +82,7 @@ def test_links_pass_reroutes_and_bypasses_and_end_at_muted() -> None:
     }
 
 
-def test_a_primitive_gives_its_value() -> None:
+def test_primitive_node_is_replaced_by_its_value() -> None:
     document = sheet(
         editor_document(1, "PrimitiveNode", [77, "fixed"], outputs=("INT",)),
         editor_document(2, "EmptyLatentImage", [512, 512, 1], [("width", "INT", 5)]),
@@ -103,7 +103,7 @@ def test_lists_that_are_values_are_wrapped_and_titles_are_kept() -> None:
     }
 
 
-def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
+def test_subgraph_is_expanded_with_values_and_links_of_its_host() -> None:
     definition = {
         "id": "abc",
         "inputs": [{"name": "image", "type": "IMAGE"}, {"name": "radius", "type": "INT"}],
@@ -131,7 +131,7 @@ def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
     assert result["3"]["images"] == ["2:9", 0]
 
 
-def test_a_group_node_is_opened() -> None:
+def test_group_node_is_expanded() -> None:
     group = {
         "nodes": [
             {
@@ -170,7 +170,7 @@ def test_unknown_classes_are_reported_and_still_converted() -> None:
     assert result.graph["1"]["inputs"] == {"size": 12}
 
 
-def test_a_graph_that_is_one_already_stays() -> None:
+def test_graph_in_api_format_is_unchanged() -> None:
     graph = {"1": node("PrimitiveInt", value=3)}
     assert convert(graph, workflow_nodes_registry.registry()).graph == graph
     assert convert({"prompt": graph, "client_id": "x"}, workflow_nodes_registry.registry()).graph == graph
@@ -184,7 +184,7 @@ def test_invalid_workflow_is_refused_or_empty(document: Any) -> None:
         assert convert(document, workflow_nodes_registry.registry()).graph == {}
 
 
-def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
+def test_workflow_of_an_image_is_read(tmp_path: Any) -> None:
     graph = {"1": node("PrimitiveString", value="größer")}
     info = PngInfo()
     info.add_text("prompt", json.dumps(graph))
@@ -209,7 +209,7 @@ def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
 
 @corpus.here
 @pytest.mark.parametrize("known", ["the server's schemas", "our own tables"])
-def test_pairs_convert_to_what_ran(known: str) -> None:
+def test_converted_workflows_equal_the_executed_graphs(known: str) -> None:
     registry = corpus.schemas() if known.startswith("the") else workflow_nodes_registry.registry()
 
     def read_seen(graph: Any) -> Any:
@@ -239,7 +239,7 @@ def test_pairs_convert_to_what_ran(known: str) -> None:
 
 
 @corpus.here
-def test_every_template_converts_and_tells_what_is_unknown() -> None:
+def test_every_template_converts_and_lists_unknown_classes() -> None:
     assert len(corpus.TEMPLATES) >= 48
     for path in corpus.TEMPLATES:
         result = convert(corpus.load(path), workflow_nodes_registry.registry())
@@ -361,7 +361,7 @@ def test_long_reroute_chain_is_followed_once() -> None:
         convert(document, workflow_nodes_registry.registry())
 
 
-def test_a_circle_of_reroutes_leads_to_nothing() -> None:
+def test_cycle_of_reroutes_gives_no_link() -> None:
     document = sheet(
         editor_document(1, "Reroute", inputs=[("", "*", 2)], outputs=("*",)),
         editor_document(2, "Reroute", inputs=[("", "*", 1)], outputs=("*",)),

@@ -27,7 +27,7 @@ def errors(graph: dict[str, Any]) -> list[tuple[str, str]]:
     return [(each["node_id"], each["type"]) for each in check(graph).errors]
 
 
-def test_a_graph_is_made_ready_in_the_order_of_what_it_needs() -> None:
+def test_nodes_are_ordered_by_their_dependencies() -> None:
     verdict = check(
         {
             "3": node("Show", value=["2", 0]),
@@ -96,7 +96,9 @@ def test_all_nodes_reports_errors_of_a_graph_without_outputs() -> None:
         ),
     ],
 )
-def test_each_fault_has_comfyuis_type_and_words(graph: dict[str, Any], kind: str, message: str) -> None:
+def test_each_error_has_the_type_and_message_of_comfyui(
+    graph: dict[str, Any], kind: str, message: str
+) -> None:
     verdict = check(messages({"1": graph, "t": node("Text", value="x")}))
     response = verdict.node_errors["1"]
     assert [(each["type"], each["message"]) for each in response["errors"]] == [(kind, message)]
@@ -114,7 +116,7 @@ def test_misspelled_choice_is_reported_with_the_nearest() -> None:
     assert result["extra_info"]["input_config"] == [["quick", "thorough", "careful"], {}]
 
 
-def test_every_error_comes_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     graph = messages({"1": node("Add", a=["2", 0], b="x"), "2": node("Mode", mode="no", size=9)})
     assert errors(graph) == [
         ("1", "return_type_mismatch"),
@@ -124,20 +126,20 @@ def test_every_error_comes_at_once() -> None:
     ]
 
 
-def test_only_what_an_output_needs_is_looked_at() -> None:
+def test_only_nodes_that_outputs_need_are_validated() -> None:
     verdict = check({**messages({"1": node("Number", value=1)}), "lost": node("Number", value=-5)})
     assert verdict.valid
     assert set(verdict.nodes) == {"1", "out"}
 
 
-def test_inputs_that_no_schema_has_are_left_out() -> None:
+def test_inputs_without_a_schema_are_ignored() -> None:
     verdict = check(messages({"1": node("Number", value=1, upload="image", other=["nobody", 3])}))
     assert verdict.valid
     assert verdict.nodes["1"].values == {"value": 1}
     assert verdict.nodes["1"].links == {}
 
 
-def test_a_good_output_runs_beside_a_bad_one() -> None:
+def test_valid_output_runs_beside_an_invalid_one() -> None:
     verdict = check({**messages({"1": node("Number", value=1)}), "bad": node("Show")})
     assert (verdict.error, verdict.outputs, set(verdict.nodes)) == (None, ("out",), {"1", "out"})
     assert not verdict.valid
@@ -149,7 +151,7 @@ def test_a_list_that_is_a_value_is_unwrapped() -> None:
     assert verdict.nodes["1"].values == {"value": [1, 2]}
 
 
-def test_types_of_several_fit_where_they_have_one_in_common() -> None:
+def test_union_types_fit_with_a_common_type() -> None:
     assert check(messages({"1": node("Either", value=["2", 0]), "2": node("Number", value=1)})).valid
     assert errors(messages({"1": node("Either", value=["2", 0]), "2": node("Text", value="")})) == [
         ("1", "return_type_mismatch")
@@ -201,12 +203,12 @@ def test_missing_model_is_reported_and_refused_on_demand() -> None:
     assert strict.node_errors["1"]["errors"][0]["type"] == "value_not_in_list"
 
 
-def test_only_the_outputs_that_are_wanted_run() -> None:
+def test_only_requested_outputs_run() -> None:
     graph = {**messages({"1": node("Number", value=1)}), "2": node("Show", value=2)}
     assert check(graph, targets={"2"}).outputs == ("2",)
 
 
-def test_a_chain_of_twenty_thousand_is_no_depth() -> None:
+def test_chain_of_twenty_thousand_nodes_is_validated() -> None:
     graph = {"0": node("Number", value=1)}
     graph.update({str(at): node("Add", a=[str(at - 1), 0]) for at in range(1, 20_000)})
     assert len(check({**graph, "out": node("Show", value=["19999", 0])}).nodes) == 20_001
@@ -258,7 +260,7 @@ def test_a_broken_node_names_the_first_outputs_that_need_it() -> None:
     assert set(verdict.node_errors) == {str(at) for at in range(1, 30)}
 
 
-def test_only_so_many_errors_of_a_graph_are_described() -> None:
+def test_number_of_described_errors_is_limited() -> None:
     graph = {str(at): node("Mode", mode=f"mode {at}", size=9) for at in range(800)}
     graph |= {f"out{at}": node("Show", value=[str(at), 0]) for at in range(800)}
     kinds = [each["type"] for each in validate(graph, CLASSES).errors]
@@ -268,7 +270,7 @@ def test_only_so_many_errors_of_a_graph_are_described() -> None:
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-Infinity"])
-def test_no_class_takes_a_number_that_is_not_finite(number: str) -> None:
+def test_every_class_refuses_non_finite_numbers(number: str) -> None:
     places = [
         (spec.class_type, each.name)
         for spec in registry.registry()

@@ -21,7 +21,7 @@ COUNTED = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 300), max_
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), COUNTED), max_size=40), st.sampled_from([1, 2, 16]))
-def test_postings_have_what_was_put_last(history: list[tuple[int, dict[str, int]]], bits: int) -> None:
+def test_postings_have_the_last_stored_counts(history: list[tuple[int, dict[str, int]]], bits: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(postings_module, "_BLOCK_BITS", bits)
         patched.setattr(postings_module, "_BLOCK_MASK", (1 << bits) - 1)
@@ -44,7 +44,7 @@ def _check_history(history: list[tuple[int, dict[str, int]]]) -> None:
             assert postings.among(np.arange(14), word).tolist() == [at in having for at in range(14)]
 
 
-def test_words_that_come_and_go_leave_nothing_behind() -> None:
+def test_removed_words_leave_no_entries() -> None:
     postings = Postings()
     postings.put(0, {"first": 1, "stays": 1})
     postings.put(0, {"second": 1, "stays": 1})
@@ -60,14 +60,14 @@ def test_words_that_come_and_go_leave_nothing_behind() -> None:
     assert list(postings.take_renamed()) == []
 
 
-def test_a_column_grows_to_what_is_written_in_it() -> None:
+def test_column_grows_to_the_written_position() -> None:
     column = PackedColumn(np.int64)
     column[200] = 7
     column[3] = 5
     assert (len(column), column[3], column.values.sum()) == (201, 5, 12)
 
 
-def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_positions_are_reused_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MAX_POSITIONS", 2)
     free_list = FreeList()
     assert [free_list.take(), free_list.take()] == [0, 1]

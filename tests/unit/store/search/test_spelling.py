@@ -34,7 +34,9 @@ def test_distance_is_computed_up_to_a_maximum(first: str, second: str, most: int
 
 
 @given(st.lists(WORDS, unique=True), st.text("abcdй東", min_size=8, max_size=10), st.integers(1, 2))
-def test_every_word_so_near_to_a_long_one_is_found(words: list[str], word: str, most: int) -> None:
+def test_every_word_within_the_distance_of_a_long_one_is_found(
+    words: list[str], word: str, most: int
+) -> None:
     postings = Postings()
     near = Spellings(postings)
     for place, other in enumerate(words):

@@ -47,7 +47,7 @@ def test_a_table_has_the_texts_that_were_added(history: list[tuple[bool, str]]) 
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.sets(st.integers(0, 8))), max_size=40))
-def test_links_are_known_from_both_ends(history: list[tuple[int, set[int]]]) -> None:
+def test_links_are_listed_from_both_ends(history: list[tuple[int, set[int]]]) -> None:
     links, targets = LinkTable(), dict[int, set[int]]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(link_table, "_MANY", 3)
@@ -61,7 +61,7 @@ def test_links_are_known_from_both_ends(history: list[tuple[int, set[int]]]) -> 
             assert set(links.sources(place)) == {source for source, of in targets.items() if place in of}
 
 
-def test_numbers_of_words_that_are_far_apart_are_kept() -> None:
+def test_distant_word_numbers_are_stored() -> None:
     postings = Postings()
     postings.put(0, {f"w{number}": 1 for number in range(70_000)})
     postings.put(1, {"w0": 2, "w69999": 1})

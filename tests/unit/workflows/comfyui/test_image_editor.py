@@ -72,7 +72,7 @@ class _Counted:
 
 
 @pytest.mark.parametrize(("size", "limit", "at_once"), [(400, 64 * _MIB, 2), (400, 6 * _MIB, 1), (400, 1, 1)])
-async def test_pictures_are_decoded_within_the_limit_or_alone(
+async def test_images_are_decoded_within_the_limit_or_alone(
     tmp_path: Path, size: int, limit: int, at_once: int
 ) -> None:
     counted, picture = _Counted(), _put(tmp_path / "a.png", _png(size, size))
@@ -87,7 +87,7 @@ async def test_pictures_are_decoded_within_the_limit_or_alone(
     assert counted.most <= max(limit, workflow_nodes_preview.render_memory(picture, "webp;90"))
 
 
-async def test_no_more_pictures_are_read_than_are_decoded(tmp_path: Path) -> None:
+async def test_images_are_read_only_when_they_can_be_decoded(tmp_path: Path) -> None:
     counted, picture = _Counted(), _put(tmp_path / "a.png", _png(40, 30))
     editor = ImageEditor(counted.codecs)
     reading, is_open = 0, asyncio.Event()
@@ -132,14 +132,14 @@ def test_a_preview_is_reduced_in_every_mode(tmp_path: Path, kind: str) -> None:
     assert (Image.open(io.BytesIO(data)).size, content_type) == ((4000, 1001), "image/jpeg")
 
 
-def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
+def test_image_above_the_pixel_limit_is_not_decoded(tmp_path: Path) -> None:
     with pytest.raises(UnusableInput, match="40 megapixels are allowed"):
         workflow_nodes_preview.render(
             _put(tmp_path / "a.png", image_files.encode(Image.new("1", (6400, 6400)))), "webp;90", ""
         )
 
 
-async def test_a_mask_is_counted_by_both_pictures(tmp_path: Path) -> None:
+async def test_mask_counts_the_pixels_of_both_images(tmp_path: Path) -> None:
     picture, mask, result = (tmp_path / name for name in ("picture.png", "mask.png", "result.png"))
     for path in (picture, mask):
         path.write_bytes(_png(300, 200))

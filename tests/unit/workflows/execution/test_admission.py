@@ -45,7 +45,7 @@ async def let_tasks_run() -> None:
         await asyncio.sleep(0)
 
 
-async def test_nodes_at_work_wait_in_turn_for_memory() -> None:
+async def test_nodes_wait_in_order_for_memory() -> None:
     memory, gate = GraphMemory(100), ControlledUses()
     for name, count in (("a", 60), ("b", 60), ("c", 10)):
         gate.use(name, memory.working(count))
@@ -58,7 +58,7 @@ async def test_nodes_at_work_wait_in_turn_for_memory() -> None:
     assert memory.used == 0
 
 
-async def test_a_node_too_large_for_the_memory_works_alone() -> None:
+async def test_node_above_the_memory_limit_runs_alone() -> None:
     memory, gate = GraphMemory(100), ControlledUses()
     gate.use("small", memory.working(10))
     await let_tasks_run()
@@ -71,7 +71,7 @@ async def test_a_node_too_large_for_the_memory_works_alone() -> None:
     assert memory.used == 0
 
 
-async def test_a_node_canceled_while_it_waits_frees_its_place() -> None:
+async def test_canceled_waiting_node_frees_its_place() -> None:
     memory, gate = GraphMemory(100), ControlledUses()
     for name, count in (("a", 90), ("b", 90), ("c", 10)):
         gate.use(name, memory.working(count))
@@ -119,7 +119,7 @@ async def test_a_run_waits_until_another_one_frees_its_values() -> None:
     assert (memory.admitted, memory.used) == (0, 0)
 
 
-async def test_a_run_without_values_lets_those_that_wait_go_first() -> None:
+async def test_run_without_values_yields_to_waiting_runs() -> None:
     memory = GraphMemory(100)
     first, second, third = (memory.join() for _ in range(3))
     first.hold(90)
@@ -136,7 +136,7 @@ async def test_a_run_without_values_lets_those_that_wait_go_first() -> None:
     assert memory.admitted == 55
 
 
-async def test_of_runs_that_wait_for_each_other_only_the_newest_fails() -> None:
+async def test_newest_of_runs_in_a_deadlock_fails() -> None:
     memory = GraphMemory(100)
     shares = [memory.join() for _ in range(3)]
     for share, count in zip(shares, (50, 30, 20), strict=True):
@@ -159,7 +159,7 @@ async def test_of_runs_that_wait_for_each_other_only_the_newest_fails() -> None:
     assert (memory.admitted, memory.used) == (0, 0)
 
 
-async def test_a_run_canceled_while_it_waits_leaves_its_turn_to_others() -> None:
+async def test_canceled_waiting_run_yields_to_others() -> None:
     memory = GraphMemory(100)
     first, second, third = (memory.join() for _ in range(3))
     first.hold(60)
@@ -178,7 +178,7 @@ async def test_a_run_canceled_while_it_waits_leaves_its_turn_to_others() -> None
     assert (memory.admitted, memory.used) == (50, 50)
 
 
-async def test_a_run_alone_holds_up_to_the_limit_and_fails_above_it() -> None:
+async def test_single_run_above_the_limit_fails() -> None:
     memory = GraphMemory(2**20)
     share = memory.join()
     share.hold(2**20)

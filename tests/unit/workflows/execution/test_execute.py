@@ -91,14 +91,14 @@ async def test_repeated_run_returns_cached_outputs(fixture: ExecutionFixture) ->
     ]
 
 
-async def test_a_changed_end_keeps_the_expensive_beginning(fixture: ExecutionFixture) -> None:
+async def test_changed_last_nodes_reuse_cached_first_nodes(fixture: ExecutionFixture) -> None:
     await run(fixture, SUM)
     ended = await run(fixture, {**SUM, "6": node("Add", a=["4", 0]), "5": node("Show", value=["6", 0])})
     assert ended.executed == ("6", "5")
     assert ended.outputs["5"] == {"text": ("51",)}
 
 
-async def test_the_cache_knows_work_not_names(fixture: ExecutionFixture) -> None:
+async def test_cache_is_independent_of_node_ids(fixture: ExecutionFixture) -> None:
     await run(fixture, SUM)
     names = {"1": "a", "2": "b", "3": "c", "4": "d", "5": "e"}
     renamed = {
@@ -120,7 +120,7 @@ async def test_node_without_repeatable_output_runs_again(fixture: ExecutionFixtu
     assert (await run(fixture, graph)).executed == ("1", "2")
 
 
-async def test_files_count_by_their_content(fixture: ExecutionFixture) -> None:
+async def test_cache_depends_on_the_content_of_files(fixture: ExecutionFixture) -> None:
     graph = {"1": node("Load", file="a.txt"), "2": node("Show", value=["1", 0])}
     (fixture.folder / "a.txt").write_text("one")
     assert (await run(fixture, graph)).outputs["2"] == {"text": ("one",)}
@@ -149,7 +149,7 @@ async def test_children_run_at_the_same_time_and_once(fixture: ExecutionFixture)
     assert len(fixture.asked) == 5
 
 
-async def test_a_failure_names_its_node_and_ends_the_rest(fixture: ExecutionFixture) -> None:
+async def test_failed_node_is_named_and_stops_the_run(fixture: ExecutionFixture) -> None:
     fixture.gate = asyncio.Event()
     graph = {
         "1": node("Number", value=1),
@@ -169,7 +169,7 @@ async def test_a_failure_names_its_node_and_ends_the_rest(fixture: ExecutionFixt
     assert "1 // 0" not in str(response.data)
 
 
-async def test_a_childs_sentence_reaches_the_user(fixture: ExecutionFixture) -> None:
+async def test_error_message_of_a_child_is_shown(fixture: ExecutionFixture) -> None:
     def refuse(_words: str) -> str:
         raise EngineUnavailable("Set FAL_KEY.")
 
@@ -233,7 +233,7 @@ async def test_class_without_a_function_is_reported_and_refused(fixture: Executi
         await run(fixture, graph)
 
 
-def test_orders_are_known_before_anything_runs() -> None:
+def test_child_predictions_are_estimated_before_the_run() -> None:
     graph = {
         "1": node("Text", value="hello"),
         "2": node("Ask", words=["1", 0]),
@@ -260,7 +260,7 @@ def test_cache_key_changes_only_with_relevant_inputs() -> None:
     assert len({key(SUM), key(changed), key(turned)}) == 3
 
 
-async def test_a_node_in_a_thread_takes_any_output_of_one_on_the_loop(tmp_path: Path) -> None:
+async def test_node_in_a_thread_gets_outputs_of_one_on_the_loop(tmp_path: Path) -> None:
     pair = spec("Pair", "-> INT,INT", run=lambda _: (3, 4))
     fixture = ExecutionFixture(tmp_path)
     graph = {"1": node("Pair"), "2": node("Slow", a=["1", 1]), "3": node("Show", value=["2", 0])}

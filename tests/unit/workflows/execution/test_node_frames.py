@@ -31,7 +31,7 @@ def test_many_small_files_are_not_all_in_the_frame(tmp_path: Path) -> None:
     assert data == [each.data for each in result.artifacts]
 
 
-def test_reader_keeps_the_frames_beyond_a_number() -> None:
+def test_reader_returns_a_limited_number_of_frames() -> None:
     reader, frames = NodeFrameReader(), [NodeFrame({"n": n}, b"x" * n) for n in range(7)]
     data = b"".join(frame.encode() for frame in frames)
     read = reader.feed(data[:-1], 3)
@@ -41,7 +41,7 @@ def test_reader_keeps_the_frames_beyond_a_number() -> None:
     assert [frame.binary for frame in reader.feed(data[-1:], 3)] == [b"x" * 6]
 
 
-async def test_many_frames_of_a_worker_are_read_over_turns(tmp_path: Path) -> None:
+async def test_many_frames_are_read_in_several_loop_iterations(tmp_path: Path) -> None:
     workers = NodeWorkers(ProcessDriver(), tmp_path, 0, owned=True)
     worker = await workers._started()
     seen: list[int] = []
