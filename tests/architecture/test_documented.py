@@ -101,7 +101,7 @@ def test_every_part_of_a_score_is_documented() -> None:
 def options(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[str, str]]:
     """Yield each command of a parser with each of its options, and with nothing for the command itself."""
     yield words, ""
-    for action in parser._actions:  # argparse has no public way to list them
+    for action in parser._actions:  # argparse has no public function that lists them
         if isinstance(action, argparse._SubParsersAction):  # nor to name this class
             for name, child in action.choices.items():
                 yield from options(child, f"{words} {name}")

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from tests.architecture import source
 
-THIS_FILE = "tests/architecture/test_shape.py"  # its patterns are no breach
+THIS_FILE = "tests/architecture/test_shape.py"  # its patterns are not a breach
 FUNCTION_LINES = 70
 FILE_LINES = 500
 VAGUE_MODULE = re.compile(

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from tests.architecture import source
 from tools import lock, wheels
 
-# Releases that have no wheel for a Python, as a pin would name them; "" stands for every release.
+# Releases without a wheel for a Python, as a pin would name them; "" means every release.
 WITHOUT_A_WHEEL = [("pocketsphinx", "5.1.1", "3.12"), ("pocketsphinx", "", "3.14"), ("coincurve", "", "3.14")]
 
 

@@ -188,7 +188,7 @@ async def test_children_of_a_canceled_parent_are_free(line: PipelineFixture, tmp
     await line.service.cancel(whole.id, Tenant.of(whole))
     assert (await line.service.wait(whole, 60)).state is PredictionState.CANCELED
     part = await line.service.get(done.id, Tenant.of(done))
-    assert (part.cost, itemize(part)) == (0, None)  # what it made is withdrawn with its parent
+    assert (part.cost, itemize(part)) == (0, None)  # its output is withdrawn with its parent
     assert itemize(await line.service.get(whole.id, Tenant.of(whole))) is None
     assert await read_spent(line) == 0
     with pytest.raises(errors.Conflict):

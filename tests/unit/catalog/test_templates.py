@@ -108,7 +108,7 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
     assert histories.size == 3 * queued.size
     for line in range(1200):
         histories.add("pred_7", LogEvent("y" * 10_000 if line < 200 else ""))
-    assert histories.size == queued.size  # of pred_8: the long lines of pred_7 were forgotten first
+    assert histories.size == queued.size  # of pred_8: the long lines of pred_7 were dropped first
     assert [number for number in range(9) if histories.get(f"pred_{number}") is not None] == [7, 8]
 
 
@@ -118,7 +118,7 @@ async def test_history_end_is_recorded_once_with_the_record_number(tmp_path: Pat
     done = msgspec.structs.replace(
         queued, state=PredictionState.SUCCEEDED, completed_at=queued.created_at + 50_000
     )
-    for late in (0, 70_000):  # this process hears of the end later than that one
+    for late in (0, 70_000):  # this process receives the end later than the other
         moment = done.created_at + 50_000 + late
         histories = EventHistories(lambda moment=moment: moment)
         for event in (StateChanged(queued), StateChanged(done), StateChanged(done), LogEvent("late")):

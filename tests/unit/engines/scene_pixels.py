@@ -14,7 +14,7 @@ Plane = NDArray[Any]
 
 
 def grey(picture: Picture) -> Plane:
-    """Luma in 0..1 of a BGR picture."""
+    """Luma in 0..1 of a BGR image."""
     return cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(np.float32) / 255
 
 
@@ -87,7 +87,7 @@ def is_dusk(picture: Picture) -> bool:
 
 
 def _hue_share(picture: Picture, low: float, high: float) -> float:
-    """Share of the coloured pixels, weighted by chroma, whose hue lies in low..high degrees."""
+    """Share of the coloured pixels, weighted by chroma, whose hue is in low..high degrees."""
     hue, saturation, value = hsv(picture)
     weight = saturation * value
     inside = (hue >= low) & (hue <= high) if low <= high else (hue >= low) | (hue <= high)
@@ -107,7 +107,7 @@ def _pastel(picture: Picture) -> bool:
 
 
 def is_rain(picture: Picture) -> bool:
-    """Fine structure runs down the picture: much more change across than down."""
+    """Fine structure runs down the image: much more change across than down."""
     fine = grey(picture) - cv2.GaussianBlur(grey(picture), (0, 0), 2)
     sky = _sky_rows(fine)
     down, across = np.abs(np.diff(sky, axis=0)).mean(), np.abs(np.diff(sky, axis=1)).mean()
@@ -119,7 +119,7 @@ def _sky_rows(plane: Plane) -> Plane:
 
 
 def is_storm(picture: Picture) -> bool:
-    """One thin tall thing, far brighter than a dark sky."""
+    """One thin tall object, far brighter than a dark sky."""
     sky = grey(picture)[: picture.shape[0] * 66 // 100]
     thin = sky - cv2.morphologyEx(sky, cv2.MORPH_OPEN, np.ones((9, 9), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats((thin > 0.22).astype(np.uint8), connectivity=8)
@@ -145,7 +145,7 @@ def is_foggy(picture: Picture) -> bool:
 
 
 def has_water(picture: Picture) -> bool:
-    """Below the middle a band lies in level streaks: change down the picture beats change across."""
+    """Below the middle, a band has level streaks: vertical change exceeds horizontal change."""
     plane = grey(picture)
     height = plane.shape[0]
     for top in (50, 56, 62, 68):
@@ -157,7 +157,7 @@ def has_water(picture: Picture) -> bool:
 
 
 def has_ridges(picture: Picture) -> bool:
-    """The strongest level edge of each column forms an unbroken line that goes up and down."""
+    """The strongest level edge of each column forms an unbroken line that rises and falls."""
     plane = cv2.GaussianBlur(grey(picture), (0, 0), 1.5)
     height = plane.shape[0]
     drop = np.abs(plane[:-4] - plane[4:])[height * 20 // 100 : height * 72 // 100]

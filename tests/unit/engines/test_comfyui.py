@@ -410,7 +410,7 @@ async def test_probe_reports_absent_servers_and_other_programs(setup: ComfySetup
     assert (await probe(setup.client, "nonsense")).problem.startswith("SIXFOLD_COMFYUI_URL must")
 
 
-# -- what goes wrong -----------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 async def test_canceled_run_is_interrupted_on_the_server(setup: ComfySetup) -> None:
@@ -461,7 +461,7 @@ async def test_models_of_a_restarted_server_are_read_again(setup: ComfySetup) ->
     assert result.data["checkpoint"] == "sd_turbo.safetensors"
 
 
-# -- pictures ------------------------------------------------------------------------------------
+# -- PNG files -----------------------------------------------------------------------------------
 
 
 def png(image: Image.Image, **options: Any) -> bytes:

@@ -47,7 +47,7 @@ async def test_busy_server_stays_ready_and_missing_one_does_not(monkeypatch: pyt
         ask = ComfyAvailability(client, ComfyAddress((), ProbeHosts()))
         request = spec("text-to-image", comfy.url)
         comfy.silent.add("/system_stats")
-        assert not (await ask(request)).ready  # never heard of
+        assert not (await ask(request)).ready  # it has not responded yet
         comfy.silent.clear()
         monkeypatch.setattr(
             comfyui_availability, "PROBE_SECONDS", 10.0

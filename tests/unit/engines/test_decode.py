@@ -222,7 +222,7 @@ def _tiff(tags: dict[int, int], tail: bytes = b"") -> bytes:
 
 
 def _tiles() -> bytes:
-    """A 64 x 64 picture in one tile that claims 24000 x 24000, well packed."""
+    """A compressed 64 x 64 image in one tile that states 24000 x 24000."""
     tags = {256: 64, 257: 64, 258: 8, 259: 8, 262: 1, 277: 1, 322: 24000, 323: 24000}
     at = 8 + 2 + 12 * (len(tags) + 2) + 4
     tile = _zeros(24000 * 24000)
@@ -370,7 +370,7 @@ def test_damaged_file_raises_only_unreadable_image(name: str) -> None:
             assert decode.decode(bytes(hurt), max_pixels=1_000_000).rgb.dtype == np.uint8
 
 
-# -- the way back -------------------------------------------------------------------------------------
+# -- encoding -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format_", encode.CONTENT_TYPES)

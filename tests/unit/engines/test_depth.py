@@ -87,7 +87,7 @@ def test_depth_model_runs_at_its_own_size(tmp_path: Path) -> None:
     artifact, result, _ = run_depth(tmp_path, engine, effect="depth", strength=0.55)
     grey = engine_runs.pixels(artifact)[..., 0].astype(int)
     assert (result.quality, engine.version) == ("full", "1/depth")
-    assert grey[88, 96] > grey[110, 20] + 60  # the red thing is near to a model that looks for red
+    assert grey[88, 96] > grey[110, 20] + 60  # a red object is near for a model of the red channel
     fixed = onnx_model.write(tmp_path / "fixed.onnx", (0.0, 0.0, 1.0), side=28)
     grey = engine_runs.pixels(run_depth(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[
         ..., 0

@@ -63,7 +63,7 @@ def facade(side: int) -> Any:
 
 
 def stripes(side: int) -> Any:
-    """Slanting stripes of a width that is no whole number."""
+    """Slanting stripes of a fractional width."""
     rows, columns = np.indices((side, side))
     return np.where(
         (((columns * 0.8 + rows * 0.6) / 21.7) % 1 < 0.5)[..., None], (30, 60, 120), (230, 220, 190)
@@ -76,7 +76,7 @@ def grid(side: int) -> Any:
 
 
 def shade(side: int) -> Any:
-    """Soft colours that grow both ways."""
+    """Colors that change softly in both directions."""
     rows, columns = np.indices((side, side)) / side
     return np.dstack([80 + 120 * columns, 120 + 80 * rows, 200 - 60 * columns * rows])
 

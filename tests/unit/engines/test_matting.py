@@ -84,7 +84,7 @@ def test_image_without_a_subject_has_low_confidence() -> None:
 
 
 def landscape(seed: int) -> Any:
-    """A sky with clouds, and ridges of hills one behind the other: nothing stands before anything."""
+    """A sky with clouds, and ridges of hills one behind the other, without a subject."""
     rng = np.random.default_rng(seed)
     height, width = 240, 320
     down = np.linspace(0, 1, height)[:, None]

@@ -63,7 +63,7 @@ async def test_running_call_is_logged_and_its_end_is_written_once(
         ]
         assert rows[1]["created_at"] == first.held_at <= rows[1]["ended_at"]
         await database.write(request_log.sweep("boot_b", 0, None))
-        await database.write(request_log.finish(last, ending, "boot_a"))  # too late: it was given up
+        await database.write(request_log.finish(last, ending, "boot_a"))  # too late: its hold was released
         rows = await _list_calls(database, account_id)
         assert [(row["id"], row["state"], row["cost"]) for row in rows] == [
             ("req_b", "failed", 0),

@@ -91,7 +91,7 @@ async def test_ended_call_is_charged_once_without_a_waiting_caller(database: Dat
     calls = [_call(account_id), _call(account_id)]
     for call in calls:
         await batcher.hold(call, None)
-    for call in (*calls, calls[0]):  # told twice, it counts once
+    for call in (*calls, calls[0]):  # a repeated end counts once
         batcher.settle(call, CallOutcome("succeeded", cost=7))
     await batcher.flush()
     assert await _account(database, account_id) == (86, 0)
@@ -144,7 +144,7 @@ async def test_long_call_is_held_later_but_before_any_output(database: Database)
     lasting, streamed = _call(account_id), _call(account_id)
     await batcher.hold(lasting, None)
     async with asyncio.timeout(60):
-        while await _account(database, account_id) != (1000, 10):  # noqa: ASYNC110 - nobody is told of it
+        while await _account(database, account_id) != (1000, 10):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)
     await batcher.hold(streamed, None)
     await batcher.ensure_held(streamed)
@@ -163,7 +163,7 @@ async def test_end_during_the_write_of_the_start_follows_it(database: Database) 
     await batcher.hold(call, None)
     standing = asyncio.create_task(batcher.ensure_held(call))
     await asyncio.sleep(0)
-    standing.cancel()  # whoever waited for it leaves, and it is written all the same
+    standing.cancel()  # the waiting caller is canceled, and the entry is written nevertheless
     await batcher.settle(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (996, 0)
     assert await _log(database, account_id) == [("succeeded", 10, 4)]

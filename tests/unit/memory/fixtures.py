@@ -45,7 +45,7 @@ async def open_memory(
 
 @asynccontextmanager
 async def ticking(backend: str) -> AsyncIterator[MemoryFixture]:
-    """A memory whose clock goes on by a second with every look."""
+    """A memory whose clock advances by a second with every read."""
     ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
     async with open_memory(backend, lambda: next(ticks)) as result:
         yield result

@@ -71,7 +71,7 @@ def _literal(value: str | int | float | bytes) -> str:
 
 
 def _most(node: Mapping[str, Any]) -> int:
-    """The most rows that a scan of a table below has read, those that it did not want among them."""
+    """The most rows that a scan of a table below has read, including rows that it filtered out."""
     read = sum(node.get(name, 0) for name in ("Actual Rows", *_LOST)) * node["Actual Loops"]
     below = max(map(_most, node.get("Plans", ())), default=0)
     return max(below, round(read) if "Relation Name" in node else 0)

@@ -162,7 +162,7 @@ def test_unbounded_zip_method_is_refused_for_its_file_only(tmp_path: Path, metho
 
 
 def xz_with_dictionary(data: bytes, size: int) -> bytes:
-    """An xz file whose header asks for a dictionary of 2 to the power of `size` bytes."""
+    """An xz file whose header requires a dictionary of 2 to the power of `size` bytes."""
     packed = bytearray(lzma.compress(data, preset=0))
     end = 12 + (packed[12] + 1) * 4 - 4
     at = packed.index(b"\x21\x01", 12, end) + 2

@@ -30,7 +30,7 @@ MODEL = Meanings()
 
 
 class Histories(RuleBasedStateMachine):
-    """Pages are written, written anew, moved, linked, embedded and deleted in any order."""
+    """Pages are written, overwritten, moved, linked, embedded and deleted in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def a_fresh_index_says_the_same(self) -> None:
-        """Every search gives the same results, with the same parts, in whatever order pages are read."""
+        """Every search gives the same results, with the same parts, in any order of reading pages."""
         fresh = PageIndex()
         for page_id in reversed(self.pages):
             self._put(fresh, page_id)

@@ -37,7 +37,7 @@ LINK = re.compile(r"\[\[(.*?)\]\]")
 
 @dataclass
 class ModelPage:
-    """A page of the model: where it is, what each version said, where its links lead."""
+    """A page of the model: its slug, the text of each version, the targets of its links."""
 
     slug: str
     versions: list[str] = field(default_factory=list)

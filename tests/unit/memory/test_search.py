@@ -446,7 +446,7 @@ async def test_used_index_loads_in_background_and_unused_is_evicted(place: Memor
         results.append(threading.current_thread() is threading.main_thread())
         return PageIndex()
 
-    def find_model() -> None:  # asked for once the rest is ready
+    def find_model() -> None:  # requested once the rest is ready
         loop.call_soon_threadsafe(looked.set)
 
     for expected in ([], [False]):

@@ -47,7 +47,7 @@ async def slugs(place: MemoryFixture, query: str, caller: Caller | None = None) 
         ("helliogrpah", "heliograph"),  # two edits of a long word
         ("eliograph", "heliograph"),
         ("мармелал", "мармелад"),
-        ("organizatoin", "organization"),  # an ending that no stemmer knows
+        ("organizatoin", "organization"),  # an ending unknown to stemmers
         ("meetign", "meeting"),
         ("informaton", "information"),
         ("developmentt", "developments"),
@@ -82,8 +82,8 @@ async def test_unknown_word_is_corrected_to_the_nearest(place: MemoryFixture, qu
         "Marmeledes",  # two edits of a name
         "20267",  # a number
         "marmalade" * 3,
-        "whicj",  # of a word that says nothing
-        "marmot",  # the end is no ending
+        "whicj",  # of a stop word
+        "marmot",  # the last letters are not a suffix
         "textile",
         "virtue",
     ],

@@ -274,7 +274,7 @@ _CONFUSION = (
     " ",
 )
 
-# Things that are not web addresses at all.
+# Texts that are not web addresses.
 _SCHEMES = (
     "file:///etc/passwd",
     "file://127.0.0.1/etc/passwd",
@@ -336,7 +336,7 @@ def always_hostile_urls(port: int) -> tuple[str, ...]:
 HOSTILE_URLS = hostile_urls(8600)
 HOSTILE_ALWAYS = always_hostile_urls(8600)
 
-# What the names above lead to, for a resolver that asks nobody.
+# Addresses of the names above, for a resolver that sends no request.
 ZONE = {
     "localhost": ["127.0.0.1", "::1"],
     "loopback.test": ["127.0.0.1"],

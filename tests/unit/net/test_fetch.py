@@ -46,7 +46,7 @@ def dripping(first: bytes, piece: bytes, pause_seconds: float) -> Answering:
 
 
 async def silent(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
-    """Says nothing until the client leaves."""
+    """Sends nothing until the client disconnects."""
     await asyncio.Event().wait()
 
 

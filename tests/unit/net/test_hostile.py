@@ -44,7 +44,7 @@ async def canaries() -> AsyncIterator[Canaries]:
         servers = [first, await stack.enter_async_context(serving("::", first.port))]
         for port in (80, 443):
             for host in ("0.0.0.0", "::"):
-                with suppress(OSError):  # taken, or not ours to open
+                with suppress(OSError):  # in use, or not permitted
                     servers.append(await stack.enter_async_context(serving(host, port)))
         yield Canaries(servers, first.port)
 

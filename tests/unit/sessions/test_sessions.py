@@ -190,7 +190,7 @@ async def test_another_server_continues_the_current_interval(fixture: SessionFix
     assert await fixture.money() == (30_000 - ended.cost, 0)
 
 
-async def test_free_session_has_no_billing_intervals(fixture: SessionFixture) -> None:
+async def test_free_session_remains_in_its_first_interval(fixture: SessionFixture) -> None:
     session = await fixture.ask(rate=0)
     for event in WAYS[SessionState.READY]:
         session = await fixture.write(sessions.transition(session.id, event, LEASE))

@@ -21,7 +21,7 @@ _NAMES = re.compile(r"(?<!:):([a-z_]\w*)")
 _SCAN = re.compile(r"SCAN (?P<table>\w+)(?: USING (?:COVERING )?INDEX (?P<index>\w+))?")
 _SLOTS = re.compile(r"\$(\d+)::(text|bigint|bytea)")
 
-# Partial indexes that hold only rows that are under way: walking one is as short as the work at hand.
+# Partial indexes of rows in progress: a scan is as short as the list of these rows.
 LIVE = {
     "archive_account_erasing",
     "archive_segment_staged",

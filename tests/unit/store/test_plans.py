@@ -195,7 +195,7 @@ WHOLE = {
     "predictions_refunded_in_place": "an index that holds refunds only, which are few beside transfers",
 }
 
-# Statements that read a whole table and run only when a person asks.
+# Statements that read a whole table and run only on request of a user.
 ATTENDED = {
     "access_folders_end": "sixfold key revoke --all",
     "access_grants_end": "sixfold key revoke --all",

@@ -70,7 +70,7 @@ async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
 
 
 async def _until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 - of connections on their way there is no event
+    while not condition():  # noqa: ASYNC110 - there is no event for connections in transit
         await asyncio.sleep(0)
 
 

@@ -181,12 +181,12 @@ async def test_sweep_body_below_the_rate_answers_408_and_closes() -> None:
         assert not line.transport.is_closing()
         SWEEP.run(state.connections, 0)
         assert (await reader.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        await response.wait()  # the handler was told of the end
+        await response.wait()  # the handler received the end
         writer.close()
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - of bytes on their way there is no event
+    while not condition():  # noqa: ASYNC110 - there is no event for bytes in transit
         await asyncio.sleep(0)
 
 

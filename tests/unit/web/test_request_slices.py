@@ -91,7 +91,7 @@ async def test_waiting_requests_do_not_fill_memory() -> None:
         request = b"GET / HTTP/1.1\r\nx-a: " + b"a" * 4 * KIB + b"\r\n\r\n"
         writer.write(request * 2_000)
         await served.arrived.wait()
-        while not served.line.flow.read_paused:  # noqa: ASYNC110 - of a pause there is no event
+        while not served.line.flow.read_paused:  # noqa: ASYNC110 - there is no event for a pause
             await asyncio.sleep(0)
         served.released.set()
         for _ in range(2_000):
@@ -117,7 +117,7 @@ async def test_body_that_is_not_read_does_not_fill_memory() -> None:
     async with serving() as (served, reader, writer):
         writer.write(b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size)
         await served.arrived.wait()
-        # Another connection's turns: whatever could be read has been.
+        # During requests of another connection, all available data is read.
         for _ in range(1_000):
             await asyncio.sleep(0)
         assert len(served.line.cycle.body) <= MOST_BYTES

@@ -162,7 +162,7 @@ async def serving(
 
 async def poll_until(condition: Callable[[], bool]) -> None:
     """Poll until bytes in transit have arrived; there is no event for it."""
-    while not condition():  # noqa: ASYNC110 - of bytes on their way there is no event
+    while not condition():  # noqa: ASYNC110 - there is no event for bytes in transit
         await asyncio.sleep(0)
 
 

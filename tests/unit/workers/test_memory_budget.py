@@ -57,7 +57,7 @@ async def running(built: PipelineFixture, model: str) -> str:
 
 async def cramp(built: PipelineFixture) -> None:
     """Wait until an engine waits for memory."""
-    while not built.scheduler.memory()[2]:  # noqa: ASYNC110 - nobody tells of it but the log
+    while not built.scheduler.memory()[2]:  # noqa: ASYNC110 - only the log reports it
         await asyncio.sleep(0.01)
 
 

@@ -105,7 +105,7 @@ class ExecutionFixture:
         self.stored: dict[str, StoredOutput] = {}
         self.writer = writer
         self.gate: asyncio.Event | None = None
-        self.arrived = asyncio.Event()  # set once as many as `expected` were asked
+        self.arrived = asyncio.Event()  # set once `expected` children were requested
         self.expected = 1
 
     @property

@@ -1,4 +1,4 @@
-"""Memory that requests share: who waits, who goes on, and when it is released."""
+"""Memory that requests share: which request waits or continues, and when memory is released."""
 
 from __future__ import annotations
 

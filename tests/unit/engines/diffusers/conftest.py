@@ -85,7 +85,7 @@ def engine(weights: Weights) -> Any:
 
 
 def open_engine(at: Weights, name: str, /, **options: Any) -> Any:
-    """Return an engine with this pipeline as its default, with two steps unless given."""
+    """Return an engine with this pipeline as its default, with two steps by default."""
     from sixfold.engines.image.diffusers.engine import DiffusersEngine  # noqa: PLC0415 - it needs torch
 
     at.path(name)

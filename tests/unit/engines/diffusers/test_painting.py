@@ -35,7 +35,7 @@ ALMOST = 2  # of 255: another batch size adds floats in another order
 
 @pytest.fixture
 def photo(tmp_path: Path) -> Path:
-    """A picture with an edge and a gradient, 96 x 64."""
+    """An image with an edge and a gradient, 96 x 64."""
     ramp = np.tile(np.linspace(0, 255, 96, dtype=np.uint8), (64, 1))
     board = np.dstack([ramp, ramp[:, ::-1], np.full_like(ramp, 90)])
     board[16:48, 24:60] = (250, 240, 30)
@@ -48,7 +48,7 @@ def paint(engine: Any, **inputs: Any) -> np.ndarray[Any, Any]:
     return pixels(engine.run(task(**inputs), Listener()))
 
 
-# -- one picture -----------------------------------------------------------------------------------
+# -- one image -------------------------------------------------------------------------------------
 
 
 def test_image_has_the_requested_size_and_logs_its_settings(engine: Any) -> None:
@@ -211,7 +211,7 @@ def test_safety_checker_withholds_images_unless_disabled(weights: Weights) -> No
         engine.run(task(), Listener())
 
 
-# -- from and by pictures --------------------------------------------------------------------------
+# -- image inputs ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["sd", "sdxl", "flux", "z-image"])

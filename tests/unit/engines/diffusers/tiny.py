@@ -55,7 +55,7 @@ def _letters() -> list[str]:
 
 
 def tokenizer() -> CLIPTokenizer:
-    """A CLIP tokenizer that knows letters only."""
+    """A CLIP tokenizer whose vocabulary has letters only."""
     letters = _letters()
     words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
     return CLIPTokenizer(vocab={word: n for n, word in enumerate(words)}, merges=[], model_max_length=77)
@@ -211,7 +211,7 @@ def flux(folder: Path) -> Path:
 
 
 def z_image(folder: Path) -> Path:
-    """A Z-Image pipeline: one stream of picture and words, a language model as its text encoder."""
+    """A Z-Image pipeline: one stream of image and text tokens, a language model as its text encoder."""
     torch.manual_seed(0)
     transformer = ZImageTransformer2DModel(
         in_channels=4,
@@ -265,7 +265,7 @@ def controlnet(folder: Path, base: Path) -> Path:
     """A ControlNet for a tiny Stable Diffusion, with a say: real ones begin at zero."""
     torch.manual_seed(1)
     unet = UNet2DConditionModel.from_pretrained(base / "unet")
-    # two channel counts halve the outlines once, as the tiny autoencoder halves the picture
+    # two channel counts halve the outlines once, as the tiny autoencoder halves the image
     net = ControlNetModel.from_unet(
         unet, conditioning_embedding_out_channels=(8, 16), load_weights_from_unet=False
     )
@@ -321,7 +321,7 @@ def pickled(folder: Path, base: Path) -> Path:
 
 
 def guarded(folder: Path, base: Path) -> Path:
-    """A copy of a pipeline with a safety checker that holds every picture back."""
+    """A copy of a pipeline with a safety checker that withholds every image."""
     tower = CLIPConfig(
         text_config={"hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2},
         vision_config={

@@ -173,7 +173,7 @@ async def test_compatible_server_needs_no_key_and_can_return_a_url(
     assert parts.decoded_image(result.artifacts[0]).size == (640, 512)
     async with parts.server_services({}) as keyless:
         text = await fails(engine(openai, keyless), parts.drawing(), record)
-    assert "refused" in text  # it was asked, without a key, and this one wants one
+    assert "refused" in text  # a request was sent without a key, which this server requires
     assert "authorization" not in openai.faults.steps("generate")[-1].headers
 
 

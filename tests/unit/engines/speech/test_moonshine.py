@@ -39,7 +39,7 @@ TEXT = """
 
 
 def model(folder: Path, following: dict[int, int], suffix: str = ".onnx") -> Path:
-    """Write a model that says after each token the one that a table has for it."""
+    """Write a model that outputs after each token its successor in a table."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder = _node("Unsqueeze", "input_values last", "last_hidden_state")
     encoder += _constant("last", np.array([2], np.int64))
@@ -74,7 +74,7 @@ def transcribed(engine: MoonshineEngine, recording: Path, scratch: Path, **input
 
 
 def recording(folder: Path) -> Path:
-    """Return two seconds of noise, one of silence and one of noise; a pure tone would be taken for a beep."""
+    """Return two seconds of noise, one of silence and one of noise; a pure tone would count as a beep."""
     sound = np.random.default_rng(1).normal(0, 0.2, 64_000).astype(np.float32)
     sound[32_000:48_000] = 0
     path = folder / "a.wav"

@@ -18,7 +18,7 @@ from tests.unit.engines.engine_runs import RunContext
 
 
 class StandIn:
-    """Hears `hello` in German in every recording."""
+    """Transcribes every recording as `hello` in German."""
 
     calls: list[dict[str, Any]]
 

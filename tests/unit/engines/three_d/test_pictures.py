@@ -95,7 +95,7 @@ def test_a_smooth_body_is_closed_and_finer_by_mc_resolution(tmp_path: Path) -> N
         mesh = meshes.surface(build_model(tmp_path, VoxelEngine(), style="mesh", mc_resolution=cells))
         assert mesh.is_watertight
         assert mesh.volume > 0
-        assert mesh.euler_number == 0  # one hole goes through it
+        assert mesh.euler_number == 0  # it has one hole
         counts.append(len(mesh.faces))
     assert counts[1] > 3 * counts[0]
     first, second = (

@@ -52,7 +52,7 @@ def test_frames_rate_and_length_are_exact(
     assert artifact.info["fps"] == rate
     assert artifact.info["duration"] == pytest.approx(film.seconds, abs=0.001)
     assert film.sound is None
-    assert film.colours == 1  # BT.709, and it says so
+    assert film.colours == 1  # BT.709, as its header states
 
 
 def test_index_precedes_the_media_data(tmp_path: Path, source: Path) -> None:
@@ -82,7 +82,7 @@ def test_other_aspect_ratio_is_cropped_to_the_center(
     assert np.abs(first.astype(int) - middle).mean() < 4
 
 
-# A camera that goes left sees the picture go right; one that goes up sees it go down.
+# The image moves right when the camera moves left, and down when it moves up.
 WAYS = [
     ("pan left", 1, 0),
     ("pan right", -1, 0),
@@ -293,7 +293,7 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
         return result
 
     peak(3)
-    assert peak(60) < 1.25 * peak(6)  # a few frames wait for the encoder, however long the film
+    assert peak(60) < 1.25 * peak(6)  # a few frames wait for the encoder, for any length of video
 
 
 def test_interpolation_is_closer_to_the_original_than_blending(source: Path) -> None:

@@ -145,7 +145,7 @@ def test_mask_excludes_background_that_the_subject_left() -> None:
         if step + masks.ahead < len(frames):
             masks.preview(frames[step + masks.ahead][0])
         results.append(overlap(masks.alpha(picture), truth))
-    assert results[-1] > 0.85, results  # it was 0.17: the whole way was kept
+    assert results[-1] > 0.85, results  # it was 0.17: the mask had the whole path
 
 
 def lively(at: int) -> tuple[Array, Array]:

@@ -72,7 +72,7 @@ def test_image_fits_its_box_by_the_fit_option(
     within, outside = FITS[fit]
     assert near(seen.colour(0, 48, 32), BLUE)
     assert near(seen.colour(0, 12, 8), within)
-    assert near(seen.colour(0, 92, 32), outside)  # nothing of it lies outside of its box
+    assert near(seen.colour(0, 92, 32), outside)  # no part of it is outside of its box
 
 
 def test_opacity_and_alpha_show_the_layer_below(tmp_path: Path, media_files: Mapping[str, Path]) -> None:

@@ -42,7 +42,7 @@ def test_every_word_within_the_distance_of_a_long_one_is_found(
     for place, other in enumerate(words):
         postings.put(place, {other: 1})
         if place % 3 == 0:
-            list(near.near(word, most))  # what comes later is taken in later
+            list(near.near(word, most))  # later words are added later
     expected = [other for other in words if edits(word, other) == most and (most == 1 or other[0] == word[0])]
     assert list(near.near(word, most)) == expected
 
