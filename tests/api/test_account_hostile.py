@@ -265,7 +265,7 @@ async def test_security_page_lists_events_in_pages_of_30(app: AppFixture) -> Non
     assert app.key not in page.text + rest.text
 
 
-async def test_account_page_shows_the_limits_of_a_key_in_words(app: AppFixture) -> None:
+async def test_account_page_shows_the_limits_of_a_key(app: AppFixture) -> None:
     csrf = await signed_in(app)
     for form in (
         {"services": "ra1, tts", "budget_day": "5", "budget_month": "20.50"},
@@ -291,5 +291,5 @@ async def test_account_page_shows_the_limits_of_a_key_in_words(app: AppFixture) 
         ),
     ],
 )
-def test_limits_of_a_key_in_words(scope: keys.Scope, words: str) -> None:
+def test_limits_of_a_key_as_text(scope: keys.Scope, words: str) -> None:
     assert account.describe_limits(scope) == words

@@ -122,7 +122,7 @@ async def test_a_key_of_another_account_is_unknown(app: AppFixture, action: str)
     assert (await app.client.post(f"/account/keys/{other.id}/{action}", data={})).status_code == 403
 
 
-async def test_a_key_of_a_member_is_rolled_by_the_member_alone(app: AppFixture) -> None:
+async def test_key_of_a_member_is_rolled_by_the_member_only(app: AppFixture) -> None:
     holder = keys.Holder("member_1")
     key = await app.database.write(keys.create(app.account.id, Scope(), holder=holder))
     csrf = await signed_in(app)

@@ -92,7 +92,7 @@ async def test_background_response_joins_its_conversation(gateway: Gateway) -> N
     assert [cast("Any", item).content[0].text for item in items.data] == ["say 3 words", "word word word"]
 
 
-async def test_native_background_response_is_stored_here_only(tmp_path: Path) -> None:
+async def test_native_background_response_is_stored_locally_only(tmp_path: Path) -> None:
     async with native(tmp_path) as (first, gateway):
         queued = await begun(gateway, "Hello", model="native/small")
         response = await ended(gateway, queued.id)
@@ -231,7 +231,7 @@ async def test_repeated_request_has_one_background_response(gateway: Gateway) ->
         ({"background": "yes"}, 400, "background"),
     ],
 )
-async def test_wrong_background_request_is_refused_before_it_is_queued(
+async def test_invalid_background_request_is_refused_before_queueing(
     gateway: Gateway, wrong: dict[str, Any], status: int, message: str
 ) -> None:
     body = {"model": "acme/small", "input": "Hello", "background": True, **wrong}

@@ -194,7 +194,7 @@ async def test_an_input_has_at_most_the_stated_lines(tmp_path: Path) -> None:
         ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after.seconds"),
     ],
 )
-async def test_wrong_fields_create_no_batch(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
+async def test_invalid_fields_create_no_batch(gateway: Gateway, fields: dict[str, Any], param: str) -> None:
     body = {"input_file_id": "file_1", "endpoint": CHAT, "completion_window": "24h", **fields}
     answer = await gateway.app.client.post("/v1/batches", json=body, headers=gateway.headers)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
@@ -374,7 +374,7 @@ async def test_batch_completes_after_its_input_file_is_deleted(gateway: Gateway)
     assert len(await content(gateway, done.output_file_id)) == 20
 
 
-async def test_a_repeated_create_makes_one_batch(gateway: Gateway) -> None:
+async def test_repeated_create_has_one_batch(gateway: Gateway) -> None:
     client = gateway.openai()
     file = await client.files.create(file=("in.jsonl", jsonl([chat_line("a")])), purpose="batch")
     results = [

@@ -114,7 +114,7 @@ async def test_a_lost_connection_is_named_and_recovers(chatting: tuple[Gateway, 
         tab.ignore("ERR_FAILED", "of 401")
 
 
-async def test_a_button_leads_to_the_latest_message(chatting: tuple[Gateway, str, Any]) -> None:
+async def test_button_scrolls_to_the_latest_message(chatting: tuple[Gateway, str, Any]) -> None:
     gateway, url, chromium = chatting
     async with browser.tab(chromium, gateway.app, url, TabOptions(width=390)) as tab:
         page = tab.page

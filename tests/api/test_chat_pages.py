@@ -181,7 +181,7 @@ async def test_answer_stops_when_its_login_session_ends(any_database_gateway: Ga
     assert await app.faults() == ()
 
 
-async def test_failed_answer_costs_nothing_and_is_asked_again_in_place(gateway: Gateway) -> None:
+async def test_failed_answer_is_free_and_retried_in_place(gateway: Gateway) -> None:
     person = await ChatUser.of(gateway)
     gateway.acme.modes = ["fail"]
     where = await person.asked("say 3 words")
@@ -196,7 +196,7 @@ async def test_failed_answer_costs_nothing_and_is_asked_again_in_place(gateway: 
     assert ("Try again" in page, person.ids(page, "question")) == (False, [item])
 
 
-async def test_edit_makes_a_version_and_a_branch_a_chat(any_database_gateway: Gateway) -> None:
+async def test_edit_creates_a_version_and_branch_creates_a_chat(any_database_gateway: Gateway) -> None:
     person = await ChatUser.of(any_database_gateway)
     first = await person.asked("say 1 words")
     await person.asked("say 2 words", first)
@@ -292,7 +292,7 @@ async def test_files_reach_the_model_and_their_account_only(gateway: Gateway) ->
     assert listed.json()["data"] == []
 
 
-async def test_server_that_ends_keeps_what_was_answered(gateway: Gateway) -> None:
+async def test_stopping_server_stores_the_partial_answer(gateway: Gateway) -> None:
     person = await ChatUser.of(gateway)
     gateway.acme.mode = "trickle"
     where = (await person.ask("say 20 words")).json()["location"]
@@ -307,7 +307,7 @@ async def test_server_that_ends_keeps_what_was_answered(gateway: Gateway) -> Non
     assert (await gateway.settled())[0]["status"] == "left"
 
 
-async def test_page_without_a_model_says_what_to_do(tmp_path: Path) -> None:
+async def test_page_without_a_model_shows_the_remedy(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, upstreams={}, aliases={}, prices={}) as gateway:
         person = await ChatUser.of(gateway)
         page = await person.page("/chat")

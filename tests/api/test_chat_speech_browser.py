@@ -62,7 +62,7 @@ async def test_read_aloud_and_dictate_in_a_chat(tmp_path: Path, width: int) -> N
         assert not await page.is_visible("#problem")
 
 
-async def test_without_engines_for_speech_there_are_no_buttons(tmp_path: Path) -> None:
+async def test_speech_buttons_are_absent_without_speech_engines(tmp_path: Path) -> None:
     models = small_models()
     engines = {name: {**row, "kind": "provider"} for name, row in models["engines"].items()}
     async with running_gateway(tmp_path, models={**models, "engines": engines}) as gateway:

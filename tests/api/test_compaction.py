@@ -94,7 +94,7 @@ async def test_summary_of_any_model_can_be_input_of_a_response(gateway: Gateway,
     assert "word word word" in sent_text(gateway, model)
 
 
-async def test_a_conversation_is_compacted_and_takes_the_item(gateway: Gateway) -> None:
+async def test_conversation_is_compacted_and_accepts_the_item(gateway: Gateway) -> None:
     client = gateway.openai()
     first: Any = await client.responses.compact(model="acme/small", input="say 2 words")
     conversation = await client.conversations.create(items=as_input(first.output))
@@ -151,7 +151,7 @@ async def test_a_provider_compacts_itself(tmp_path: Any) -> None:
                 await client.responses.create(model="acme/small", input=history)
 
 
-async def test_another_accounts_item_is_refused(gateway: Gateway) -> None:
+async def test_item_of_another_account_is_refused(gateway: Gateway) -> None:
     compacted: Any = await gateway.openai().responses.compact(model="acme/small", input="say 2 words")
     other = gateway.openai(gateway.app.other)
     history = as_input(compacted.output)

@@ -138,7 +138,7 @@ async def test_items_are_added_listed_read_and_deleted(any_database_gateway: Gat
         ("GET", "/{id}/items?order=up", None, None),
     ],
 )
-async def test_wrong_conversation_is_refused(
+async def test_invalid_conversation_is_refused(
     gateway: Gateway, method: str, path: str, body: Any, param: str | None
 ) -> None:
     talk = await gateway.openai().conversations.create()

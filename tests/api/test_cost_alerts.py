@@ -122,7 +122,7 @@ async def test_an_alert_is_sent_once_when_its_threshold_is_reached(gateway: Gate
         assert len(messages.seen) == 1
 
 
-async def test_a_key_has_an_alert_of_its_own(gateway: Gateway) -> None:
+async def test_key_has_its_own_alert(gateway: Gateway) -> None:
     app = gateway.app
     second = await app.database.write(keys.create(app.account.id))
     async with receiver() as each:

@@ -101,7 +101,7 @@ async def test_long_document_has_a_page_per_chapter(app: AppFixture) -> None:
     assert await slugs(app) == ["long.pdf"]
 
 
-async def test_chapter_is_cited_where_there_are_no_pages(app: AppFixture) -> None:
+async def test_chapter_is_cited_without_page_numbers(app: AppFixture) -> None:
     chapters = [f"<html><h1>Part {n}</h1><p>{FILLER * 20} The animal is {a}.</p></html>" for n, a in
                 enumerate(["okapi", "quagga", "dodo"])]  # fmt: skip
     await import_file(app, "book.epub", fakes.epub(chapters))

@@ -123,7 +123,7 @@ async def test_response_is_stored_and_continued(gateway: Gateway) -> None:
         ({"vector_store_ids": ["vs_x"]}, "No vector store found"),
     ],
 )
-async def test_wrong_tool_is_refused_and_costs_nothing(
+async def test_invalid_tool_is_refused_and_free(
     gateway: Gateway, row: dict[str, Any], words: str | None
 ) -> None:
     before = await gateway.app.balance()

@@ -117,7 +117,9 @@ async def test_anthropic_clients_get_anthropic_errors(gateway: Gateway) -> None:
         ),
     ],
 )
-async def test_wrong_fields_name_the_parameter(gateway: Gateway, fields: dict[str, str], param: str) -> None:
+async def test_errors_name_the_invalid_parameter(
+    gateway: Gateway, fields: dict[str, str], param: str
+) -> None:
     answer = await gateway.app.client.post(
         "/v1/files", files={"file": ("a", b"x")}, data=fields, headers=gateway.headers
     )
@@ -126,7 +128,7 @@ async def test_wrong_fields_name_the_parameter(gateway: Gateway, fields: dict[st
 
 
 @pytest.mark.parametrize("name", ["", "a" * 256, "a\tb"])
-async def test_wrong_file_name_is_refused(gateway: Gateway, name: str) -> None:
+async def test_invalid_file_name_is_refused(gateway: Gateway, name: str) -> None:
     body = (
         b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
         b'--x\r\nContent-Disposition: form-data; name="file"; filename="'

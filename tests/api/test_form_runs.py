@@ -89,7 +89,7 @@ async def test_the_page_of_a_run_cancels_it_with_a_form(app: AppFixture) -> None
         ("anime-image", {"prompt": "a fox", "option.hardware": "abacus"}, 400, "hardware"),
     ],
 )
-async def test_a_wrong_form_is_refused_on_a_page(
+async def test_invalid_form_is_refused_on_a_page(
     app: AppFixture, model: str, form: dict[str, str], status: int, text: str
 ) -> None:
     csrf = await signed_in(app)

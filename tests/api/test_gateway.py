@@ -425,7 +425,7 @@ async def test_body_of_the_same_protocol_is_forwarded_unchanged(gateway: Gateway
     assert b'"model":"small"' in gateway.acme.seen[0].raw
 
 
-async def test_a_key_may_come_as_x_api_key(gateway: Gateway) -> None:
+async def test_key_is_accepted_in_x_api_key(gateway: Gateway) -> None:
     answer = await gateway.app.client.get("/v1/models", headers={"x-api-key": gateway.app.key})
     assert answer.status_code == 200
 
@@ -435,7 +435,7 @@ async def test_request_from_this_server_itself_is_403(gateway: Gateway) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
 
 
-async def test_events_that_come_in_pieces_are_passed_on_whole(gateway: Gateway) -> None:
+async def test_split_events_are_forwarded_completely(gateway: Gateway) -> None:
     gateway.acme.mode = "cut"
     stream = await gateway.openai().chat.completions.create(
         model="acme/small", messages=text_of("say 5 words"), stream=True

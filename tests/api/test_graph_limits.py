@@ -47,7 +47,7 @@ async def refusal(app: AppFixture, path: str, graph: Any) -> tuple[int, str, str
     return answer.status_code, body["code"], body["error"]
 
 
-async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path) -> None:
+async def test_graph_over_a_limit_is_refused_with_the_limit(tmp_path: Path) -> None:
     listed = {"0": node("PrimitiveString", value={"__value__": [0] * 100_001})}
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         for path in BODIES:
@@ -73,7 +73,7 @@ async def test_body_above_one_mebibyte_is_413(tmp_path: Path) -> None:
             assert answer.status_code == 413, path
 
 
-async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) -> None:
+async def test_import_accepts_larger_images_but_no_larger_json(tmp_path: Path) -> None:
     path, long = "/api/graph/spaces", b'{"x":"' + b"a" * 2**20 + b'"}'
     async with running_app(tmp_path, app_catalog.models_document()) as app:
         bodies: list[dict[str, Any]] = [

@@ -136,7 +136,7 @@ async def call(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_masks_apply_in_every_dialect(
+async def test_masks_apply_in_every_protocol(
     gateway: Gateway, server: SayingServer, dialect: str, stream: bool
 ) -> None:
     await guard(gateway.app, **ALL)

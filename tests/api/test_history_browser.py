@@ -95,7 +95,7 @@ async def test_history_by_keyboard_and_while_scrolling(
         await page.wait_for_selector("h1:has-text('number 1')")
 
 
-async def test_a_result_leads_to_the_next_model(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_result_links_to_the_next_model(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page

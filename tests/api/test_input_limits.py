@@ -98,7 +98,7 @@ async def test_key_in_an_urlencoded_form_is_found_encoded_and_last(app: AppFixtu
 
 
 @pytest.mark.parametrize("key", [b"", b',"api_key":"sf_wrong"', b',"api_key":{"a":1}'])
-async def test_large_body_without_a_good_key_is_not_decoded(app: AppFixture, key: bytes) -> None:
+async def test_large_body_without_a_valid_key_is_not_decoded(app: AppFixture, key: bytes) -> None:
     raw = DENSE + key + b"}"
     tracemalloc.start()
     try:
@@ -183,7 +183,7 @@ async def test_every_json_route_refuses_too_many_values(tmp_path: Path) -> None:
         ("/replicate/v1/predictions", ("detail",)),
     ],
 )
-async def test_too_many_values_name_the_limit_in_the_dialect(
+async def test_too_many_values_error_has_the_format_of_the_api(
     app: AppFixture, path: str, shape: tuple[Any, ...]
 ) -> None:
     dense = b'{"model":"m","max_tokens":5,"messages":[{}],"input":"x","a":[' + b"{}," * 60_000 + b"{}]}"

@@ -81,7 +81,7 @@ async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: Way) -
     assert statuses[-1] in (400, 413)
 
 
-async def test_bytes_without_another_name_are_deleted_in_a_day(either: Path) -> None:
+async def test_unreferenced_files_are_deleted_in_a_day(either: Path) -> None:
     at = [1_800_000_000_000_000]
     async with databases.running_database(None, either, lambda: at[0]) as database:
         account = await database.write(accounts.create("ada@example.com"))

@@ -213,7 +213,7 @@ async def test_openai_embedding_name_error_names_the_ollama_model(
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-async def test_chat_with_an_embedding_model_is_refused_per_dialect(
+async def test_chat_with_an_embedding_model_is_refused_by_every_api(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     async with listening(Ollama(USUAL)) as ollama:

@@ -259,7 +259,7 @@ async def test_job_has_the_same_result_as_a_direct_request(app: AppFixture) -> N
     assert await app.balance() == ("4.986", "0.00")
 
 
-async def test_a_failed_job_says_so_and_a_canceled_one_is_free(app: AppFixture) -> None:
+async def test_failed_job_has_an_error_and_canceled_job_is_free(app: AppFixture) -> None:
     failing = await app.client.post("/api/ra1", json=body_with(app, prompt="FAIL", response_mode="polling"))
     ended = await finished_job(app, failing.json()["status_url"])
     assert (ended["status"], ended["error"]) == ("failed", "Image generation failed. Please try again.")

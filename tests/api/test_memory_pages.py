@@ -85,7 +85,7 @@ async def test_pages_need_a_login_and_are_404_for_other_accounts(app: AppFixture
     "path",
     ["//evil.example", "/\\evil.example", "https://evil.example", "/a//b", "/a\n/b", "a", "/", "/" * 9],
 )
-async def test_signing_in_leads_to_no_other_host(app: AppFixture, path: str) -> None:
+async def test_sign_in_redirects_to_this_host_only(app: AppFixture, path: str) -> None:
     assert sessions.own_path(path) == ""
     assert 'name="next"' not in (await app.client.get("/signin", params={"next": path})).text
     assert sessions.own_path("/memory/people/ann?version=2") == "/memory/people/ann?version=2"

@@ -98,7 +98,7 @@ async def test_a_canceled_batch_of_messages_has_canceled_results(gateway: Gatewa
         ([{"custom_id": "a", "params": {}}], "requests.0: Invalid request"),
     ],
 )
-async def test_wrong_batches_of_messages_are_refused(
+async def test_invalid_batches_of_messages_are_refused(
     gateway: Gateway, requests: list[Any], message_text: str
 ) -> None:
     with pytest.raises(anthropic.BadRequestError) as refused:

@@ -85,7 +85,7 @@ async def tools(app: AppFixture, token: str) -> httpx.Response:
     return await app.visitor().post("/mcp", json=body, headers=bearer(token))
 
 
-async def test_401_of_mcp_leads_to_the_oauth_metadata(app: AppFixture) -> None:
+async def test_401_of_mcp_links_to_the_oauth_metadata(app: AppFixture) -> None:
     refused = await app.client.post("/mcp", json={})
     assert refused.status_code == 401
     result = re.search(r'resource_metadata="([^"]+)"', refused.headers["www-authenticate"])

@@ -107,7 +107,7 @@ def test_groups_are_read_from_the_claims_of_providers(
     assert group_roles.groups_of(claims, claim) == groups
 
 
-async def test_a_wrong_table_is_refused_at_the_start(tmp_path: Path) -> None:
+async def test_invalid_sign_in_table_prevents_startup(tmp_path: Path) -> None:
     wrong = {"groups": {"media": {"organization": "acme", "role": "owner"}}}
     async with provider() as result:
         with pytest.raises(InvalidSetting, match=r"\[sign_in\] is not valid.*owner"):

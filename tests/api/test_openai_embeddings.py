@@ -82,7 +82,7 @@ async def test_token_arrays_give_the_vectors_of_their_texts(full: AppFixture) ->
     assert by_ids.usage.prompt_tokens == sum(len(ids(text)) for text in texts)
 
 
-async def test_one_token_array_gives_one_vector(full: AppFixture) -> None:
+async def test_one_token_array_returns_one_vector(full: AppFixture) -> None:
     create = client(full).embeddings.create
     by_ids = await create(model="embeddings", input=ids("a red fox"))
     by_text = await create(model="embeddings", input="a red fox")

@@ -109,7 +109,7 @@ async def test_alias_uses_only_servers_with_embeddings(gateway: Gateway) -> None
     assert (await gateway.last_call())["target"] == "acme/vec"
 
 
-async def test_rejected_embedding_keeps_the_servers_message(gateway: Gateway) -> None:
+async def test_rejected_embedding_has_the_message_of_the_server(gateway: Gateway) -> None:
     gateway.acme.mode = "refuse"
     with pytest.raises(openai.BadRequestError) as caught:
         await gateway.openai().embeddings.create(model="acme/vec", input="a")

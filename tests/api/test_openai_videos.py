@@ -156,7 +156,7 @@ async def test_deleted_video_is_gone_with_its_file(painter: AppFixture) -> None:
     assert [video.id async for video in await videos.list()] == []
 
 
-async def test_failed_video_says_why_and_costs_nothing(tmp_path: Path) -> None:
+async def test_failed_video_has_an_error_and_is_free(tmp_path: Path) -> None:
     failing = {"failpoints": "engine.run.video-text=fail"}
     async with running_app(tmp_path, small_models(), **failing) as app:
         videos = client(app).videos
@@ -187,7 +187,9 @@ async def test_failed_video_says_why_and_costs_nothing(tmp_path: Path) -> None:
         ({"prompt": "x", "model": "ra2v", "size": "1280x720"}, "size", "a fixed size"),
     ],
 )  # fmt: skip
-async def test_wrong_video_is_refused(cinema: AppFixture, body: Any, param: str, words: str) -> None:
+async def test_invalid_video_request_is_refused(
+    cinema: AppFixture, body: Any, param: str, words: str
+) -> None:
     answer = await cinema.client.post("/v1/videos", json=body, headers=cinema.bearer)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, param)
@@ -234,7 +236,7 @@ async def test_other_prediction_is_no_video(painter: AppFixture) -> None:
         await client(painter).videos.retrieve(video)
 
 
-async def test_repeated_request_makes_one_video(painter: AppFixture) -> None:
+async def test_repeated_request_creates_one_video(painter: AppFixture) -> None:
     body = {"prompt": "a film"}
     headers = {**painter.bearer, "Idempotency-Key": "once"}
     ids = {

@@ -61,7 +61,7 @@ async def test_default_charges_the_list_price_without_an_extra_field(app: AppFix
     assert "list_price" not in body
 
 
-async def test_a_provider_costs_its_price_where_own_hardware_is_free(tmp_path: Path) -> None:
+async def test_provider_is_charged_when_own_hardware_is_free(tmp_path: Path) -> None:
     async with (
         fal.running() as queue,
         running_server(tmp_path, catalog_with(fal=queue.url), fal_key=fal.KEY, tables=FREE) as app,
@@ -162,9 +162,7 @@ async def test_local_graph_is_free_and_shows_summed_list_price(either: Path) -> 
         assert await app.database.read(ledger_queries.verify()) == ()
 
 
-async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_running_graph_keeps_its_quoted_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_app(tmp_path, graph_models(), tables=FREE) as app:
         workflows, asked_for = app.server.workflows, list[str]()
         price_of = workflows.price_of

@@ -79,7 +79,7 @@ async def test_predictions_of_other_keys_are_absent(any_database_app: AppFixture
     assert refused["isError"]
 
 
-async def test_a_list_of_a_limited_key_has_whole_pages(any_database_app: AppFixture) -> None:
+async def test_list_of_a_limited_key_has_full_pages(any_database_app: AppFixture) -> None:
     app = any_database_app
     key, result, cursor = await running(app), list[str](), None
     own: list[str] = []
@@ -250,7 +250,7 @@ async def test_all_keys_of_a_grant_see_its_calls(either: Path) -> None:
         assert len(calls) == 1
 
 
-async def test_a_repeated_request_gets_the_answer_of_its_own_key_alone(any_database_app: AppFixture) -> None:
+async def test_replays_are_separate_for_each_key(any_database_app: AppFixture) -> None:
     app, once = any_database_app, {"Idempotency-Key": "k"}
     first, second = await running(app), await running(app)
     limited = keys.create(app.account.id, Scope(services=("ra1",)), granted=rights.LIMITED)

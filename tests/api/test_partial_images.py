@@ -94,7 +94,7 @@ async def test_without_partial_images_no_preview_is_requested(setup: ComfySetup)
     assert "preview_method" not in entry["prompt"][3]
 
 
-async def test_a_run_with_partial_images_is_paid_after_a_cancelation(setup: ComfySetup) -> None:
+async def test_canceled_run_with_partial_images_is_charged(setup: ComfySetup) -> None:
     hold = setup.comfy.hold("KSampler")
     body = {"model": "ra2", "prompt": "a lake", "size": SIZE, "stream": True, "partial_images": 1}
     generation = asyncio.create_task(

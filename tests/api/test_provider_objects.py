@@ -97,7 +97,7 @@ async def test_operator_names_any_object_and_schemas_name_such_fields(gateway: G
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_audio_belongs_to_the_account_that_made_it(gateway: Gateway, stream: bool) -> None:
+async def test_audio_belongs_to_the_account_that_created_it(gateway: Gateway, stream: bool) -> None:
     gateway.acme.stored = {"audio": {"id": "audio_1", "data": "AAAA"}}
     voice = {"audio": {"voice": "alloy", "format": "pcm16"}, "modalities": ["text", "audio"]}
     result = await gateway.chat(stream=stream, **voice)

@@ -64,7 +64,7 @@ async def test_upload_urls_cannot_be_guessed(any_database_app: AppFixture) -> No
     assert path in (await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)).json()["path"]
 
 
-async def test_url_of_a_file_made_without_a_key_is_for_this_machine(app: AppFixture) -> None:
+async def test_url_of_a_keyless_file_is_for_this_machine_only(app: AppFixture) -> None:
     path = (await app.client.get(UPLOAD, params=SMALL)).json()["path"]
     assert path == f"{ORIGIN}/uploads/draft.png"
     assert (await app.client.get(path)).headers["Cache-Control"] == "private, no-cache"
@@ -118,7 +118,7 @@ async def test_a_request_without_key_replaces_no_file_of_the_operator(app: AppFi
     assert (await app.client.get("/uploads/draft.png")).status_code == 404
 
 
-async def test_a_file_made_without_key_is_at_the_path_in_the_store(app: AppFixture) -> None:
+async def test_keyless_file_is_stored_at_its_path(app: AppFixture) -> None:
     uploads, other = app.server.uploads, {**SMALL, "save_path": "a/b.png"}
     await app.client.get(UPLOAD, params=other)
     first = await uploads.get("a/b.png")

@@ -143,7 +143,7 @@ async def test_without_an_engine_nothing_is_charged(
     assert not server.gateway.acme.seen
 
 
-async def test_a_key_that_may_not_speak_pays_for_no_chat(server: RealtimeServer) -> None:
+async def test_key_without_speech_is_not_charged_for_the_chat(server: RealtimeServer) -> None:
     key = await server.gateway.app.limited_key(Scope(services=("chat",)))
     async with server.connect(AUDIO, key=key) as connection:
         events = await say(connection, "Hi")

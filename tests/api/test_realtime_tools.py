@@ -115,7 +115,7 @@ async def test_a_tool_server_that_is_down_fails_the_response(tmp_path: Path) -> 
         assert await server.gateway.app.balance() == before
 
 
-async def test_operators_alone_may_use_a_server_by_default(tmp_path: Path) -> None:
+async def test_only_operators_may_use_a_server_by_default(tmp_path: Path) -> None:
     async with weather() as (url, _), running(tmp_path, url, accounts="operators") as server:
         async with server.connect(key=server.gateway.app.other) as connection:
             await connection.session.update(session={"type": "realtime", "tools": [WEATHER]})

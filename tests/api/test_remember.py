@@ -156,7 +156,7 @@ async def test_an_undo_restores_every_page(world: Remembering) -> None:
     assert others.json()["batches"] == []
 
 
-async def test_a_full_page_takes_no_facts_and_the_account_counts_none(tmp_path: Path) -> None:
+async def test_full_page_accepts_no_facts_and_counts_none(tmp_path: Path) -> None:
     async with fact_model() as model, running_app(tmp_path, **settings(model, memory_page_bytes=100)) as app:
         full = Remembering(app, model)
         model.extract = [{"facts": [WORKS, OSLO]}]
@@ -359,7 +359,7 @@ async def test_an_answer_cites_pages_of_its_context(world: Remembering) -> None:
 @pytest.mark.parametrize(
     "reply", ["I do not know.", {"sentences": []}, {"sentences": [5]}, {"sentences": None}]
 )
-async def test_an_answer_says_that_the_memory_does_not_know(small: Remembering, reply: Any) -> None:
+async def test_answer_states_that_the_memory_does_not_know(small: Remembering, reply: Any) -> None:
     empty = (await small.post("answer", question="Where is Ann?")).json()
     assert (empty["known"], empty["cost_usd"], small.model.seen) == (False, "0.00", [])
     small.model.extract = [{"facts": [WORKS]}]

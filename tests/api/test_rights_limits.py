@@ -153,7 +153,7 @@ async def test_stale_sign_in_is_repeated_and_returns_to_its_page(
     assert "Copy this key now" in response.text, "a one-time link is a sign-in"
 
 
-async def test_the_page_makes_a_key_with_the_rights_that_are_ticked(app: AppFixture) -> None:
+async def test_page_creates_a_key_with_the_selected_rights(app: AppFixture) -> None:
     csrf = await signed_in(app)
     form = {"csrf": csrf, "right.memory.read": "on", "right.run": "on", "right.account.manage": "on"}
     page = await app.client.post("/account/keys", data=form, headers={"Origin": ORIGIN})

@@ -162,7 +162,7 @@ async def test_a_forecast_is_drawn_with_its_intervals(browser_app: tuple[AppFixt
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-async def test_a_model_leads_to_its_live_session(
+async def test_model_page_links_to_its_live_session(
     browser_app: tuple[AppFixture, str, Any], width: int
 ) -> None:
     app, url, chromium = browser_app
@@ -226,7 +226,7 @@ async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[Ap
             assert await page.input_value("#in-prompt") == "a red fox in snow"
 
 
-async def test_wrong_files_are_refused_before_they_are_sent(
+async def test_invalid_files_are_refused_before_upload(
     browser_app: tuple[AppFixture, str, Any], tmp_path: Path
 ) -> None:
     app, url, chromium = browser_app

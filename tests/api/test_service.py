@@ -62,7 +62,7 @@ async def test_async_request_returns_a_prediction_to_poll(app: AppFixture) -> No
     assert (body["status"], body["cost"]) == ("succeeded", "0.04")
 
 
-async def test_a_template_is_a_service_and_paid_by_its_time(app: AppFixture) -> None:
+async def test_template_is_a_service_charged_by_time(app: AppFixture) -> None:
     body = (await ask(app, {"service": "piano", "bars": 1})).json()
     assert body["status"] == "succeeded"
     assert 0 < float(body["cost"]) < 0.07
@@ -106,7 +106,7 @@ async def test_invalid_service_request_has_a_code_and_is_free(
     assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_every_wrong_input_is_named_at_once(app: AppFixture) -> None:
+async def test_every_invalid_input_is_in_one_error(app: AppFixture) -> None:
     body = (await ask(app, {"service": "ra2", "width": 1, "height": "x"})).json()
     assert [problem["input"] for problem in body["errors"]] == ["prompt", "width", "height"]
 

@@ -33,7 +33,7 @@ async def test_a_sign_in_link_opens_the_form_with_its_price(browser_app: tuple[A
         assert "0.04 USD" in await tab.page.inner_text("#model option:first-child")
 
 
-async def test_an_expired_link_leads_to_the_sign_in_form(browser_app: tuple[AppFixture, str, Any]) -> None:
+async def test_expired_link_shows_the_sign_in_form(browser_app: tuple[AppFixture, str, Any]) -> None:
     app, url, chromium = browser_app
     async with browser.tab(chromium, app, url) as tab:
         await tab.open("/account")

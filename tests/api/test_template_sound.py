@@ -74,7 +74,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("model", "inputs", "names"), REFUSED)
-async def test_invalid_sound_inputs_are_rejected_before_the_run(
+async def test_invalid_audio_inputs_are_rejected_before_the_run(
     studio: AppFixture, model: str, inputs: dict[str, Any], names: list[str]
 ) -> None:
     answer = await studio.client.post(RUN, json={"model": model, "input": inputs}, headers=studio.bearer)

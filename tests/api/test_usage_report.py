@@ -109,7 +109,7 @@ async def test_invalid_query_is_400_and_named(gateway: Gateway, query: str) -> N
     assert query.partition("=")[0] in answer.json()["error"]
 
 
-async def test_other_accounts_and_weaker_keys_see_nothing(gateway: Gateway) -> None:
+async def test_usage_is_hidden_from_other_accounts_and_weaker_keys(gateway: Gateway) -> None:
     await gateway.chat()
     await gateway.settled(1)
     app = gateway.app

@@ -81,7 +81,7 @@ async def test_pdf_keeps_the_marks_of_its_pages(gateway: Gateway) -> None:
     assert "[p. 2]\n\nThe hangar burned." in (result.data[0].content[0].text or "")
 
 
-async def test_unreadable_file_fails_alone(gateway: Gateway) -> None:
+async def test_unreadable_file_does_not_affect_others(gateway: Gateway) -> None:
     client = gateway.openai()
     names = {"a.pdf": b"%PDF-1.7 no", "b.exe": b"MZ\0", "c.py": b"def okapi(): pass"}
     ids = [await upload(client, name, data) for name, data in names.items()]
@@ -244,7 +244,7 @@ async def test_deleted_file_leaves_its_stores(any_database_gateway: Gateway) -> 
     assert (await client.vector_stores.retrieve(store.id)).file_counts.total == 0
 
 
-async def test_other_accounts_and_keys_see_nothing(gateway: Gateway) -> None:
+async def test_stores_are_hidden_from_other_accounts_and_keys(gateway: Gateway) -> None:
     client, other = gateway.openai(), gateway.openai(key=gateway.app.other)
     file = await upload(client)
     store = await client.vector_stores.create(file_ids=[file])
@@ -278,7 +278,7 @@ async def test_other_accounts_and_keys_see_nothing(gateway: Gateway) -> None:
         ),
     ],
 )
-async def test_wrong_fields_name_the_parameter(
+async def test_errors_name_the_invalid_parameter(
     gateway: Gateway, path: str, body: dict[str, Any], param: str
 ) -> None:
     store = await gateway.openai().vector_stores.create()
@@ -347,7 +347,7 @@ def test_chunks_overlap_and_cover_the_text() -> None:
     assert next(chunking.split("x" * 1_000, 100, 50)) == "x" * 350
 
 
-async def test_words_beyond_the_memory_of_an_index_are_found(
+async def test_text_beyond_the_index_memory_limit_is_found(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "_MAX_INDEX_BYTES", 2**18)

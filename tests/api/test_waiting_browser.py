@@ -161,7 +161,7 @@ async def test_a_live_session_is_resumed_after_a_lost_connection(
         expect_failures(tab)
 
 
-async def test_a_wrong_file_offers_to_choose_another(
+async def test_invalid_file_offers_to_choose_another(
     dots_app: tuple[AppFixture, Any], tmp_path: Path
 ) -> None:
     app, chromium = dots_app

@@ -193,7 +193,7 @@ async def test_slow_search_is_ended(hasty: Gateway, searxng: SearxngServer, faul
     assert hasty.acme.seen == []
 
 
-async def test_wrong_options_are_refused(gateway: Gateway, searxng: SearxngServer) -> None:
+async def test_invalid_options_are_refused(gateway: Gateway, searxng: SearxngServer) -> None:
     for tool in ({"search_context_size": "all"}, {"filters": {"allowed_domains": [3]}}):
         tools: Any = [{"type": "web_search", **tool}]
         with pytest.raises(openai.BadRequestError):

@@ -400,7 +400,7 @@ def test_invalid_schema_is_refused(tmp_path: Path, valid_backup: Path, schema: o
     )
 
 
-def test_another_format_is_refused(tmp_path: Path, valid_backup: Path) -> None:
+def test_unknown_format_is_refused(tmp_path: Path, valid_backup: Path) -> None:
     path = with_changed_members(
         valid_backup, in_manifest(lambda document: document.update(format="sixfold-backup/2"))
     )

@@ -95,7 +95,7 @@ finally:
 """
 
 
-def test_cluster_runs_finish_and_a_dead_node_loses_its_own(
+def test_cluster_runs_finish_and_a_killed_node_loses_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temp_root = tmp_path / "sessions"

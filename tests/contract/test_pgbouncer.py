@@ -71,7 +71,7 @@ def _charge(account_id: str, hold_id: str) -> Transaction[None]:
     yield from ledger_batches.capture_all([Capture(account_id, hold_id, 7, 7, entry)])
 
 
-async def test_money_and_notifications_pass_in_session_mode(pooled: str, tmp_path: Path) -> None:
+async def test_ledger_and_notifications_work_in_session_mode(pooled: str, tmp_path: Path) -> None:
     (tmp_path / "database.url").write_text(pooled)
     async with databases.running_database(None, tmp_path) as opened:
         database: Any = opened

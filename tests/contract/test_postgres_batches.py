@@ -143,7 +143,7 @@ async def test_partly_refused_batch_changes_nothing(
 
 
 @pytest.mark.parametrize("at", range(1, 8))
-async def test_connection_lost_in_a_batch_keeps_the_ledger_right(database: Any, at: int) -> None:
+async def test_connection_loss_in_a_batch_keeps_the_ledger_valid(database: Any, at: int) -> None:
     [account_id] = await _accounts(database, 1, 100)
     await database.write(ledger.hold(account_id, "open", 20))
     real, left = database._writer, [at]

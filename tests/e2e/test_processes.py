@@ -113,7 +113,7 @@ def events_of(text: str) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.nightly
-async def test_killed_process_loses_no_money_and_no_call_of_another(either: Path) -> None:
+async def test_killed_process_keeps_the_ledger_and_calls_of_others(either: Path) -> None:
     async with serving(either) as (server, acme):
         bearer = {"Authorization": f"Bearer {server.key}"}
         acme.mode = "trickle"

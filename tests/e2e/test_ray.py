@@ -28,7 +28,7 @@ async def _wait_for_end(child: Process, count: int) -> None:
         await read_line(child, "ended")
 
 
-async def test_node_and_server_death_lose_nothing_and_charge_once(tmp_path: Path) -> None:
+async def test_killed_node_and_server_lose_nothing_and_charge_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     async with running_cluster(tmp_path, 2, [HARDWARE]) as rays:

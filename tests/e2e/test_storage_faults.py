@@ -66,7 +66,7 @@ class FailingConnection:
 
 
 @pytest.mark.parametrize("at", nightly_after(7, sorted(range(2, 22), key=lambda at: at % 3 != 2)))
-async def test_io_error_at_any_statement_keeps_the_ledger_right(tmp_path: Path, at: int) -> None:
+async def test_io_error_at_any_statement_keeps_the_ledger_valid(tmp_path: Path, at: int) -> None:
     backends.database_url(tmp_path, "sqlite")
     async with running_pipeline(tmp_path, Options(start=False)) as built:
         database: Any = built.database
