@@ -62,7 +62,7 @@ class TabOptions:
 @asynccontextmanager
 async def browser(*arguments: str) -> AsyncIterator[Any]:
     """Start Chromium with the arguments."""
-    # Playwright runs on Node.js, which takes half a second to compile it anew.
+    # Playwright runs on Node.js, which takes half a second to compile it again.
     os.environ["NODE_COMPILE_CACHE"] = str(backends.shared_folder("node"))
     async with playwright.async_playwright() as started:
         options = ["--no-sandbox", *arguments]

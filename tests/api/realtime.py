@@ -78,7 +78,7 @@ def user_message(text: str) -> Any:
 async def running_realtime(
     folder: Path, *, send_buffer: int = 0, **options: Any
 ) -> AsyncIterator[RealtimeServer]:
-    """Run the gateway with its model servers on a real socket, with a send buffer of so many bytes."""
+    """Run the gateway with its model servers on a real socket, with a send buffer of `send_buffer` bytes."""
     async with running_gateway(folder, **options) as gateway:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             if send_buffer:

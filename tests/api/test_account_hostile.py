@@ -23,7 +23,7 @@ from sixfold.web.sessions import own_path
 from tests.api.app_fixture import AppFixture, client, running_app
 from tests.api.test_pages import link, signed_in
 
-# Asked before there is a session, or by programs: their guard is the origin, and what they carry.
+# Requests without a session, or of programs: the origin and their own credentials protect them.
 WITHOUT_TOKEN = {"POST /signin", "POST /signin/passkey", "POST /signin/passkey/ask"}
 INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\son\w+\s*=\s*[\"']|\sstyle=|javascript:", re.IGNORECASE)
 PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": "x"}
@@ -129,7 +129,7 @@ async def test_sign_in_attempts_behind_a_proxy_count_per_client(public: AppFixtu
     assert proxy == [200] * 30 + [429]
     assert await asked("10.0.0.2", "198.51.100.7, 192.0.2.1") == 200
     direct = [await asked("93.184.216.34", f"192.0.2.{number}") for number in range(31)]
-    assert direct[-1] == 429  # who is no proxy of ours names nobody
+    assert direct[-1] == 429  # the header of an untrusted proxy is ignored
 
 
 ELSEWHERE = (

@@ -27,7 +27,7 @@ async def idle(app: AppFixture, count: int) -> None:
     """Wait until `count` workers of the painter are idle, and none is busy."""
     async with asyncio.timeout(60):
         expected = {"busy": 0, "idle": count}
-        while app.server.scheduler.snapshot()["scene-painter"] != expected:  # noqa: ASYNC110 - none is told
+        while app.server.scheduler.snapshot()["scene-painter"] != expected:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.005)
 
 

@@ -79,7 +79,7 @@ async def stream_documents(face: Any, *events: Event, tools: Any = ()) -> list[d
 
 
 async def test_agent_turn_is_translated_completely_for_a_chat_server(gateway: Gateway) -> None:
-    """Systems in parts, sealed thoughts, two calls and their results at once, a picture among them."""
+    """Includes system parts, signed thinking, two parallel calls, and results with an image."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
     calls = [{"type": "tool_use", "id": f"toolu_{n}", "name": "read", "input": {"n": n}} for n in (1, 2)]
     results = [
@@ -307,7 +307,7 @@ async def test_anthropic_shapes_and_efforts_reach_a_chat_server(gateway: Gateway
 
 
 async def test_messages_server_gets_json_schema_in_prompt_beside_tools() -> None:
-    """Such a server is forced to call a tool for its JSON; with other tools, the prompt says so."""
+    """Such a server is forced to call a tool for its JSON; with other tools, the prompt asks for JSON."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
     chat = chat_face.from_fields(
@@ -413,7 +413,7 @@ async def test_parallel_arguments_are_complete_before_done_events() -> None:
 
 
 async def test_interrupted_stream_ends_with_response_failed(gateway: Gateway) -> None:
-    """Codex looks for `response.failed` only, and tells its user what stands there."""
+    """Codex reads `response.failed` only, and shows its message to the user."""
     gateway.acme.mode = "truncate"
     stream = await gateway.openai().responses.create(model="acme/small", input="say 9 words", stream=True)
     events: list[Any] = [event async for event in stream]

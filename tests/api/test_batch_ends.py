@@ -24,7 +24,7 @@ OUTCOMES: tuple[BatchOutcome, ...] = ("expired", "cancelled", "failed")
 
 
 @pytest.fixture
-async def dying(either: Path) -> AsyncIterator[Gateway]:
+async def stopping_gateway(either: Path) -> AsyncIterator[Gateway]:
     """A server that stops after the first line's charge, before its response is stored; each database."""
     async with running_gateway(either, {"failpoints": "batch.answered=fail"}) as gateway:
         yield gateway
@@ -54,95 +54,101 @@ async def end_without_another_try(gateway: Gateway, batch_id: str, outcome: Batc
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_charged_line_has_its_result_in_every_end_state(dying: Gateway, outcome: BatchOutcome) -> None:
-    before = money.parse_usd((await dying.app.balance())[0])
-    batch = await create_batch(dying, [chat_line("a")])
-    cost = await line_is_charged(dying)
-    await end_without_another_try(dying, batch.id, outcome)
-    done = await finished_batch(dying, batch)
+async def test_charged_line_has_its_result_in_every_end_state(
+    stopping_gateway: Gateway, outcome: BatchOutcome
+) -> None:
+    before = money.parse_usd((await stopping_gateway.app.balance())[0])
+    batch = await create_batch(stopping_gateway, [chat_line("a")])
+    cost = await line_is_charged(stopping_gateway)
+    await end_without_another_try(stopping_gateway, batch.id, outcome)
+    done = await finished_batch(stopping_gateway, batch)
     assert done.status == outcome
-    assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
-    assert await content(dying, done.error_file_id) == []
+    assert [line["custom_id"] for line in await content(stopping_gateway, done.output_file_id)] == ["a"]
+    assert await content(stopping_gateway, done.error_file_id) == []
     assert done.request_counts is not None
     assert done.request_counts.model_dump() == {"total": 1, "completed": 1, "failed": 0}
-    assert before - money.parse_usd((await dying.app.balance())[0]) == cost
-    assert len(dying.acme.seen) == 1
+    assert before - money.parse_usd((await stopping_gateway.app.balance())[0]) == cost
+    assert len(stopping_gateway.acme.seen) == 1
 
 
 @pytest.mark.parametrize("limits", ["models", "run", "models run"])
-async def test_a_limited_key_gets_the_result_of_its_charged_line(dying: Gateway, limits: str) -> None:
+async def test_a_limited_key_gets_the_result_of_its_charged_line(
+    stopping_gateway: Gateway, limits: str
+) -> None:
     scope = Scope(services=("acme/small",)) if "models" in limits else Scope()
     granted = Rights.RUN if "run" in limits else None
-    result = keys.create(dying.app.account.id, scope, granted=granted)
-    key = await dying.app.database.write(result)
-    batch = await create_batch(dying, [chat_line("a")], key=key.api_key)
-    await line_is_charged(dying)
-    await dying.app.database.write(keys.revoke(key.id))
-    await end_without_another_try(dying, batch.id, "failed")
-    done = await finished_batch(dying, batch)
-    assert [line["custom_id"] for line in await content(dying, done.output_file_id)] == ["a"]
+    result = keys.create(stopping_gateway.app.account.id, scope, granted=granted)
+    key = await stopping_gateway.app.database.write(result)
+    batch = await create_batch(stopping_gateway, [chat_line("a")], key=key.api_key)
+    await line_is_charged(stopping_gateway)
+    await stopping_gateway.app.database.write(keys.revoke(key.id))
+    await end_without_another_try(stopping_gateway, batch.id, "failed")
+    done = await finished_batch(stopping_gateway, batch)
+    assert [line["custom_id"] for line in await content(stopping_gateway, done.output_file_id)] == ["a"]
 
 
 @pytest.mark.parametrize("outcome", ["expired", "cancelled"])
 async def test_a_charged_line_without_a_stored_response_is_free(
-    dying: Gateway, outcome: BatchOutcome, monkeypatch: pytest.MonkeyPatch
+    stopping_gateway: Gateway, outcome: BatchOutcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = money.parse_usd((await dying.app.balance())[0])
+    before = money.parse_usd((await stopping_gateway.app.balance())[0])
 
     def failing(_scope: str, _reply: object) -> Transaction[None]:
         raise FailpointHit("the response is not stored")
 
     with monkeypatch.context() as patch:
         patch.setattr(idempotency, "finish", failing)
-        batch = await create_batch(dying, [chat_line("a")])
-        cost = await line_is_charged(dying)
-    await end_without_another_try(dying, batch.id, outcome)
-    done = await finished_batch(dying, batch)
+        batch = await create_batch(stopping_gateway, [chat_line("a")])
+        cost = await line_is_charged(stopping_gateway)
+    await end_without_another_try(stopping_gateway, batch.id, outcome)
+    done = await finished_batch(stopping_gateway, batch)
     assert done.status == outcome
-    (line,) = await content(dying, done.output_file_id)
+    (line,) = await content(stopping_gateway, done.output_file_id)
     assert (line["custom_id"], line["response"]["status_code"]) == ("a", 200)
-    assert before - money.parse_usd((await dying.app.balance())[0]) == cost
-    assert await dying.app.faults() == ()
+    assert before - money.parse_usd((await stopping_gateway.app.balance())[0]) == cost
+    assert await stopping_gateway.app.faults() == ()
 
 
 @pytest.mark.parametrize("reason", ["key", "server"])
 async def test_a_charged_line_without_a_result_is_refunded(
-    dying: Gateway, reason: str, monkeypatch: pytest.MonkeyPatch
+    stopping_gateway: Gateway, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(_scope: str, _reply: object) -> Transaction[None]:
         raise FailpointHit("the response is not stored")
 
-    before = money.parse_usd((await dying.app.balance())[0])
-    key = await dying.app.database.write(keys.create(dying.app.account.id))
+    before = money.parse_usd((await stopping_gateway.app.balance())[0])
+    key = await stopping_gateway.app.database.write(keys.create(stopping_gateway.app.account.id))
     with monkeypatch.context() as patch:
         patch.setattr(idempotency, "finish", failing)
-        batch = await create_batch(dying, [chat_line("a")], key=key.api_key)
-        assert await line_is_charged(dying) > 0
+        batch = await create_batch(stopping_gateway, [chat_line("a")], key=key.api_key)
+        assert await line_is_charged(stopping_gateway) > 0
     if reason == "key":
-        await dying.app.database.write(keys.revoke(key.id))
+        await stopping_gateway.app.database.write(keys.revoke(key.id))
     else:
-        dying.acme.mode = "refuse"
-    await end_without_another_try(dying, batch.id, "failed")
-    done = await finished_batch(dying, batch)
-    assert await content(dying, done.output_file_id) == []
-    assert len(await content(dying, done.error_file_id)) == 1
-    assert money.parse_usd((await dying.app.balance())[0]) == before
-    assert {call["cost_usd"] for call in await dying.calls()} == {"0.00"}
-    assert await dying.app.faults() == ()
+        stopping_gateway.acme.mode = "refuse"
+    await end_without_another_try(stopping_gateway, batch.id, "failed")
+    done = await finished_batch(stopping_gateway, batch)
+    assert await content(stopping_gateway, done.output_file_id) == []
+    assert len(await content(stopping_gateway, done.error_file_id)) == 1
+    assert money.parse_usd((await stopping_gateway.app.balance())[0]) == before
+    assert {call["cost_usd"] for call in await stopping_gateway.calls()} == {"0.00"}
+    assert await stopping_gateway.app.faults() == ()
 
 
-async def test_a_batch_without_its_input_ends(dying: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_without_its_input_ends(
+    stopping_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def failing(_scope: str, _reply: object) -> Transaction[None]:
         raise FailpointHit("the response is not stored")
 
     with monkeypatch.context() as patch:
         patch.setattr(idempotency, "finish", failing)
-        batch = await create_batch(dying, [chat_line("a")])
-        await line_is_charged(dying)
-    rows = await dying.app.database.read(many("batches_open", limit=1))
-    await dying.app.server.files.blobs.delete(str(rows[0]["input_blob"]))
-    await end_without_another_try(dying, batch.id, "expired")
-    assert (await finished_batch(dying, batch)).status == "expired"
+        batch = await create_batch(stopping_gateway, [chat_line("a")])
+        await line_is_charged(stopping_gateway)
+    rows = await stopping_gateway.app.database.read(many("batches_open", limit=1))
+    await stopping_gateway.app.server.files.blobs.delete(str(rows[0]["input_blob"]))
+    await end_without_another_try(stopping_gateway, batch.id, "expired")
+    assert (await finished_batch(stopping_gateway, batch)).status == "expired"
 
 
 async def test_idempotency_key_of_a_line_makes_no_other_call_free(either: Path) -> None:

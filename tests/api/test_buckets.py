@@ -42,7 +42,7 @@ async def on_s3(
         yield result
 
 
-async def paint(app: AppFixture, prompt: str = "a fox") -> str:
+async def create_image(app: AppFixture, prompt: str = "a fox") -> str:
     answer = await app.client.post("/api/ra1", json={"api_key": app.key, "prompt": prompt})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["image_url"])
@@ -52,7 +52,7 @@ async def listing(app: AppFixture) -> list[str]:
     return [info.key async for info in app.server.uploads.list()]
 
 
-async def forget(app: AppFixture, folder: Path) -> None:
+async def clear_cache(app: AppFixture, folder: Path) -> None:
     """Clear the server's cache, as on another machine."""
     for path in (folder / "cache").rglob("*"):
         if path.is_file():
@@ -62,9 +62,9 @@ async def forget(app: AppFixture, folder: Path) -> None:
 @pytest.mark.parametrize("cold", [False, True])
 async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: bool) -> None:
     async with on_s3(tmp_path) as app:
-        url = await paint(app)
+        url = await create_image(app)
         if cold:
-            await forget(app, tmp_path)
+            await clear_cache(app, tmp_path)
         whole = await app.client.get(url)
         assert (whole.status_code, whole.headers["Content-Type"]) == (200, "image/png")
         size = len(whole.content)
@@ -85,7 +85,7 @@ async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: 
 
 async def test_result_without_its_blob_is_404(tmp_path: Path) -> None:
     async with on_s3(tmp_path) as app:
-        url = await paint(app)
+        url = await create_image(app)
         result = await app.server.media.find(url.rpartition("/")[2])
         assert await app.server.blobs.delete(result.blob)
         for call in (app.client.get, app.client.head):
@@ -100,7 +100,7 @@ async def test_an_upload_becomes_an_input(tmp_path: Path) -> None:
             "/api/uploads", content=picture.read_bytes(), headers={**app.bearer, "Content-Type": "image/png"}
         )
         assert sent.status_code == 201
-        await forget(app, tmp_path / "data")
+        await clear_cache(app, tmp_path / "data")
         body = {"source_image_url": sent.json()["url"], "style_prompt": "oil painting"}
         styled = await app.client.post("/api/style-transfer", json=body, headers=app.bearer)
         assert styled.status_code == 200, styled.text
@@ -149,7 +149,7 @@ async def test_save_path_that_conflicts_with_file_or_folder_is_409(
 
 async def test_images_redirect_to_the_bucket_when_configured(tmp_path: Path) -> None:
     async with on_s3(tmp_path, blob_link_seconds=120) as app:
-        url = await paint(app)
+        url = await create_image(app)
         sent = await app.client.get(url)
         assert (sent.status_code, sent.headers["Cache-Control"]) == (307, "private, max-age=60")
         parts = urlsplit(sent.headers["Location"])
@@ -165,7 +165,7 @@ async def test_images_redirect_to_the_bucket_when_configured(tmp_path: Path) -> 
 
 async def test_images_are_served_without_redirect_by_default(tmp_path: Path) -> None:
     async with on_s3(tmp_path) as app:
-        assert (await app.client.get(await paint(app))).status_code == 200
+        assert (await app.client.get(await create_image(app))).status_code == 200
 
 
 # -- outages ---------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ async def test_unreadable_file_is_503(tmp_path: Path) -> None:
         faulty_proxy(s3.server().port, lambda *_: "500" if broken.is_set() else "pass") as front,
         on_s3(tmp_path, front) as app,
     ):
-        url = await paint(app)
-        await forget(app, tmp_path)
+        url = await create_image(app)
+        await clear_cache(app, tmp_path)
         broken.set()
         answer = await app.client.get(url)
         assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")

@@ -20,10 +20,10 @@ from tests.api.test_gateway_async import finished_prediction
 from tests.harness.cases import nightly_after
 from tests.harness.charge_recomputation import micros, recomputed
 
-DEAR = {"input_per_million_usd": "33.333333", "output_per_million_usd": "200.000001"}
+FRACTIONAL_PRICE = {"input_per_million_usd": "33.333333", "output_per_million_usd": "200.000001"}
 PRICES = {
     "acme/small": PRICE,
-    "anth/small": DEAR,
+    "anth/small": FRACTIONAL_PRICE,
     "acme/large": {"input_per_million_usd": "0.07", "output_per_million_usd": "0.13"},
     "acme/draw": {"input_per_million_usd": "1", "output_per_million_usd": "8", "per_image_usd": "0.01"},
     "acme/speak": {"character_per_million_usd": "15"},
@@ -98,7 +98,7 @@ async def _predict(gateway: Gateway, words: int) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def _whole(gateway: Gateway, words: int) -> None:
+async def _complete_chat(gateway: Gateway, words: int) -> None:
     assert (await gateway.chat(f"say {words} words", model="acme/large")).status_code == 200
 
 
@@ -107,7 +107,19 @@ async def _stream(gateway: Gateway, words: int) -> None:
 
 
 KINDS: tuple[Callable[[Gateway, int], Awaitable[None]], ...] = (
-    *(_whole, _stream, _left, _fails, _falls_back, _estimate, _beyond, _twice, _later, _make, _spoken),
+    *(
+        _complete_chat,
+        _stream,
+        _left,
+        _fails,
+        _falls_back,
+        _estimate,
+        _beyond,
+        _twice,
+        _later,
+        _make,
+        _spoken,
+    ),
     _predict,
 )
 

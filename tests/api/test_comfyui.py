@@ -33,7 +33,7 @@ class ComfySetup:
     comfy: Comfy
 
     async def ra2(self, prompt: str = "a lake", **more: Any) -> httpx.Response:
-        """A small picture as a prediction."""
+        """Run a prediction of a small image."""
         body = {"model": "ra2", "input": {"prompt": prompt, "width": 256, "height": 256, "seed": 1}, **more}
         return await self.app.client.post(RUN, json=body, headers=self.app.bearer)
 
@@ -54,7 +54,7 @@ def png(image: Image.Image) -> bytes:
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[ComfySetup]:
+async def comfy_app(tmp_path: Path) -> AsyncIterator[ComfySetup]:
     async with comfy_setup(tmp_path) as built:
         async with asyncio.timeout(60):
             # The first probe may time out on a busy machine, and another engine would serve.
@@ -63,19 +63,19 @@ async def two(tmp_path: Path) -> AsyncIterator[ComfySetup]:
         yield built
 
 
-async def test_media_api_returns_a_comfyui_image_at_list_price(two: ComfySetup) -> None:
-    request = {"api_key": two.app.key, "prompt": "a lake", "size": "1360x768"}
-    answer = await two.app.client.post("/api/ra1", json=request)
+async def test_media_api_returns_a_comfyui_image_at_list_price(comfy_app: ComfySetup) -> None:
+    request = {"api_key": comfy_app.app.key, "prompt": "a lake", "size": "1360x768"}
+    answer = await comfy_app.app.client.post("/api/ra1", json=request)
     assert answer.status_code == 200
     assert answer.headers["X-Sixfold-Engine"] == "comfyui-image"
     assert answer.headers["X-Sixfold-Quality"] == "full"
-    picture = await two.app.client.get(answer.json()["image_url"])
+    picture = await comfy_app.app.client.get(answer.json()["image_url"])
     assert Image.open(io.BytesIO(picture.content)).size == (1360, 768)
-    assert await two.app.balance() == ("4.96", "0.00")
-    assert await two.app.faults() == ()
+    assert await comfy_app.app.balance() == ("4.96", "0.00")
+    assert await comfy_app.app.faults() == ()
 
 
-async def test_masked_edit_uses_the_inpainting_model(two: ComfySetup) -> None:
+async def test_masked_edit_uses_the_inpainting_model(comfy_app: ComfySetup) -> None:
     image, mask = Image.new("RGB", (96, 64), (200, 30, 30)), Image.new("RGBA", (96, 64), (0, 0, 0, 255))
     mask.paste((0, 0, 0, 0), (60, 20, 80, 40))
     files = {
@@ -83,7 +83,9 @@ async def test_masked_edit_uses_the_inpainting_model(two: ComfySetup) -> None:
         for name, content in (("image", image), ("mask", mask))
     }
     data = {"prompt": "a blue boat", "model": "gpt-image-1"}
-    answer = await two.app.client.post("/v1/images/edits", data=data, files=files, headers=two.app.bearer)
+    answer = await comfy_app.app.client.post(
+        "/v1/images/edits", data=data, files=files, headers=comfy_app.app.bearer
+    )
     assert answer.status_code == 200, answer.text
     assert answer.headers["X-Sixfold-Engine"] == "comfyui-fill"
     assert "ignored" not in answer.json()
@@ -92,17 +94,19 @@ async def test_masked_edit_uses_the_inpainting_model(two: ComfySetup) -> None:
     box = ImageChops.difference(edited.convert("RGB"), image).getbbox()
     assert box is not None
     assert (box[0] >= 44, box[1] >= 4, box[2] <= 96, box[3] <= 56) == (True,) * 4
-    assert await two.app.balance() == ("4.96", "0.00")
+    assert await comfy_app.app.balance() == ("4.96", "0.00")
     without = {**data, "model": "image-fill"}
     only = {"image": files["image"]}
-    refused = await two.app.client.post("/v1/images/edits", data=without, files=only, headers=two.app.bearer)
+    refused = await comfy_app.app.client.post(
+        "/v1/images/edits", data=without, files=only, headers=comfy_app.app.bearer
+    )
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "mask")
-    assert await two.app.faults() == ()
+    assert await comfy_app.app.faults() == ()
 
 
-async def test_manifest_names_the_engine_version_and_checkpoint(two: ComfySetup) -> None:
-    body = (await two.ra2()).json()
-    picture = await two.app.client.get(body["output"]["url"])
+async def test_manifest_names_the_engine_version_and_checkpoint(comfy_app: ComfySetup) -> None:
+    body = (await comfy_app.ra2()).json()
+    picture = await comfy_app.app.client.get(body["output"]["url"])
     manifest = embed.extract(picture.content)
     assert manifest is not None
     assert "comfyui-image" in manifest
@@ -110,24 +114,24 @@ async def test_manifest_names_the_engine_version_and_checkpoint(two: ComfySetup)
     assert "ComfyUI 0.8.0: sd_xl_base_1.0.safetensors" in body["logs"]
 
 
-async def test_concurrent_runs_get_their_own_results(two: ComfySetup) -> None:
-    answers = await asyncio.gather(*(two.ra2(f"lake {n}") for n in range(4)))
-    pictures = [(await two.app.client.get(a.json()["output"]["url"])).content for a in answers]
+async def test_concurrent_runs_get_their_own_results(comfy_app: ComfySetup) -> None:
+    answers = await asyncio.gather(*(comfy_app.ra2(f"lake {n}") for n in range(4)))
+    pictures = [(await comfy_app.app.client.get(a.json()["output"]["url"])).content for a in answers]
     assert len(set(pictures)) == 4
-    again = await two.app.client.get((await two.ra2("lake 2")).json()["output"]["url"])
+    again = await comfy_app.app.client.get((await comfy_app.ra2("lake 2")).json()["output"]["url"])
     first, second = (Image.open(io.BytesIO(data)).tobytes() for data in (pictures[2], again.content))
     assert first == second
 
 
-async def test_style_prompt_restyles_an_image(two: ComfySetup) -> None:
+async def test_style_prompt_restyles_an_image(comfy_app: ComfySetup) -> None:
     uri = image_files.data_uri(image_files.encode(Image.new("RGB", (320, 200), "teal")))
     order = {"source_image_url": uri, "style_prompt": "a mural on wet plaster", "format": "webp"}
     body = {"model": "style-transfer", "input": order}
-    document = (await two.app.client.post(RUN, json=body, headers=two.app.bearer)).json()
+    document = (await comfy_app.app.client.post(RUN, json=body, headers=comfy_app.app.bearer)).json()
     assert document["status"] == "succeeded"
-    picture = Image.open(io.BytesIO((await two.app.client.get(document["output"]["url"])).content))
+    picture = Image.open(io.BytesIO((await comfy_app.app.client.get(document["output"]["url"])).content))
     assert (picture.format, picture.size) == ("WEBP", (320, 200))
-    assert two.comfy.called("/upload/image") == 1
+    assert comfy_app.comfy.called("/upload/image") == 1
 
 
 @pytest.mark.parametrize(
@@ -138,34 +142,34 @@ async def test_style_prompt_restyles_an_image(two: ComfySetup) -> None:
         ("dead", "ComfyUI cannot be reached."),
     ],
 )
-async def test_comfyui_fault_is_reported_and_free(two: ComfySetup, fault: str, message: str) -> None:
+async def test_comfyui_fault_is_reported_and_free(comfy_app: ComfySetup, fault: str, message: str) -> None:
     if fault == "memory":
-        two.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device")
+        comfy_app.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device")
     elif fault == "page":
-        two.comfy.answers["/view"] = b"<html>"
+        comfy_app.comfy.answers["/view"] = b"<html>"
     else:
-        await two.comfy.stop()
-    body = (await two.ra2()).json()
+        await comfy_app.comfy.stop()
+    body = (await comfy_app.ra2()).json()
     assert (body["status"], body["error"]) == ("failed", message)
-    assert await two.app.balance() == ("5.00", "0.00")
-    assert await two.app.faults() == ()
+    assert await comfy_app.app.balance() == ("5.00", "0.00")
+    assert await comfy_app.app.faults() == ()
 
 
-async def test_cancelation_stops_comfyui_and_is_free(two: ComfySetup) -> None:
-    hold = two.comfy.hold("KSampler")
-    queued = await two.ra2(wait=0)
+async def test_cancelation_stops_comfyui_and_is_free(comfy_app: ComfySetup) -> None:
+    hold = comfy_app.comfy.hold("KSampler")
+    queued = await comfy_app.ra2(wait=0)
     assert queued.status_code == 202
     async with asyncio.timeout(60):
         await hold.reached.wait()
-    await two.app.client.post(queued.json()["urls"]["cancel"], headers=two.app.bearer)
-    await two.app.until("5.00", "0.00")
+    await comfy_app.app.client.post(queued.json()["urls"]["cancel"], headers=comfy_app.app.bearer)
+    await comfy_app.app.until("5.00", "0.00")
     hold.go.set()
     async with asyncio.timeout(60):
-        while two.comfy.running:
-            two.comfy.changed.clear()
-            await two.comfy.changed.wait()
-    assert "VAEDecode" not in two.comfy.ran
-    assert two.comfy.called("/interrupt") == 1
+        while comfy_app.comfy.running:
+            comfy_app.comfy.changed.clear()
+            await comfy_app.comfy.changed.wait()
+    assert "VAEDecode" not in comfy_app.comfy.ran
+    assert comfy_app.comfy.called("/interrupt") == 1
 
 
 async def test_next_engine_serves_without_a_checkpoint(tmp_path: Path) -> None:

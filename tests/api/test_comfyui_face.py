@@ -80,7 +80,7 @@ class ComfyScript:
         return socket
 
     def until_done(self, socket: websocket.WebSocket, prompt_id: str) -> list[Any]:
-        """Every message up to the one that says that nothing runs any more."""
+        """Return every message up to the end of the prompt."""
         messages: list[Any] = []
         while True:
             message = socket.recv()
@@ -114,7 +114,7 @@ class ComfyScript:
         return text, result
 
     def streamed(self, graph: Any, node_id: str) -> list[bytes]:
-        """Queue a graph and take the pictures of a node from the socket itself."""
+        """Queue a graph and return the images of a node from the socket."""
         client_id = str(uuid.uuid4())
         heard = self.listening(client_id)
         try:
@@ -159,16 +159,16 @@ async def running_server(folder: Path, **changes: Any) -> AsyncIterator[ServerWi
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[ServerWithScript]:
+async def comfy(tmp_path: Path) -> AsyncIterator[ServerWithScript]:
     async with running_server(tmp_path) as result:
         yield result
 
 
-async def test_history_script_gets_its_image(stage: ServerWithScript) -> None:
-    text, result = await asyncio.to_thread(stage.script.pictures, PAINT)
+async def test_history_script_gets_its_image(comfy: ServerWithScript) -> None:
+    text, result = await asyncio.to_thread(comfy.script.pictures, PAINT)
     picture = Image.open(io.BytesIO(result["9"][0]))
     assert (picture.size, picture.format) == ((96, 64), "PNG")
-    assert json.loads(picture.info["prompt"]) == PAINT  # told before the pixels are read
+    assert json.loads(picture.info["prompt"]) == PAINT  # in the metadata, before the pixels
     kinds = [message["type"] for message in text if not isinstance(message, bytes)]
     messages = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
     assert messages == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
@@ -178,21 +178,21 @@ async def test_history_script_gets_its_image(stage: ServerWithScript) -> None:
     nodes = [m["data"]["node"] for m in text if isinstance(m, dict) and m["type"] == "executing"]
     assert set(nodes) == {*PAINT, None}
     assert nodes[-2:] == ["9", None]
-    [entry] = (await stage.app.client.get("/history")).json().values()
+    [entry] = (await comfy.app.client.get("/history")).json().values()
     meta = dict.fromkeys(("node_id", "display_node", "real_node_id"), "9") | {"parent_node": None}
     assert (entry["prompt"][4], entry["meta"]) == (["9"], {"9": meta})
-    text, again = await asyncio.to_thread(stage.script.pictures, PAINT)
+    text, again = await asyncio.to_thread(comfy.script.pictures, PAINT)
     assert again == result
     [cached] = [m["data"]["nodes"] for m in text if isinstance(m, dict) and m["type"] == "execution_cached"]
     assert "9" in cached
 
 
-async def test_viewed_image_is_signed_and_equals_the_run_output(stage: ServerWithScript) -> None:
+async def test_viewed_image_is_signed_and_equals_the_run_output(comfy: ServerWithScript) -> None:
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
-    application = stage.app.server
-    _, result = await asyncio.to_thread(stage.script.pictures, mixed)
+    application = comfy.app.server
+    _, result = await asyncio.to_thread(comfy.script.pictures, mixed)
     page, _ = await application.predictions.page(
-        Tenant(stage.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
+        Tenant(comfy.app.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
     assert page[0].output is not None
     assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
@@ -204,35 +204,33 @@ async def test_viewed_image_is_signed_and_equals_the_run_output(stage: ServerWit
         result["1"][0],
     ]
     assert embed.extract(result["0"][0]) is not None  # what is only looked at, too
-    _, again = await asyncio.to_thread(stage.script.pictures, mixed)
+    _, again = await asyncio.to_thread(comfy.script.pictures, mixed)
     assert again == result
 
 
-async def test_image_size_may_come_from_an_image_of_the_run(stage: ServerWithScript) -> None:
+async def test_image_size_may_come_from_an_image_of_the_run(comfy: ServerWithScript) -> None:
     graph = {
         **PAINT,
         "1": node("LoadImage", image="example.png"),
         "2": node("GetImageSize", image=["1", 0]),
         "5": node("EmptyLatentImage", width=["2", 0], height=["2", 1], batch_size=["2", 2]),
     }
-    _, result = await asyncio.to_thread(stage.script.pictures, graph)
+    _, result = await asyncio.to_thread(comfy.script.pictures, graph)
     assert Image.open(io.BytesIO(result["9"][0])).size == (384, 256)
-    response = await stage.app.client.post(
-        "/api/graph/validate", json={"workflow": graph}, headers=stage.app.bearer
+    response = await comfy.app.client.post(
+        "/api/graph/validate", json={"workflow": graph}, headers=comfy.app.bearer
     )
-    assert (
-        response.json()["estimate"]["price_usd"] == "2.56"
-    )  # as many as there may be: none is made for nothing
+    assert response.json()["estimate"]["price_usd"] == "2.56"  # the maximum number of images: none is free
 
 
-async def test_websocket_script_gets_its_image(stage: ServerWithScript) -> None:
+async def test_websocket_script_gets_its_image(comfy: ServerWithScript) -> None:
     graph = {**PAINT, "9": node("SaveImageWebsocket", images=["8", 0])}
-    [data] = await asyncio.to_thread(stage.script.streamed, graph, "9")
+    [data] = await asyncio.to_thread(comfy.script.streamed, graph, "9")
     assert Image.open(io.BytesIO(data)).size == (96, 64)
 
 
-async def test_invalid_prompts_get_comfyui_errors(stage: ServerWithScript) -> None:
-    client = stage.app.client
+async def test_invalid_prompts_get_comfyui_errors(comfy: ServerWithScript) -> None:
+    client = comfy.app.client
     bad = json.loads(json.dumps(PAINT))
     bad["3"]["inputs"] |= {"steps": 0}
     del bad["8"]["inputs"]["vae"]
@@ -305,11 +303,11 @@ async def test_interrupt_over_a_socket_stops_the_latest_prompt(tmp_path: Path) -
         finally:
             socket.close()
 
-    async with running_server(tmp_path, **points) as stage:
+    async with running_server(tmp_path, **points) as comfy:
         for _ in range(5):
-            kinds = await asyncio.to_thread(interrupted, stage.script)
+            kinds = await asyncio.to_thread(interrupted, comfy.script)
             assert kinds[-2:] == ["execution_interrupted", "executing"]
-        assert (await stage.app.client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 0}}
+        assert (await comfy.app.client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 0}}
 
 
 async def test_queue_is_ordered_by_number_and_front(tmp_path: Path) -> None:
@@ -352,8 +350,8 @@ async def test_deleted_history_stays_deleted_after_a_restart(either: Path) -> No
         assert await history(visitor) == []
 
 
-async def test_files_are_uploaded_and_viewed_by_name(stage: ServerWithScript) -> None:
-    client, out = stage.app.client, io.BytesIO()
+async def test_files_are_uploaded_and_viewed_by_name(comfy: ServerWithScript) -> None:
+    client, out = comfy.app.client, io.BytesIO()
     Image.new("RGB", (40, 30), "teal").save(out, "PNG")
     file = {"image": ("tea l.png", out.getvalue(), "image/png")}
     other = io.BytesIO()
@@ -380,12 +378,12 @@ async def test_files_are_uploaded_and_viewed_by_name(stage: ServerWithScript) ->
         "2": node("ImageInvert", image=["1", 0]),
         "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
     }
-    _, result = await asyncio.to_thread(stage.script.pictures, graph)
+    _, result = await asyncio.to_thread(comfy.script.pictures, graph)
     assert Image.open(io.BytesIO(result["3"][0])).getpixel((5, 5)) == (255, 126, 126)
 
 
-async def test_uploaded_mask_becomes_the_alpha_channel(stage: ServerWithScript) -> None:
-    client = stage.app.client
+async def test_uploaded_mask_becomes_the_alpha_channel(comfy: ServerWithScript) -> None:
+    client = comfy.app.client
 
     def png(picture: Image.Image) -> bytes:
         return image_files.encode(picture)
@@ -422,9 +420,9 @@ async def test_uploaded_mask_becomes_the_alpha_channel(stage: ServerWithScript) 
     ],
 )
 async def test_view_returns_previews_and_channels(
-    stage: ServerWithScript, options: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
+    comfy: ServerWithScript, options: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
 ) -> None:
-    client, out = stage.app.client, io.BytesIO()
+    client, out = comfy.app.client, io.BytesIO()
     Image.new("RGBA", (40, 30), (250, 128, 114, 77)).save(out, "PNG")
     await client.post("/upload/image", files={"image": ("veil.png", out.getvalue())}, data={"overwrite": "1"})
     query = {"filename": "veil.png", "type": "input", **options}
@@ -435,8 +433,8 @@ async def test_view_returns_previews_and_channels(
     assert pixel in (None, picture.getpixel((3, 3)))
 
 
-async def test_routes_about_nodes_models_and_system_respond(stage: ServerWithScript) -> None:
-    client = stage.app.client
+async def test_routes_about_nodes_models_and_system_respond(comfy: ServerWithScript) -> None:
+    client = comfy.app.client
     for base in ("", "/api"):
         known = (await client.get(f"{base}/object_info/KSampler")).json()
         assert known["KSampler"]["input"]["required"]["steps"][0] == "INT"
@@ -453,8 +451,8 @@ async def test_routes_about_nodes_models_and_system_respond(stage: ServerWithScr
     assert (await client.post("/free", json={"free_memory": True})).status_code == 200
 
 
-async def test_routes_need_a_key_and_separate_accounts(stage: ServerWithScript) -> None:
-    app = stage.app
+async def test_routes_need_a_key_and_separate_accounts(comfy: ServerWithScript) -> None:
+    app = comfy.app
     stranger = app.visitor("203.0.113.9")
     assert (await stranger.get("/queue")).status_code == 401
     assert (await stranger.get("/queue", params={"token": app.key})).status_code == 200
@@ -475,8 +473,8 @@ async def test_routes_need_a_key_and_separate_accounts(stage: ServerWithScript) 
     await stranger.aclose()
 
 
-async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: ServerWithScript) -> None:
-    app = stage.app
+async def test_a_prompt_with_an_idempotency_key_is_queued_once(comfy: ServerWithScript) -> None:
+    app = comfy.app
     headers = {**app.bearer, "Idempotency-Key": "k"}
     first, again = [await app.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
     assert first.json() == again.json()
@@ -488,13 +486,13 @@ async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: ServerWith
     assert response.json() == first.json()
 
 
-async def test_operator_on_localhost_runs_prompts_for_free(stage: ServerWithScript) -> None:
-    from_here = await stage.app.client.post("/prompt", json={"prompt": PAINT})
+async def test_operator_on_localhost_runs_prompts_for_free(comfy: ServerWithScript) -> None:
+    from_here = await comfy.app.client.post("/prompt", json={"prompt": PAINT})
     assert from_here.status_code == 200
     assert threading.active_count() < 100
     async with asyncio.timeout(60):
-        while not (entry := (await stage.app.client.get("/history")).json()):  # noqa: ASYNC110  # it polls
+        while not (entry := (await comfy.app.client.get("/history")).json()):  # noqa: ASYNC110  # it polls
             await asyncio.sleep(0.01)
     [response] = entry.values()
     assert response["status"]["status_str"] == "success"
-    assert await stage.app.faults() == ()
+    assert await comfy.app.faults() == ()

@@ -18,7 +18,7 @@ from tests.api.gateway import PRICE, Gateway
 from tests.fakes.chat_servers import ModelServer, model_server
 from tests.harness import backends
 
-PICTURE = {"prompt": "a fox", "size": "1024x1024"}
+IMAGE_INPUTS = {"prompt": "a fox", "size": "1024x1024"}
 LOG = "sixfold.configuration"
 
 
@@ -57,7 +57,7 @@ class ConfiguredServer:
 
     async def cost(self) -> str:
         response = await self.gateway.app.client.post(
-            "/api/ra1", json={"api_key": self.gateway.app.key, **PICTURE}
+            "/api/ra1", json={"api_key": self.gateway.app.key, **IMAGE_INPUTS}
         )
         assert response.status_code == 200, response.text
         return response.json()["cost"]

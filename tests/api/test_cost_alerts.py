@@ -190,7 +190,7 @@ async def test_hanging_receivers_do_not_delay_other_accounts(
         try:
             # Less than one message to a receiver that does not respond takes.
             async with asyncio.timeout(10):
-                while not messages.seen:  # noqa: ASYNC110 - no event tells of a message
+                while not messages.seen:  # noqa: ASYNC110 - a message has no event
                     await asyncio.sleep(0.01)
         finally:
             sweeping.cancel()

@@ -27,15 +27,15 @@ PRICES = {
 TEXT = {"model": "each/text", "max_tokens": 20}
 CHAT = {**TEXT, "messages": [{"role": "user", "content": "hello"}]}
 SPEECH = {"model": "each/say", "input": "hello", "voice": "x"}
-PICTURE = {"model": "each/pic", "prompt": "a hill", "n": 3}
+IMAGE_REQUEST = {"model": "each/pic", "prompt": "a hill", "n": 3}
 CALLS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "chat": ("chat/completions", CHAT),
     "chat stream": ("chat/completions", {**CHAT, "stream": True}),
     "messages": ("messages", CHAT),
     "completions": ("completions", {**TEXT, "prompt": "hello"}),
     "embeddings": ("embeddings", {"model": "each/vec", "input": "hello", "encoding_format": "float"}),
-    "images": ("images/generations", PICTURE),
-    "image stream": ("images/generations", {**PICTURE, "stream": True}),
+    "images": ("images/generations", IMAGE_REQUEST),
+    "image stream": ("images/generations", {**IMAGE_REQUEST, "stream": True}),
     "speech": ("audio/speech", SPEECH),
     "speech events": ("audio/speech", {**SPEECH, "stream_format": "sse"}),
     "transcription": ("audio/transcriptions", {"model": "each/hear"}),

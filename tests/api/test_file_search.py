@@ -12,7 +12,7 @@ from sixfold.core.gateway.routing import ModelRouter
 from tests.api.gateway import Gateway
 from tests.api.test_vector_stores import upload, wait_for_files
 
-# The fake model says what the last tool said, so that it cites the first passage and an unknown one.
+# The fake model repeats the output of the last tool, so it cites the first passage and an unknown one.
 CITES: list[Any] = [
     {"role": "user", "content": "Which animal is extinct?"},
     {"type": "function_call", "call_id": "c1", "name": "say", "arguments": "{}"},

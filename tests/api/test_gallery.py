@@ -29,7 +29,7 @@ def uri(data: bytes, content_type: str) -> str:
     return f"data:{content_type};base64,{base64_of(data)}"
 
 
-FILM = fault_server.video(16, 4)
+VIDEO_BYTES = fault_server.video(16, 4)
 
 
 async def character(app: AppFixture, **more: Any) -> Any:
@@ -76,7 +76,7 @@ async def test_post_is_created_from_url_base64_and_form(any_database_app: AppFix
     by_bytes = await post(app, tags="Foxes, #Snow ,foxes")
     form = {"api_key": app.key, "text": "a form", "tags": "snow"}
     by_form = await app.client.post("/api/create-post", data=form, files={"media": ("x.txt", png("blue"))})
-    film = await post(app, media_bytes=uri(FILM, "video/mp4"), tags=["film"])
+    film = await post(app, media_bytes=uri(VIDEO_BYTES, "video/mp4"), tags=["film"])
     answers = [by_url, by_bytes, by_form, film]
     assert [answer.status_code for answer in answers] == [200] * 4
     results = [answer.json() for answer in answers]
@@ -162,7 +162,7 @@ CHARACTER_REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"avatar_bytes": 5}, "avatar_bytes"),
     ({"avatar_bytes": "data:image/png,AAAA"}, "avatar_bytes"),
     ({"avatar_bytes": base64_of(b"<svg onload='x'/>")}, "avatar_bytes"),
-    ({"avatar_bytes": base64_of(FILM)}, "avatar_bytes"),
+    ({"avatar_bytes": base64_of(VIDEO_BYTES)}, "avatar_bytes"),
     ({"avatar_bytes": base64_of(png()[:20])}, "avatar_bytes"),
     ({"avatar_bytes": base64_of(png()[:-6])}, "avatar_bytes"),
     ({"avatar_url": "http://127.0.0.1/x.png"}, "avatar_url"),
@@ -198,9 +198,9 @@ POST_REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"media_bytes": base64_of(b"#EXTM3U\nfile:///etc/passwd")}, "media_bytes"),
     ({"media_bytes": base64_of(b"%PDF-1.4")}, "media_bytes"),
     ({"media_bytes": base64_of(png()[:-6])}, "media_bytes"),
-    ({"media_bytes": base64_of(FILM[:-6])}, "media_bytes"),
+    ({"media_bytes": base64_of(VIDEO_BYTES[:-6])}, "media_bytes"),
     ({"media_bytes": None, "media_url": uri(png()[:-6], "image/png")}, "media_url"),
-    ({"media_bytes": None, "media_url": uri(FILM[: len(FILM) // 2], "video/mp4")}, "media_url"),
+    ({"media_bytes": None, "media_url": uri(VIDEO_BYTES[: len(VIDEO_BYTES) // 2], "video/mp4")}, "media_url"),
     ({"media_bytes": base64_of(png()[:16] + (60_000).to_bytes(4, "big") * 2 + png()[24:])}, "media_bytes"),
 ]
 
@@ -217,7 +217,7 @@ async def test_a_refused_post_names_its_parameter(app: AppFixture, change: dict[
 
 
 async def test_truncated_form_file_is_refused(app: AppFixture) -> None:
-    for data in (png()[:-6], FILM[:-6]):
+    for data in (png()[:-6], VIDEO_BYTES[:-6]):
         form = {"api_key": app.key, "text": "a form"}
         answer = await app.client.post("/api/create-post", data=form, files={"media": ("x", data)})
         assert answer.status_code == 400

@@ -8,7 +8,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.predictions import refunds
 from tests.api.app_fixture import AppFixture
 from tests.api.test_pages import signed_in
-from tests.api.test_shares import run, stranger
+from tests.api.test_shares import anonymous_visitor, run
 
 
 async def publish(app: AppFixture, csrf: str, prediction_id: str, **more: str) -> Any:
@@ -17,7 +17,7 @@ async def publish(app: AppFixture, csrf: str, prediction_id: str, **more: str) -
 
 
 async def test_published_result_can_be_remixed_by_others(any_database_app: AppFixture) -> None:
-    app, visitor = any_database_app, stranger(any_database_app)
+    app, visitor = any_database_app, anonymous_visitor(any_database_app)
     result, csrf = await run(app, "a quiet harbour", seed=7), await signed_in(app)
     form = (await app.client.get(f"/gallery/publish?run={result['id']}")).text
     assert "a quiet harbour" in form
@@ -42,7 +42,7 @@ async def test_published_result_can_be_remixed_by_others(any_database_app: AppFi
 
 
 async def test_an_unlisted_post_is_found_by_its_address_only(any_database_app: AppFixture) -> None:
-    app, visitor = any_database_app, stranger(any_database_app)
+    app, visitor = any_database_app, anonymous_visitor(any_database_app)
     result, csrf = await run(app, "a secret prompt"), await signed_in(app)
     where = (await publish(app, csrf, result["id"], unlisted="on")).headers["location"]
     page = await visitor.get(where)

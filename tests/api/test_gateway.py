@@ -344,7 +344,7 @@ async def test_errors_have_the_format_of_the_api(gateway: Gateway) -> None:
         await gateway.anthropic().messages.create(model="anth/small", max_tokens=0, messages=text_of("Hello"))
 
 
-SAID = [{"role": "user", "content": "Hello"}]
+HELLO_MESSAGES = [{"role": "user", "content": "Hello"}]
 CHAT, ANSWERS, LETTERS = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 
 
@@ -368,14 +368,14 @@ async def test_field_that_is_not_a_list_is_refused_by_name(
     gateway: Gateway, path: str, wrong: dict[str, Any], param: str | None
 ) -> None:
     model = "acme/small" if path == LETTERS else "anth/small"
-    right = {"model": model, "input" if path == ANSWERS else "messages": SAID, "max_tokens": 9}
+    right = {"model": model, "input" if path == ANSWERS else "messages": HELLO_MESSAGES, "max_tokens": 9}
     answer = await gateway.app.client.post(path, json={**right, **wrong}, headers=gateway.headers)
     assert (answer.status_code, answer.json()["error"].get("param")) == (400, param)
 
 
 @pytest.mark.parametrize("message", [5, {"content": "Hello"}, {"role": 5, "content": "Hello"}])
 async def test_a_malformed_message_never_reaches_a_server(gateway: Gateway, message: Any) -> None:
-    body = {"messages": [*SAID, message], "max_tokens": 9}
+    body = {"messages": [*HELLO_MESSAGES, message], "max_tokens": 9}
     for path, model in ((CHAT, "acme/small"), (LETTERS, "anth/small")):
         answer = await gateway.app.client.post(path, json={**body, "model": model}, headers=gateway.headers)
         assert (answer.status_code, "messages[1]" in answer.json()["error"]["message"]) == (400, True)

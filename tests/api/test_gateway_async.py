@@ -17,7 +17,7 @@ from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_gateway import PIXEL
 
 TERMINAL = {"succeeded", "failed", "canceled"}
-ASKED: dict[str, Any] = {"model": "acme/small", "max_tokens": 20}
+CHAT_FIELDS: dict[str, Any] = {"model": "acme/small", "max_tokens": 20}
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 async def ask(
     gateway: Gateway, key: str | None = None, *, later: bool = True, **inputs: Any
 ) -> httpx.Response:
-    body = {"service": "chat", **ASKED, "async": later, **inputs}
+    body = {"service": "chat", **CHAT_FIELDS, "async": later, **inputs}
     return await gateway.app.client.post("/api/service", json=body, headers=bearer(key or gateway.app.key))
 
 
@@ -152,7 +152,7 @@ async def test_balance_budgets_and_tpm_apply_to_queued_chats(gateway: Gateway) -
 
 
 async def test_repeated_idempotency_key_calls_the_model_once(gateway: Gateway) -> None:
-    body = {"service": "chat", **ASKED, "prompt": "say 3 words", "async": True}
+    body = {"service": "chat", **CHAT_FIELDS, "prompt": "say 3 words", "async": True}
     headers = {**gateway.headers, "Idempotency-Key": "once"}
     posts = [gateway.app.client.post("/api/service", json=body, headers=headers) for _ in range(4)]
     answers = await asyncio.gather(*posts)

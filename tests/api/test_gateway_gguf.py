@@ -25,7 +25,7 @@ from tests.harness import image_files
 pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")
 tiny_gguf = pytest.importorskip("tests.fakes.tiny_gguf", reason="gguf is not installed")
 
-ASKED: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "seed": 5}
+SAMPLING_FIELDS: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "seed": 5}
 
 
 @asynccontextmanager
@@ -66,15 +66,17 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
     async with talking(tmp_path) as there:
         openai, anthropic = there.openai(), there.anthropic()
         messages: list[Any] = [{"role": "user", "content": "hello"}]
-        text = await openai.chat.completions.create(model="own/tiny", messages=messages, **ASKED)
+        text = await openai.chat.completions.create(model="own/tiny", messages=messages, **SAMPLING_FIELDS)
         assert text.choices[0].message.content
         assert text.choices[0].finish_reason == "length"
         assert text.usage is not None
         # <s> [user]hello[assistant]: the template of the file itself, a token for each byte of it
         assert (text.usage.prompt_tokens, text.usage.completion_tokens) == (24, 24)
-        again = await openai.chat.completions.create(model="tiny", messages=messages, **ASKED)
+        again = await openai.chat.completions.create(model="tiny", messages=messages, **SAMPLING_FIELDS)
         assert again.choices[0].message.content == text.choices[0].message.content
-        other = await openai.chat.completions.create(model="tiny", messages=messages, **{**ASKED, "seed": 6})
+        other = await openai.chat.completions.create(
+            model="tiny", messages=messages, **{**SAMPLING_FIELDS, "seed": 6}
+        )
         assert other.choices[0].message.content != text.choices[0].message.content
 
         response = await openai.responses.create(model="own/tiny", input="hello", max_output_tokens=12)
@@ -92,7 +94,7 @@ async def test_gguf_model_answers_in_all_protocols_and_template(tmp_path: Path) 
         assert {call["cost_usd"] for call in calls} == {"0.00"}
 
 
-def picture() -> str:
+def small_image_uri() -> str:
     """Return a small image as a `data:` URI."""
     return image_files.data_uri(image_files.encode(Image.new("RGB", (40, 30), (200, 30, 30))))
 
@@ -108,14 +110,14 @@ async def test_projector_file_enables_vision(tmp_path: Path) -> None:
     tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
     async with talking(tmp_path) as there:
         create = there.openai().chat.completions.create
-        text = await create(model="own/tiny", messages=vision_chat(picture()), **ASKED)
+        text = await create(model="own/tiny", messages=vision_chat(small_image_uri()), **SAMPLING_FIELDS)
         assert text.usage is not None
         assert text.usage.prompt_tokens == 24 + 1 + 4, "words, a line's end, four patches"
         assert text.choices[0].message.content
         result = await there.openai().images.generate(model="ra2", prompt="a hill", size=cast("Any", "64x64"))
         assert result.data is not None
         assert result.data[0].url is not None
-        again = await create(model="own/tiny", messages=vision_chat(result.data[0].url), **ASKED)
+        again = await create(model="own/tiny", messages=vision_chat(result.data[0].url), **SAMPLING_FIELDS)
         assert again.usage is not None
         assert again.usage.prompt_tokens == text.usage.prompt_tokens
 
@@ -153,14 +155,14 @@ async def test_image_urls_of_private_addresses_are_not_fetched(tmp_path: Path) -
                 await ask
             assert refused.value.status_code == 400
         assert requests == []
-        assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
+        assert (await there.chat(model="own/tiny", **SAMPLING_FIELDS)).status_code == 200
 
 
 async def test_unsupported_input_is_reported_and_keeps_the_model_up(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
         client = there.app.client
         for part, sense in (
-            (vision_chat(picture())[0]["content"][1], "does not accept images"),
+            (vision_chat(small_image_uri())[0]["content"][1], "does not accept images"),
             (
                 {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
                 "does not accept audio",
@@ -176,7 +178,7 @@ async def test_unsupported_input_is_reported_and_keeps_the_model_up(tmp_path: Pa
         broken: dict[str, Any] = {"model": "own/tiny", "messages": [{"content": "x"}]}
         response = await client.post("/v1/chat/completions", json=broken, headers=there.headers)
         assert response.status_code == 400, response.text
-        assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
+        assert (await there.chat(model="own/tiny", **SAMPLING_FIELDS)).status_code == 200
 
 
 async def test_text_is_completed_without_a_chat(tmp_path: Path) -> None:
@@ -194,9 +196,13 @@ async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) 
     async with talking(tmp_path) as there:
         messages: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
         client = there.openai()
-        whole = await client.chat.completions.create(model="own/tiny", messages=messages, **ASKED)
+        whole = await client.chat.completions.create(model="own/tiny", messages=messages, **SAMPLING_FIELDS)
         stream = await client.chat.completions.create(
-            model="own/tiny", messages=messages, stream=True, stream_options={"include_usage": True}, **ASKED
+            model="own/tiny",
+            messages=messages,
+            stream=True,
+            stream_options={"include_usage": True},
+            **SAMPLING_FIELDS,
         )
         chunks = [chunk async for chunk in stream]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
@@ -215,9 +221,11 @@ async def test_stream_has_the_text_and_usage_of_the_full_answer(tmp_path: Path) 
 
 async def test_stop_sequence_ends_the_answer_before_it(tmp_path: Path) -> None:
     async with talking(tmp_path) as there:
-        whole = (await there.chat(model="own/tiny", **ASKED)).json()["choices"][0]["message"]["content"]
+        whole = (await there.chat(model="own/tiny", **SAMPLING_FIELDS)).json()["choices"][0]["message"][
+            "content"
+        ]
         word = next(letter for letter in whole[4:] if letter.isascii() and letter.isprintable())
-        cut = (await there.chat(model="own/tiny", stop=[word], **ASKED)).json()["choices"][0]
+        cut = (await there.chat(model="own/tiny", stop=[word], **SAMPLING_FIELDS)).json()["choices"][0]
         assert cut["finish_reason"] == "stop"
         assert cut["message"]["content"] == whole.partition(word)[0]
 

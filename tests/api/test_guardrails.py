@@ -31,10 +31,10 @@ from tests.fakes.saying_server import SayingServer, saying_server
 
 PATH = "/api/account/guardrails"
 SECRET = "sk-proj-" + "aB3x" * 12
-ASKED = f"I am ann@example.com, my key is {SECRET}"
+PROMPT = f"I am ann@example.com, my key is {SECRET}"
 MASKED = "I am [EMAIL], my key is [SECRET]"
-SAID = "Write to bob@example.com or pay with 4111 1111 1111 1111 today"
-SAID_MASKED = "Write to [EMAIL] or pay with [CARD] today"
+REPLY = "Write to bob@example.com or pay with 4111 1111 1111 1111 today"
+REPLY_MASKED = "Write to [EMAIL] or pay with [CARD] today"
 ALL = {"mask": ["secrets", "emails", "cards"], "mask_responses": True}
 DIALECTS = ("chat", "completions", "responses", "messages", "ollama")
 
@@ -42,7 +42,7 @@ DIALECTS = ("chat", "completions", "responses", "messages", "ollama")
 @pytest.fixture
 async def server() -> AsyncIterator[SayingServer]:
     async with saying_server() as result:
-        result.says = SAID
+        result.says = REPLY
         yield result
 
 
@@ -126,7 +126,7 @@ async def call(
     gateway: Gateway,
     dialect: str = "chat",
     model: str = "own/small",
-    text: str = ASKED,
+    text: str = PROMPT,
     *,
     stream: bool = False,
 ) -> httpx.Response:
@@ -144,7 +144,7 @@ async def test_masks_apply_in_every_protocol(
         server.seen.clear()
         answer = await call(gateway, dialect, model, stream=stream)
         assert answer.status_code == 200, answer.text
-        assert text_of(dialect, answer, stream=stream) == SAID_MASKED
+        assert text_of(dialect, answer, stream=stream) == REPLY_MASKED
         assert "bob@" not in answer.text
         assert "4111" not in answer.text
         sent = json.dumps(server.seen)
@@ -165,20 +165,20 @@ async def test_a_key_has_its_own_guardrail_or_the_accounts(
 ) -> None:
     app = any_gateway.app
     second = await app.database.write(keys.create(app.account.id))
-    path, body = request_of("chat", "own/small", ASKED, stream=False)
+    path, body = request_of("chat", "own/small", PROMPT, stream=False)
 
     async def sent(key: str) -> str:
         await app.client.post(path, json=body, headers=bearer(key))
         return server.seen[-1]["messages"][0]["content"]
 
-    assert await sent(second.api_key) == ASKED
+    assert await sent(second.api_key) == PROMPT
     await guard(app, mask=["emails"])
     await guard(app, key=second.id, mask=["secrets"])
     third = await app.database.write(keys.create(app.account.id))
-    assert await sent(third.api_key) == ASKED.replace("ann@example.com", "[EMAIL]")
+    assert await sent(third.api_key) == PROMPT.replace("ann@example.com", "[EMAIL]")
     fourth = await app.database.write(keys.create(app.account.id))
     await guard(app, key=fourth.id)
-    assert await sent(fourth.api_key) == ASKED
+    assert await sent(fourth.api_key) == PROMPT
     listed = (await app.client.get(PATH, headers=app.bearer)).json()["guardrails"]
     assert {row["key"]: row["mask"] for row in listed} == {
         None: ["emails"],
@@ -196,7 +196,7 @@ async def test_repeated_service_has_the_guardrail_of_its_key(gateway: Gateway, s
     second = await app.database.write(keys.create(app.account.id))
     await guard(app, key=second.id, mask=["secrets", "emails"])
     headers = {**bearer(second.api_key), "Idempotency-Key": "once"}
-    body = {"service": "chat", "prompt": ASKED, "model": "own/small"}
+    body = {"service": "chat", "prompt": PROMPT, "model": "own/small"}
     scope = idempotency.scope_id(app.account.id, "POST", "/api/service", "once")
     for _ in range(2):
         answer = await app.client.post("/api/service", json=body, headers=headers)
@@ -259,9 +259,9 @@ async def test_a_hook_changes_requests_and_responses(
     async with hook(changed) as (url, seen):
         await guard(gateway.app, hook={"url": url, "stages": ["request", "response"]})
         answer = await call(gateway, dialect, stream=stream)
-        assert text_of(dialect, answer, stream=stream) == SAID.upper()
-        assert SAID not in answer.text
-        assert ASKED.upper() in json.dumps(server.seen)
+        assert text_of(dialect, answer, stream=stream) == REPLY.upper()
+        assert REPLY not in answer.text
+        assert PROMPT.upper() in json.dumps(server.seen)
         kinds = [json.loads(body)["type"] for _, body in seen]
         assert kinds == ["guardrail.request", "guardrail.response"]
         secret = await gateway.app.server.webhook_secrets.of(gateway.app.account.id)
@@ -305,7 +305,7 @@ async def test_repeating_a_blocked_response_is_charged(
     """The hook has received each response, so a repeated key must not make further ones free."""
     async with hook(lambda _document: answer) as (url, seen):
         await guard(any_gateway.app, hook={"url": url, "stages": ["response"]})
-        path, body = request_of("chat", "own/small", ASKED, stream=False)
+        path, body = request_of("chat", "own/small", PROMPT, stream=False)
         headers = {**any_gateway.headers, "Idempotency-Key": "again"}
         for count in range(1, 4):
             blocked = await any_gateway.app.client.post(path, json=body, headers=headers)
@@ -356,7 +356,7 @@ async def test_a_hook_that_fails_blocks_or_allows(
         await guard(gateway.app, hook={"url": url, "on_failure": "allow"})
         gateway.app.server.gateway_runtime.gateway.health.forget("own")
         second = await gateway.app.database.write(keys.create(gateway.app.account.id))
-        path, body = request_of("chat", "own/small", ASKED, stream=False)
+        path, body = request_of("chat", "own/small", PROMPT, stream=False)
         allowed = await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
         assert allowed.status_code == 200
 
@@ -368,16 +368,16 @@ async def test_the_operators_default_applies_without_another(either: Path, serve
         either, upstreams=rows, prices={"own/small": PRICE}, guardrail=default
     ) as gateway:
         await call(gateway)
-        assert server.seen[-1]["messages"][0]["content"] == ASKED.replace("ann@example.com", "[EMAIL]")
-        service = {"service": "chat", "prompt": ASKED, "model": "own/small"}
+        assert server.seen[-1]["messages"][0]["content"] == PROMPT.replace("ann@example.com", "[EMAIL]")
+        service = {"service": "chat", "prompt": PROMPT, "model": "own/small"}
         answer = await gateway.app.client.post("/api/service", json=service, headers=gateway.headers)
         assert answer.status_code == 200, answer.text
         assert "ann@" not in json.dumps(server.seen)
         await guard(gateway.app, mask=[])
         second = await gateway.app.database.write(keys.create(gateway.app.account.id))
-        path, body = request_of("chat", "own/small", ASKED, stream=False)
+        path, body = request_of("chat", "own/small", PROMPT, stream=False)
         await gateway.app.client.post(path, json=body, headers=bearer(second.api_key))
-        assert server.seen[-1]["messages"][0]["content"] == ASKED
+        assert server.seen[-1]["messages"][0]["content"] == PROMPT
 
 
 @pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/responses/input_tokens"])
@@ -386,9 +386,9 @@ async def test_token_counting_is_masked_and_checked_by_guardrails(
 ) -> None:
     client, headers = gateway.app.client, gateway.headers
     await guard(gateway.app, mask=["secrets", "emails"])
-    body: dict[str, Any] = {"model": "own/small", "input": ASKED}
+    body: dict[str, Any] = {"model": "own/small", "input": PROMPT}
     if "messages" in path:
-        body = {"model": "anth/small", "messages": [{"role": "user", "content": ASKED}]}
+        body = {"model": "anth/small", "messages": [{"role": "user", "content": PROMPT}]}
     answer = await client.post(path, json=body, headers=headers)
     assert answer.json()["input_tokens"] == 7, answer.text
     assert MASKED in json.dumps(server.seen)
@@ -411,7 +411,7 @@ async def test_a_member_in_a_browser_has_the_guardrail(any_gateway: Gateway, ser
     token = await write(login_sessions.act_for(token, app.account.id))
     result = await read(login_sessions.session(token))
     assert result is not None
-    chat = ChatRequest((ChatMessage("user", (TextPart(ASKED),)),))
+    chat = ChatRequest((ChatMessage("user", (TextPart(PROMPT),)),))
     caller = app.server.gateway_runtime.gateway
     await caller.complete_chat(result.principal, ids.new("req"), chat, "own/small")
     assert server.seen[-1]["messages"][0]["content"] == MASKED

@@ -24,7 +24,7 @@ SMALL = {"width": 64, "height": 64}
 
 
 @pytest.fixture
-async def dots(either: Path) -> AsyncIterator[AppFixture]:
+async def dot_app(either: Path) -> AsyncIterator[AppFixture]:
     """A server with dot engines and real workflows, on both databases."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
@@ -38,8 +38,8 @@ async def run_model(app: AppFixture, prompt: str, key: str = "") -> dict[str, An
     return (await app.client.post(RUN, json=body, headers=headers)).json()
 
 
-async def test_history_is_searched_grouped_and_paged(dots: AppFixture) -> None:
-    app = dots
+async def test_history_is_searched_grouped_and_paged(dot_app: AppFixture) -> None:
+    app = dot_app
     for prompt in ("Ein Mühlrad im Nebel", 'a "quoted" fox', "a fox in snow"):
         await run_model(app, prompt)
     await run_model(app, "a fox of another", app.other)
@@ -112,8 +112,8 @@ async def test_live_sessions_are_in_the_history(any_database_app: AppFixture) ->
     assert [(entry.title, entry.is_session) for entry in only.entries] == [("wave", True)]
 
 
-async def test_deletion_of_a_run_keeps_its_charge(dots: AppFixture) -> None:
-    app = dots
+async def test_deletion_of_a_run_keeps_its_charge(dot_app: AppFixture) -> None:
+    app = dot_app
     token = await signed_in(app)
     one = await run_model(app, "a fox")
     body = {"input": {"prompt": "a mill", **SMALL}}
@@ -139,8 +139,8 @@ async def test_deletion_of_a_run_keeps_its_charge(dots: AppFixture) -> None:
     assert "Deleted runs" in (await app.client.get("/account/security")).text
 
 
-async def test_only_own_ended_root_runs_can_be_deleted(dots: AppFixture) -> None:
-    app = dots
+async def test_only_own_ended_root_runs_can_be_deleted(dot_app: AppFixture) -> None:
+    app = dot_app
     token = await signed_in(app)
     theirs = await run_model(app, "a fox", app.other)
     body = {"input": {"prompt": "a mill", **SMALL}}

@@ -51,7 +51,7 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
         yield result
 
 
-def paint(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
+def image_run(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
     return {"model": "anime-image", "input": {"prompt": prompt}, **more}
 
 
@@ -70,13 +70,13 @@ async def cost_of(app: AppFixture, prediction_id: str) -> int:
 
 
 async def test_run_time_is_charged_at_the_price_of_the_template(app: AppFixture) -> None:
-    response = await post(app, RUN, paint("LATE"), 200)
+    response = await post(app, RUN, image_run("LATE"), 200)
     run_us = round(response["metrics"]["predict_ms"] * 1000)
     assert run_us >= 200_000
     assert await cost_of(app, response["id"]) == -(-1_650_000 * run_us // HOUR_US)
     assert response["hardware"] == "gpu-48gb-b"
     assert (response["queue_position"], response["eta_seconds"]) == (None, None)
-    other = await post(app, RUN, paint("LATE", hardware="gpu-48gb-a"), 200)
+    other = await post(app, RUN, image_run("LATE", hardware="gpu-48gb-a"), 200)
     run_us = round(other["metrics"]["predict_ms"] * 1000)
     assert await cost_of(app, other["id"]) == -(-640_000 * run_us // HOUR_US)
     assert other["hardware"] == "gpu-48gb-a"
@@ -84,7 +84,7 @@ async def test_run_time_is_charged_at_the_price_of_the_template(app: AppFixture)
 
 
 async def test_hold_is_the_price_of_the_longest_run(app: AppFixture) -> None:
-    queued = await post(app, RUN, paint("SLOW", wait=0), 202)
+    queued = await post(app, RUN, image_run("SLOW", wait=0), 202)
     assert await app.balance() == ("5.00", "0.275")  # 1.65 USD x 600 s / 3600 s
     await post(app, queued["urls"]["cancel"], {}, 200)
     await app.until("5.00", "0.00")
@@ -97,9 +97,9 @@ async def test_service_with_a_template_is_charged_by_time(app: AppFixture) -> No
 
 
 REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
-    (paint(hardware="gpu-9000"), 400, ["hardware"]),
-    (paint(hardware="gpu-24gb-a"), 400, ["hardware"]),
-    (paint(variant="auto"), 400, ["variant"]),
+    (image_run(hardware="gpu-9000"), 400, ["hardware"]),
+    (image_run(hardware="gpu-24gb-a"), 400, ["hardware"]),
+    (image_run(variant="auto"), 400, ["variant"]),
     ({"model": "text-llm", "input": {"prompt": "x"}, "variant": "other"}, 400, ["variant"]),
     (
         {"model": "text-llm", "input": {"top_p": 2, "temperature": "x"}},
@@ -107,16 +107,16 @@ REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
         ["prompt", "temperature", "top_p"],
     ),
     ({"model": "ra2", "input": {"prompt": "x"}, "hardware": "gpu-16gb-a"}, 400, ["hardware"]),
-    (paint(webhook="ftp://example.com"), 400, ["webhook"]),
+    (image_run(webhook="ftp://example.com"), 400, ["webhook"]),
     (
         {"model": 1, "hardware": 1, "variant": [], "webhook": {}},
         400,
         ["model", "hardware", "variant", "webhook"],
     ),
     ({"model": "media-encode", "input": {"media": "/mnt/sixfold/artifacts/a.mp4"}}, 400, ["media"]),
-    (paint(_artifacts_mounts=["x"]), 400, ["_artifacts_mounts"]),
-    (paint(_artifacts_mounts={"../x": "blob_1"}), 400, ["_artifacts_mounts"]),
-    (paint(_artifacts_mounts={"a.png": "blob_1"}), 400, ["_artifacts_mounts.a.png"]),
+    (image_run(_artifacts_mounts=["x"]), 400, ["_artifacts_mounts"]),
+    (image_run(_artifacts_mounts={"../x": "blob_1"}), 400, ["_artifacts_mounts"]),
+    (image_run(_artifacts_mounts={"a.png": "blob_1"}), 400, ["_artifacts_mounts.a.png"]),
 ]
 
 
@@ -162,7 +162,7 @@ async def test_quote_has_price_hold_and_eta_and_changes_nothing(app: AppFixture)
     assert set(response) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
     assert (response["hold_usd"], response["cold"]) == ("0.275", True)
     assert 0 < float(response["price_usd"]) < 0.275
-    await post(app, RUN, paint(), 200)
+    await post(app, RUN, image_run(), 200)
     warm = await post(app, path, {"input": {"prompt": "x"}, "hardware": "gpu-48gb-a"}, 200)
     assert warm["cold"] is False
     assert warm["eta_seconds"] < response["eta_seconds"]
@@ -188,13 +188,13 @@ async def test_model_without_an_engine_responds_503_with_remedies(app: AppFixtur
 
 async def test_full_queue_response_has_a_retry_after_header(tmp_path: Path) -> None:
     async with running_app(tmp_path, models(), queue_limit=1, drain_seconds=0) as app:
-        first = await post(app, RUN, paint("SLOW", wait=0), 202)
+        first = await post(app, RUN, image_run("SLOW", wait=0), 202)
         prediction = await app.predictions.get(first["id"], Tenant(app.account.id))
         async for event in app.predictions.events(prediction):
             if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 break
-        await post(app, RUN, paint("SLOW", wait=0), 202)
-        answer = await app.client.post(RUN, json=paint(wait=0), headers=app.bearer)
+        await post(app, RUN, image_run("SLOW", wait=0), 202)
+        answer = await app.client.post(RUN, json=image_run(wait=0), headers=app.bearer)
         assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
         assert int(answer.headers["Retry-After"]) >= 1
 

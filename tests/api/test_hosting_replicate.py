@@ -297,7 +297,7 @@ async def test_chat_stream_has_output_and_done_events(tmp_path: Path) -> None:
         (result,) = (await client(gateway.app).predictions.async_list()).results
         assert result.output == ["word word word"]
         gateway.acme.mode = "refuse"
-        with pytest.raises(RuntimeError, match="It says so"):  # so the client tells of `error`
+        with pytest.raises(RuntimeError, match="It says so"):  # the client raises it for the event `error`
             await streamed(gateway.app, inputs)
 
 

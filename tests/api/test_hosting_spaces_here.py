@@ -17,10 +17,10 @@ from tests.api.app_fixture import AppFixture, bearer, running_app
 IMPORT = "/api/containers/spaces/import"
 RUN = "/api/containers/run"
 SPACE = Path(__file__).parents[1] / "fakes" / "space"
-KEPT = "shouter-0123456789abcdef"
+FOLDER_NAME = "shouter-0123456789abcdef"
 
 
-def import_folder(folder: Path, name: str = KEPT) -> Path:
+def import_folder(folder: Path, name: str = FOLDER_NAME) -> Path:
     target = folder / "spaces" / name
     shutil.copytree(SPACE, target, ignore=shutil.ignore_patterns("__pycache__"))
     return target
@@ -51,7 +51,7 @@ async def test_space_folder_runs_in_the_sandbox(tmp_path: Path, sandbox: None) -
     import_folder(tmp_path)
     async with running_app(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as app:
         header = await operator(app)
-        brought = await post(app, IMPORT, {"folder": KEPT, "hardware": "gpu-16gb-a"}, header)
+        brought = await post(app, IMPORT, {"folder": FOLDER_NAME, "hardware": "gpu-16gb-a"}, header)
         body = brought.json()
         assert brought.status_code == 201, body
         assert (body["name"], body["hardware"], body["schema"]["runtime"]) == (
@@ -78,7 +78,7 @@ async def test_space_folder_runs_in_the_sandbox(tmp_path: Path, sandbox: None) -
 async def test_failed_start_returns_status_and_last_log_lines(tmp_path: Path, sandbox: None) -> None:
     (import_folder(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
-        answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
+        answer = await post(app, IMPORT, {"folder": FOLDER_NAME}, await operator(app))
         assert answer.status_code == 400
         assert "exited with status 1" in answer.json()["error"]
         assert "no voice today" in answer.json()["error"]
@@ -90,7 +90,7 @@ async def test_missing_package_of_a_folder_is_named_with_its_remedy(
 ) -> None:
     (import_folder(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
-        answer = await post(app, IMPORT, {"folder": KEPT}, await operator(app))
+        answer = await post(app, IMPORT, {"folder": FOLDER_NAME}, await operator(app))
         response = answer.json()["error"]
         assert answer.status_code == 400
         assert response.startswith(
@@ -103,9 +103,9 @@ async def test_missing_package_of_a_folder_is_named_with_its_remedy(
 REFUSED = [
     ({"folder": "../shouter"}, 400, "sixfold space import"),
     ({"folder": "other-0123456789abcdef"}, 400, "not found"),
-    ({"folder": KEPT, "run": "remote"}, 400, "container or process"),
+    ({"folder": FOLDER_NAME, "run": "remote"}, 400, "container or process"),
     ({"space": "acme/paint", "run": "process"}, 400, "remote or container"),
-    ({"folder": KEPT, "run": "container"}, 503, "install Docker or Podman"),
+    ({"folder": FOLDER_NAME, "run": "container"}, 503, "install Docker or Podman"),
     ({"space": "acme/paint", "run": "container"}, 503, "install Docker or Podman"),
 ]
 
@@ -123,6 +123,6 @@ async def test_invalid_local_space_imports_are_rejected(
 async def test_only_the_operator_runs_spaces_on_this_machine(tmp_path: Path) -> None:
     import_folder(tmp_path)
     async with running_app(tmp_path, container_socket=str(tmp_path / "none")) as app:
-        assert (await post(app, IMPORT, {"folder": KEPT}, app.bearer)).status_code == 403
+        assert (await post(app, IMPORT, {"folder": FOLDER_NAME}, app.bearer)).status_code == 403
         none = await post(app, IMPORT, {"space": "acme/paint", "run": "container"}, app.bearer)
         assert (none.status_code, none.json()["code"]) == (503, "engine_unavailable")

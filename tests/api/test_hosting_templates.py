@@ -237,7 +237,7 @@ def row_of(item: dict[str, Any]) -> list[Any]:
     return [item[key] for key in ("name", "type", "default", "required", "min", "max", "choices")]
 
 
-def wanted_of(row: list[str], values: list[Any]) -> list[Any]:
+def expected_row(row: list[str], values: list[Any]) -> list[Any]:
     """Return a row of the table with its types; for `*`, with the actual value."""
     name, kind, default, required, least, most, *choices = row
     bounds = [
@@ -261,7 +261,7 @@ async def test_template_inputs_are_the_documented_ones(app: AppFixture) -> None:
             different[name] = ([row[0] for row in messages], names)
             continue
         for row, expected in zip(messages, rows, strict=True):
-            if row != wanted_of(expected, row):
+            if row != expected_row(expected, row):
                 different[f"{name}.{row[0]}"] = (row, expected)
     assert different == {}
 

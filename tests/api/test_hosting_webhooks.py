@@ -43,7 +43,7 @@ def run_body(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]
     return {"model": "ra2", "input": inputs, "webhook": webhook, **more}
 
 
-async def told(app: AppFixture, prediction_id: str) -> list[Row]:
+async def stored_messages(app: AppFixture, prediction_id: str) -> list[Row]:
     return list(await app.database.read(webhooks.of_prediction(prediction_id)))
 
 
@@ -52,7 +52,7 @@ async def wait_for_messages(
 ) -> list[Row]:
     """Wait until the messages satisfy a condition, and return them."""
     async with asyncio.timeout(120):
-        while not wanted(rows := await told(app, prediction_id)):  # noqa: ASYNC110 - nobody tells of a row
+        while not wanted(rows := await stored_messages(app, prediction_id)):  # noqa: ASYNC110 - a row has no event
             await asyncio.sleep(0.01)
     return rows
 
@@ -100,7 +100,7 @@ async def test_failure_sends_a_webhook_only_if_one_was_requested(tmp_path: Path)
         quiet = {**run_body(url)}
         del quiet["webhook"]
         silent = (await app.client.post(RUN, json=quiet, headers=app.bearer)).json()
-        assert await told(app, silent["id"]) == []
+        assert await stored_messages(app, silent["id"]) == []
         last = json.loads(faults.steps("told")[-1].document)
         assert (last["type"], last["data"]["status"]) == ("prediction.completed", "failed")
 

@@ -190,7 +190,7 @@ async def test_repeated_request_after_a_kill_finds_its_prediction(tmp_path: Path
     async with running_app(tmp_path) as app:
         scope = idempotency.scope_id(app.account.id, "POST", "/api/ra1", "order 66")
         first = await app.client.post("/api/ra1", json=body(app), headers=KEY)
-        # As a server that was killed after the capture and before it kept its answer leaves things.
+        # The state after a kill between the capture and the storage of the response.
         await app.database.write(many("idempotency_forget", id=scope))
         again = await app.client.post("/api/ra1", json=body(app), headers=KEY)
         assert again.json()["image_url"] == first.json()["image_url"]

@@ -48,7 +48,7 @@ def subject(seed: int = 3, size: tuple[int, int] = (180, 240)) -> bytes:
     return png(composites.composite(seed, "plain", size).rgb)
 
 
-async def picture(app: AppFixture, url: str) -> Image.Image:
+async def fetch_image(app: AppFixture, url: str) -> Image.Image:
     """Return the file at a result's URL."""
     answer = await app.client.get(url)
     assert answer.status_code == 200
@@ -84,7 +84,7 @@ async def test_photoreal_image_has_the_size_of_the_response(real: AppFixture) ->
     body = {"api_key": real.key, "prompt": prompt, "aspect_ratio": "3:2"}
     answer = await real.client.post("/api/photoreal", json=body)
     document = answer.json()
-    assert (document["size_used"], (await picture(real, document["image_url"])).size) == (
+    assert (document["size_used"], (await fetch_image(real, document["image_url"])).size) == (
         "1024x683",
         (1024, 683),
     )
@@ -128,7 +128,7 @@ async def test_resize_returns_sizes_in_order_and_charges_per_output(real: AppFix
     assert document["images"] == [row["url"] for row in document["result"]]
     expected = [(90, 160), (400, 100), (240, 180), (16, 16)]
     assert [(row["width"], row["height"]) for row in document["result"]] == expected
-    assert [(await picture(real, url)).size for url in document["images"]] == expected
+    assert [(await fetch_image(real, url)).size for url in document["images"]] == expected
     assert {row["method"] for row in document["result"]} <= {"scale", "crop", "seam-carving", "extend"}
     assert document["result"][2]["method"] == "scale"
     assert await real.balance() == ("4.22", "0.00")
@@ -154,7 +154,7 @@ WRONG_SIZES: list[Any] = [
 ]
 
 
-SIZES_TOLD = re.compile(
+SIZES_ERROR = re.compile(
     r"Invalid target_sizes: it (is required|must (have 1 to 20 sizes|be a list of sizes"
     r"|be from 16 to 4096; got .+|be a whole number from 16 to 4096"
     r"|contain sizes as \"WxH\" or as width and height))"
@@ -166,7 +166,7 @@ async def test_invalid_target_sizes_are_refused(app: AppFixture, sizes: Any) -> 
     body = {"api_key": app.key, "image_url": uri(subject()), "target_sizes": sizes}
     answer = await app.client.post("/api/smart-resize", json=body)
     assert (answer.status_code, answer.json()["status"]) == (400, 400)
-    assert re.fullmatch(SIZES_TOLD, answer.json()["error"]), answer.json()
+    assert re.fullmatch(SIZES_ERROR, answer.json()["error"]), answer.json()
     assert await app.balance() == ("5.00", "0.00")
 
 
@@ -189,7 +189,7 @@ async def test_background_removal_keeps_size_and_cuts_out_the_subject(real: AppF
     assert set(body["image"]) == {"url", "width", "height", "content_type", "confidence"}
     assert body["image"]["content_type"] == "image/png"
     assert 0.5 < body["image"]["confidence"] <= 1
-    cut = await picture(real, body["image"]["url"])
+    cut = await fetch_image(real, body["image"]["url"])
     assert (cut.format, cut.mode, cut.size) == ("PNG", "RGBA", (240, 180))
     alpha = np.asarray(cut)[..., 3] / 255
     assert np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum() > 0.85
@@ -231,10 +231,10 @@ async def test_key_parameters_and_balance_are_checked_in_order(app: AppFixture) 
         assert [unknown.status_code, empty.status_code, poor.status_code] == [401, 400, 402]
 
 
-# -- what strangers send -----------------------------------------------------------------------------
+# -- hostile and unusual images ----------------------------------------------------------------------
 
 
-def tricks() -> dict[str, bytes]:
+def hostile_images() -> dict[str, bytes]:
     """Return files that are not images, or malicious ones."""
     whole = subject()
     noise = np.random.default_rng(1).integers(0, 255, (64, 64, 3), np.uint8)
@@ -256,14 +256,14 @@ def tricks() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", sorted(tricks()))
+@pytest.mark.parametrize("name", sorted(hostile_images()))
 @pytest.mark.parametrize(
     ("path", "more"), [("/api/smart-resize", {"target_sizes": ["64x64"]}), ("/api/remove-background", {})]
 )
 async def test_hostile_image_is_refused_by_name_and_free(
     real: AppFixture, name: str, path: str, more: dict[str, Any]
 ) -> None:
-    body = {"api_key": real.key, "image_url": uri(tricks()[name]), **more}
+    body = {"api_key": real.key, "image_url": uri(hostile_images()[name]), **more}
     answer = await real.client.post(path, json=body)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"].startswith("Invalid image_url")
@@ -272,7 +272,7 @@ async def test_hostile_image_is_refused_by_name_and_free(
     assert await real.faults() == ()
 
 
-def odd() -> dict[str, bytes]:
+def unusual_images() -> dict[str, bytes]:
     """Return unusual but valid images."""
     rgb = composites.composite(5, "plain", (120, 160)).rgb
     image = Image.fromarray(rgb)
@@ -295,20 +295,20 @@ def odd() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", sorted(odd()))
+@pytest.mark.parametrize("name", sorted(unusual_images()))
 async def test_unusual_image_is_decoded_as_displayed(real: AppFixture, name: str) -> None:
-    data = odd()[name]
+    data = unusual_images()[name]
     size = {"turned by EXIF": (120, 160), "one pixel": (1, 1), "a line": (300, 1)}.get(name, (160, 120))
     common = {"api_key": real.key, "image_url": uri(data)}
     cut = (await real.client.post("/api/remove-background", json=common)).json()
-    assert (await picture(real, cut["image"]["url"])).size == size
+    assert (await fetch_image(real, cut["image"]["url"])).size == size
     resized = await real.client.post("/api/smart-resize", json={**common, "target_sizes": ["48x64", "64x16"]})
     url = resized.json()["images"][0]
-    assert (await picture(real, url)).size == (48, 64)
+    assert (await fetch_image(real, url)).size == (48, 64)
     raw = (await real.client.get(url)).content
     assert b"<script>" not in raw
     if name == "half transparent":
-        assert np.asarray(await picture(real, cut["image"]["url"]))[..., 3].max() <= 129
+        assert np.asarray(await fetch_image(real, cut["image"]["url"]))[..., 3].max() <= 129
 
 
 @pytest.mark.parametrize("point", ["fail", "crash"])
@@ -324,14 +324,14 @@ async def test_failed_or_crashed_run_is_free(tmp_path: Path, model: str, point: 
 
 
 async def test_job_with_a_damaged_image_fails_with_the_reason(real: AppFixture) -> None:
-    body = {"api_key": real.key, "image_url": uri(tricks()["damaged"]), "response_mode": "polling"}
+    body = {"api_key": real.key, "image_url": uri(hostile_images()["damaged"]), "response_mode": "polling"}
     job = await finished_job(real, await real.client.post("/api/remove-background", json=body))
     assert (job["status"], job["error"]) == ("failed", "The image file is truncated or damaged.")
     assert await real.balance() == ("5.00", "0.00")
 
 
 async def test_truncated_image_is_400_before_a_job_is_created(real: AppFixture) -> None:
-    body = {"api_key": real.key, "image_url": uri(tricks()["truncated"]), "response_mode": "polling"}
+    body = {"api_key": real.key, "image_url": uri(hostile_images()["truncated"]), "response_mode": "polling"}
     answer = await real.client.post("/api/remove-background", json=body)
     assert (answer.status_code, answer.json()["error"]) == (
         400,
@@ -349,7 +349,7 @@ async def test_canceled_job_is_free(tmp_path: Path) -> None:
 
 async def test_face_is_within_every_crop(real: AppFixture) -> None:
     pytest.importorskip("skimage")
-    from skimage import data  # noqa: PLC0415 - the pictures come with the package
+    from skimage import data  # noqa: PLC0415 - the images are part of the package
 
     rgb = data.astronaut()
     seen = plan.find_region(rgb)
@@ -367,7 +367,7 @@ async def test_face_is_within_every_crop(real: AppFixture) -> None:
 
 async def test_hostile_image_urls_do_not_reach_this_machine(real: AppFixture) -> None:
     hits: list[bytes] = []
-    real.server.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says
+    real.server.fetcher._resolver._lookup = corpus.lookup  # host names resolve as in the corpus
 
     async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hits.append(await reader.read(100))
@@ -396,5 +396,5 @@ async def test_configured_model_is_preferred(tmp_path: Path) -> None:
         answer = await app.client.post("/api/remove-background", json=body)
         assert answer.headers["X-Sixfold-Engine"] == "weights-matting"
         assert answer.headers["X-Sixfold-Quality"] == "full"
-        alpha = np.asarray(await picture(app, answer.json()["image"]["url"]))[..., 3]
+        alpha = np.asarray(await fetch_image(app, answer.json()["image"]["url"]))[..., 3]
         assert (alpha[20, 30], alpha[2, 2]) == (255, 0)

@@ -75,7 +75,7 @@ async def test_server_killed_in_the_lab_resumes_its_work(tmp_path: Path) -> None
         server.environ["SIXFOLD_FAILPOINTS"] = ""
         await server.restart()
         async with asyncio.timeout(60):
-            while (await server.call("GET", status)).json["status"] == "in_progress":  # noqa: ASYNC110 - it is asked
+            while (await server.call("GET", status)).json["status"] == "in_progress":  # noqa: ASYNC110 - it is polled
                 await asyncio.sleep(0.05)
         assert (await server.call("GET", status)).json["status"] == "completed"
         assert b'<dd id="off">0</dd>' in (await server.call("GET", "/lab", Cookie=cookie)).body

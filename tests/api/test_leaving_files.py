@@ -21,7 +21,7 @@ from tests.harness import databases, image_files
 
 SIZE = 100_000
 LIMIT = 300_000
-Way = Callable[[AppFixture], Awaitable[httpx.Response]]
+RequestFunction = Callable[[AppFixture], Awaitable[httpx.Response]]
 
 
 async def run_without_credit(app: AppFixture) -> httpx.Response:
@@ -70,7 +70,7 @@ async def upload_beyond_the_quota(app: AppFixture) -> httpx.Response:
         upload_beyond_the_quota,
     ],
 )
-async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: Way) -> None:
+async def test_refused_and_deleted_bytes_are_limited(tmp_path: Path, way: RequestFunction) -> None:
     limits: dict[str, Any] = {"upload_quota_bytes": LIMIT, "file_bytes_per_account": LIMIT}
     async with running_app(tmp_path, **limits) as app:
         blobs = app.server.media.blobs

@@ -117,7 +117,7 @@ async def test_cards_show_outputs_and_play_videos_and_audio(
 @pytest.mark.parametrize(
     "options",
     [TabOptions(scheme="dark"), TabOptions(width=390)],
-    ids=["desktop in the dark", "phone in the light"],
+    ids=["dark desktop", "light phone"],
 )
 async def test_operator_sees_all_pages_and_they_are_accessible(
     browser_app: tuple[AppFixture, str, Any], options: TabOptions

@@ -339,7 +339,7 @@ async def test_ollama_models_are_queried_once_and_few_per_probe(
         look_at(monkeypatch, ollama=ollama.port)
         async with app_with(tmp_path) as app:
             assert len(ollama.shown) == 16
-            assert "seer" in ollama.shown  # what is loaded is asked about first
+            assert "seer" in ollama.shown  # loaded models are queried first
             for most in (32, 41, 41):
                 await app.server.gateway_runtime.refresh()
                 assert len(ollama.shown) == most

@@ -15,7 +15,7 @@ from tests.api.media_samples import finished_job
 RA1 = ("/api/ra1-art-generator", "/api/ra1")
 ANIME = ("/api/anime-art-generator", "/api/anime")
 BAD_KEY = {"error": "Invalid API key", "status": 401}
-POOR = {"error": "Insufficient credits", "status": 402}
+NO_CREDIT = {"error": "Insufficient credits", "status": 402}
 
 
 def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
@@ -156,7 +156,7 @@ async def test_parameters_are_checked_before_the_balance(app: AppFixture) -> Non
     bad = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x", "size": "1x1"})
     good = await app.client.post("/api/ra1", json={"api_key": app.poor, "prompt": "x"})
     assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES}; got 1x1")
-    assert (good.status_code, good.json()) == (402, POOR)
+    assert (good.status_code, good.json()) == (402, NO_CREDIT)
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ async def test_page_can_be_read_and_written_as_markdown(app: AppFixture) -> None
 async def test_page_of_another_account_is_not_found(app: AppFixture, route: str) -> None:
     await put(app, "mine", "[[x]]", tags=["x"])
     before = await get(app, "/api/pages/mine")
-    if route == CREATES:  # his own page of that name
+    if route == CREATES:  # the other account's own page of that name
         assert (await send_route(app, route, "mine", app.other)).status_code == 201
     else:
         answers = [await send_route(app, route, slug, app.other) for slug in ("mine", "none")]

@@ -227,7 +227,7 @@ async def test_import_reports_unusable_files_and_takes_the_others(app: AppFixtur
 async def test_every_skipped_file_of_an_archive_is_reported(app: AppFixture) -> None:
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a name stands there twice, which is the point
+        warnings.simplefilter("ignore")  # the duplicate name is intended
         for name, text in (
             ("vault/...md", "dots"),
             ("vault/.draft.md", "hidden"),

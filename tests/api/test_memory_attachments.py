@@ -23,11 +23,11 @@ NOTE = """# Lamp
 """
 
 
-def picture(color: str = "red") -> bytes:
+def image_bytes(color: str = "red") -> bytes:
     return image_files.encode(Image.new("RGB", (40, 30), color))
 
 
-def sound() -> bytes:
+def audio_bytes() -> bytes:
     data = io.BytesIO()
     with wave.open(data, "wb") as file:
         file.setnchannels(1)
@@ -41,8 +41,8 @@ def vault(**changed: bytes) -> bytes:
     """Return a zip of a vault of Obsidian."""
     files = {
         "Lamp note.md": NOTE.encode(),
-        "files/Lamp.png": picture(),
-        "files/hum.wav": sound(),
+        "files/Lamp.png": image_bytes(),
+        "files/hum.wav": audio_bytes(),
         "files/fake.png": b"<script>1</script>",
         ".obsidian/app.json": b"{}",
         "board.canvas": b"{}",
@@ -86,7 +86,7 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     assert "<code>![[Lamp.png]]</code>" in page
     assert '<img src="/memory/files/lamp.png/~file"' in (await open_page(app, "/memory/files/lamp.png")).text
     file = await open_page(app, "/memory/files/lamp.png/~file")
-    assert file.content == picture()
+    assert file.content == image_bytes()
     assert file.headers["Content-Type"] == "image/png"
     assert "sandbox" in file.headers["Content-Security-Policy"]
     part = await app.client.get("/memory/files/hum.wav/~file", headers={**app.bearer, "Range": "bytes=0-3"})
@@ -94,15 +94,15 @@ async def test_attachments_are_imported_shown_and_exported(any_database_app: App
     out = (await app.client.get("/memory/~export")).content
     with zipfile.ZipFile(io.BytesIO(out)) as archive:
         assert sorted(archive.namelist()) == ["Lamp note.md", "files/Lamp.png", "files/hum.wav"]
-        assert archive.read("files/Lamp.png") == picture()
+        assert archive.read("files/Lamp.png") == image_bytes()
         assert archive.read("Lamp note.md").decode() == NOTE
     assert "<b>0</b> created, <b>0</b> updated, <b>3</b> unchanged" in await import_files(app, out)
 
 
 async def test_a_new_file_replaces_the_previous_one(app: AppFixture) -> None:
-    await import_files(app, picture(), "lamp.png")
-    await import_files(app, picture("blue"), "lamp.png")
-    assert (await open_page(app, "/memory/lamp.png/~file")).content == picture("blue")
+    await import_files(app, image_bytes(), "lamp.png")
+    await import_files(app, image_bytes("blue"), "lamp.png")
+    assert (await open_page(app, "/memory/lamp.png/~file")).content == image_bytes("blue")
     listed = await app.client.get("/v1/files", headers=app.bearer)
     assert [(file["filename"], file["purpose"]) for file in listed.json()["data"]] == [("lamp.png", "memory")]
     await app.client.delete("/api/pages/lamp.png", headers=app.bearer)

@@ -59,7 +59,7 @@ def recording() -> bytes:
     return file.getvalue()
 
 
-def picture(mode: str = "RGB") -> bytes:
+def image_bytes(mode: str = "RGB") -> bytes:
     return image_files.encode(Image.new(mode, (32, 32)))
 
 
@@ -176,8 +176,8 @@ async def test_comfyui_prompt_with_recording_is_503_with_remedy(bare: AppFixture
 
 async def test_openai_image_edit_without_engine_is_503_with_remedy(bare: AppFixture) -> None:
     for files in (
-        {"image": ("a.png", picture(), "image/png")},
-        {"image": ("a.png", picture(), "image/png"), "mask": ("m.png", picture("RGBA"), "image/png")},
+        {"image": ("a.png", image_bytes(), "image/png")},
+        {"image": ("a.png", image_bytes(), "image/png"), "mask": ("m.png", image_bytes("RGBA"), "image/png")},
     ):
         answer = await bare.client.post(
             "/v1/images/edits", files=files, data={"prompt": "x", "model": "ra2"}, headers=bare.bearer
@@ -186,7 +186,7 @@ async def test_openai_image_edit_without_engine_is_503_with_remedy(bare: AppFixt
 
 
 async def test_media_api_upload_without_engine_is_503_with_remedy(bare: AppFixture) -> None:
-    upload = await uploaded(bare, picture(), "image/png")
+    upload = await uploaded(bare, image_bytes(), "image/png")
     for value in (upload["id"], upload["url"]):
         body = {"image_url": value, "api_key": bare.key}
         answer = await bare.client.post("/api/remove-background", json=body)
@@ -195,7 +195,7 @@ async def test_media_api_upload_without_engine_is_503_with_remedy(bare: AppFixtu
 
 
 async def test_image_service_upload_without_engine_is_503_with_remedy(bare: AppFixture) -> None:
-    upload = await uploaded(bare, picture(), "image/png")
+    upload = await uploaded(bare, image_bytes(), "image/png")
     body = {"source_image_url": upload["url"], "style_prompt": "watercolour"}
     answer = await bare.client.post("/api/style-transfer", json=body, headers=bare.bearer)
     assert EMBEDDED in unavailable(answer, "pip install")["detail"]
@@ -203,7 +203,7 @@ async def test_image_service_upload_without_engine_is_503_with_remedy(bare: AppF
 
 async def test_nothing_is_charged_where_no_engine_serves(bare: AppFixture) -> None:
     before = await bare.balance()
-    upload = await uploaded(bare, picture(), "image/png")
+    upload = await uploaded(bare, image_bytes(), "image/png")
     body = {"model": "upscaler", "input": {"image": upload["id"]}}
     answer = await bare.client.post("/api/containers/run", json=body, headers=bare.bearer)
     unavailable(answer, "sixfold engines add upscale")

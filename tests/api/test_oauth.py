@@ -209,7 +209,7 @@ async def test_unregistered_redirect_uris_get_no_redirect(app: AppFixture) -> No
         {"redirect_uri": ""},
     ):
         answer = await app.client.get(AUTHORIZE, params=program.asks(**changes))
-        if changes.get("redirect_uri") == "":  # the one that it registered is meant
+        if changes.get("redirect_uri") == "":  # it means the registered one
             assert answer.status_code == 303
         else:
             assert answer.status_code == 400

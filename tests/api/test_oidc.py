@@ -25,7 +25,7 @@ Both = tuple[AppFixture, OpenId]
 
 
 @pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Both]:
+async def app_and_provider(tmp_path: Path) -> AsyncIterator[Both]:
     async with provider() as result, app_with_provider(tmp_path, result) as app:
         yield app, result
 
@@ -48,8 +48,8 @@ async def sign_in(app: AppFixture, provider: OpenId) -> httpx.Response:
     return await visitor.get(provider.grant(await login_redirect(visitor)))
 
 
-async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> None:
-    app, result = pair
+async def test_verified_email_signs_in_and_returns_to_the_page(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     assert "Sign in with Example" in (await app.visitor().get("/signin?next=/gallery")).text
     visitor = app.visitor()
     url = await login_redirect(visitor, "/gallery")
@@ -65,8 +65,8 @@ async def test_verified_email_signs_in_and_returns_to_the_page(pair: Both) -> No
     ).status_code == 303  # who one is there is linked now, whatever the address
 
 
-async def test_unverified_email_signs_in_to_no_account(pair: Both) -> None:
-    app, result = pair
+async def test_unverified_email_signs_in_to_no_account(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     for claims in (
         {"email_verified": False},
         {"email_verified": None},
@@ -80,8 +80,8 @@ async def test_unverified_email_signs_in_to_no_account(pair: Both) -> None:
     assert await app.database.read(oidc_identities.of_account(app.account.id)) == ()
 
 
-async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> None:
-    app, result = pair
+async def test_email_may_come_from_userinfo_of_the_same_subject(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     result.lies = {"email": None, "email_verified": None}
     result.info = {"sub": "another", "email": "ada@example.com", "email_verified": True}
     assert (await sign_in(app, result)).status_code == 403
@@ -105,15 +105,17 @@ async def test_email_may_come_from_userinfo_of_the_same_subject(pair: Both) -> N
         {"sub": None},
     ],
 )
-async def test_token_with_invalid_claims_does_not_sign_in(pair: Both, lie: dict[str, Any]) -> None:
-    app, result = pair
+async def test_token_with_invalid_claims_does_not_sign_in(
+    app_and_provider: Both, lie: dict[str, Any]
+) -> None:
+    app, result = app_and_provider
     now = int(time.time())  # of the test, not of its collection: a long run makes an old future true
     result.lies = {name: now + value if isinstance(value, int) else value for name, value in lie.items()}
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_token_with_an_invalid_signature_does_not_sign_in(pair: Both) -> None:
-    app, result = pair
+async def test_token_with_an_invalid_signature_does_not_sign_in(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     result.signing_key = ec.generate_private_key(ec.SECP256R1())
     assert (await sign_in(app, result)).status_code == 401
     result.signing_key, result.headers = None, {"kid": "unknown"}
@@ -128,8 +130,8 @@ async def test_token_with_an_invalid_signature_does_not_sign_in(pair: Both) -> N
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_callback_is_valid_once_and_in_the_browser_that_began(pair: Both) -> None:
-    app, result = pair
+async def test_callback_is_valid_once_and_in_the_browser_that_began(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     visitor, stranger = app.visitor(), app.visitor()
     there = result.grant(await login_redirect(visitor))
     assert (await stranger.get(there)).status_code == 400  # no ticket at all
@@ -144,8 +146,8 @@ async def test_callback_is_valid_once_and_in_the_browser_that_began(pair: Both) 
     assert (await visitor.get(f"{result.grant(url)}&iss=https://evil.example")).status_code == 401
 
 
-async def test_user_links_and_unlinks_an_identity(pair: Both) -> None:
-    app, result = pair
+async def test_user_links_and_unlinks_an_identity(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     result.claims = {"sub": "stranger", "email": "else@where.example", "email_verified": False}
     form = {"csrf": await signed_in(app)}
     assert (await app.client.post("/account/identities", data={"csrf": "x"})).status_code == 403
@@ -162,8 +164,8 @@ async def test_user_links_and_unlinks_an_identity(pair: Both) -> None:
     assert (await sign_in(app, result)).status_code == 403
 
 
-async def test_unlinking_an_identity_ends_its_sessions(pair: Both) -> None:
-    app, result = pair
+async def test_unlinking_an_identity_ends_its_sessions(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     by_identity = app.visitor()
     assert (await by_identity.get(result.grant(await login_redirect(by_identity)))).status_code == 303
     assert (await by_identity.get("/account")).status_code == 200
@@ -174,8 +176,8 @@ async def test_unlinking_an_identity_ends_its_sessions(pair: Both) -> None:
     assert (await app.client.get("/account")).status_code == 200
 
 
-async def test_linked_identity_and_foreign_link_request_are_refused(pair: Both) -> None:
-    app, result = pair
+async def test_linked_identity_and_foreign_link_request_are_refused(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     result.claims = {"sub": "ben-1", "email": "ben@example.com", "email_verified": True}
     assert (await sign_in(app, result)).status_code == 303
     form = {"csrf": await signed_in(app)}
@@ -195,8 +197,8 @@ async def test_unknown_user_gets_an_account_when_signup_is_allowed(tmp_path: Pat
         assert (account.posted, account.kind) == (0, "customer")
 
 
-async def test_provider_with_wrong_metadata_is_refused(pair: Both) -> None:
-    app, result = pair
+async def test_provider_with_wrong_metadata_is_refused(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     for metadata in (
         {"issuer": "https://evil.example"},
         {"token_endpoint": "http://evil.example/token"},
@@ -219,8 +221,8 @@ async def test_oidc_login_is_404_without_a_provider(app: AppFixture) -> None:
             settings.load({}, **wrong)
 
 
-async def test_login_session_has_the_auth_time_of_the_provider(pair: Both) -> None:
-    app, result = pair
+async def test_login_session_has_the_auth_time_of_the_provider(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     visitor = app.visitor()
     url = await login_redirect(visitor)
     assert dict(parse_qsl(urlsplit(url).query))["max_age"] == "600"
@@ -233,8 +235,8 @@ async def test_login_session_has_the_auth_time_of_the_provider(pair: Both) -> No
     assert (await sign_in(app, result)).status_code == 401
 
 
-async def test_signing_in_again_asks_for_the_password_again(pair: Both) -> None:
-    app, result = pair
+async def test_signing_in_again_asks_for_the_password_again(app_and_provider: Both) -> None:
+    app, result = app_and_provider
     assert "again=1" in (await app.visitor().get("/signin?again=1")).text
     result.metadata["claims_supported"] = ["sub", "auth_time"]
     for seconds_ago, status in ((5, 303), (300, 401), (None, 401), (True, 401)):

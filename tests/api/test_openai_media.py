@@ -97,7 +97,7 @@ async def test_text_with_line_breaks_is_one_input(real: AppFixture) -> None:
     assert len(answer.data) == 1
 
 
-# -- pictures --------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------
 
 
 async def test_image_of_the_requested_size_is_at_its_url(real: AppFixture) -> None:

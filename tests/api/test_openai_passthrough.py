@@ -23,7 +23,7 @@ from tests.fakes.openai_media import PIECE, PIECES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
-PICTURE = fault_server.picture(8, 8)
+IMAGE_BYTES = fault_server.picture(8, 8)
 PRICES = {
     "acme/vec": {"input_per_million_usd": 100},
     "acme/pic": {f"{kind}_per_million_usd": 100 for kind in ("input", "image_input", "image_output")},
@@ -167,15 +167,15 @@ async def test_repeated_idempotency_key_is_sent_and_charged_once(gateway: Gatewa
     assert len(gateway.acme.seen) == 2
 
 
-# -- pictures --------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------
 
 
 async def test_images_are_charged_by_tokens_or_per_image(gateway: Gateway) -> None:
     client = gateway.openai()
     answer = await client.images.generate(model="acme/pic", prompt="a hill", n=2, quality="low")
     assert answer.data is not None
-    assert [base64.b64decode(row.b64_json or "") for row in answer.data] == [PICTURE] * 2
-    assert (await gateway.last_call())["cost_usd"] == "0.0554"  # 10 of text, 544 of pictures
+    assert [base64.b64decode(row.b64_json or "") for row in answer.data] == [IMAGE_BYTES] * 2
+    assert (await gateway.last_call())["cost_usd"] == "0.0554"  # 10 of text, 544 of images
     await client.images.generate(model="acme/pic-each", prompt="a hill", n=3)
     assert (await gateway.last_call())["cost_usd"] == "0.15"
     gateway.acme.mode = "nousage"
@@ -187,22 +187,26 @@ async def test_images_are_charged_by_tokens_or_per_image(gateway: Gateway) -> No
 async def test_image_edit_forwards_every_file_with_its_name(gateway: Gateway) -> None:
     await gateway.openai().images.edit(
         model="acme/pic",
-        image=[("one.png", PICTURE, "image/png"), ("two.png", PICTURE, "image/png")],
-        mask=("mask.png", PICTURE, "image/png"),
+        image=[("one.png", IMAGE_BYTES, "image/png"), ("two.png", IMAGE_BYTES, "image/png")],
+        mask=("mask.png", IMAGE_BYTES, "image/png"),
         prompt='at "dawn"\r\n',
         n=1,
         quality="low",
     )
     seen = gateway.acme.seen[0].document
     assert (seen["model"], seen["prompt"], seen["n"]) == ("pic", 'at "dawn"\r\n', "1")
-    assert (seen["image[]"], seen["mask"]) == (["two.png", len(PICTURE)], ["mask.png", len(PICTURE)])
-    assert (await gateway.last_call())["cost_usd"] == "0.0282"  # 10 of text, 272 of the picture
+    assert (seen["image[]"], seen["mask"]) == (["two.png", len(IMAGE_BYTES)], ["mask.png", len(IMAGE_BYTES)])
+    assert (await gateway.last_call())["cost_usd"] == "0.0282"  # 10 of text, 272 of the image
 
 
 async def test_every_file_of_an_edit_is_held(gateway: Gateway) -> None:
-    images = [(f"{number}.png", PICTURE, "image/png") for number in range(4)]
+    images = [(f"{number}.png", IMAGE_BYTES, "image/png") for number in range(4)]
     await gateway.openai().images.edit(
-        model="acme/pic", image=images, mask=("mask.png", PICTURE, "image/png"), prompt="dawn", quality="low"
+        model="acme/pic",
+        image=images,
+        mask=("mask.png", IMAGE_BYTES, "image/png"),
+        prompt="dawn",
+        quality="low",
     )
     # 6,500 tokens for each file, 600 for the image and 2 for the prompt, at 100 USD per million.
     assert (await gateway.last_call())["held_usd"] == "3.3102"
@@ -211,7 +215,7 @@ async def test_every_file_of_an_edit_is_held(gateway: Gateway) -> None:
 async def test_a_repeated_field_is_sent_as_it_was_priced(gateway: Gateway) -> None:
     """The price is that of one image, whichever of the two fields the model server reads."""
     fields = [("model", "acme/pic-each"), ("prompt", "dawn"), ("n", "10"), ("n", "1")]
-    form = [(name, (None, text)) for name, text in fields] + [("image[]", ("a.png", PICTURE))] * 2
+    form = [(name, (None, text)) for name, text in fields] + [("image[]", ("a.png", IMAGE_BYTES))] * 2
     answer = await gateway.app.client.post("/v1/images/edits", files=form, headers=gateway.headers)
     assert answer.status_code == 200
     raw, _ = passthrough.form(
@@ -246,7 +250,7 @@ async def test_speech_is_charged_per_character_and_streamed(gateway: Gateway) ->
         received = b""
         async for block in answer.aiter_bytes():
             received += block
-            if len(received) == (PIECES - 1) * PIECE:  # the rest is not made yet
+            if len(received) == (PIECES - 1) * PIECE:  # the rest does not exist yet
                 gateway.acme.go_on.set()
     assert len(received) == PIECES * PIECE
     await gateway.settled()
@@ -292,7 +296,7 @@ async def test_transcriptions_are_charged_by_the_minute(gateway: Gateway, shape:
     )
     assert str(answer if shape == "text" else answer.text).strip() == "good morning"
     assert gateway.acme.seen[0].document["language"] == "en"
-    # the server says 30 s, or nothing; the file has 60
+    # the server reports 30 s or nothing; the file has 60 s
     assert (await gateway.last_call())["cost_usd"] == ("0.06" if shape == "text" else "0.03")
 
 

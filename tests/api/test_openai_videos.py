@@ -21,7 +21,7 @@ from sixfold.core.accounts import keys
 from sixfold.core.accounts.rights import Rights
 from sixfold.settings import Settings
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
-from tests.api.test_video import picture, short_videos
+from tests.api.test_video import image_uri, short_videos
 
 POLL = 100
 
@@ -35,14 +35,14 @@ def _deprecated() -> Iterator[None]:
 
 
 @pytest.fixture
-async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the real camera and short films."""
+async def video_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """A server with the real video engine and short videos."""
     async with running_app(tmp_path, short_videos()) as result:
         yield result
 
 
 @pytest.fixture
-async def painter(either: Path) -> AsyncIterator[AppFixture]:
+async def dot_app(either: Path) -> AsyncIterator[AppFixture]:
     """A server whose engines paint dots, on both databases."""
     async with running_app(either, small_models()) as result:
         yield result
@@ -60,11 +60,11 @@ def client(app: AppFixture, key: str | None = None) -> Any:
 
 
 def png() -> bytes:
-    return base64.b64decode(picture().partition(",")[2])
+    return base64.b64decode(image_uri().partition(",")[2])
 
 
-async def test_text_becomes_a_video_that_is_polled_and_downloaded(cinema: AppFixture) -> None:
-    videos = client(cinema).videos
+async def test_text_becomes_a_video_that_is_polled_and_downloaded(video_app: AppFixture) -> None:
+    videos = client(video_app).videos
     result = await videos.create_and_poll(
         model="sora-2", prompt="slow pan left", seconds="4", size="1280x720", poll_interval_ms=POLL
     )
@@ -76,12 +76,12 @@ async def test_text_becomes_a_video_that_is_polled_and_downloaded(cinema: AppFix
         stream = container.streams.video[0]
         assert (stream.width, stream.height) == (854, 480)
     # 4 seconds at 0.048 USD.
-    assert await cinema.balance() == ("4.808", "0.00")
-    assert await cinema.faults() == ()
+    assert await video_app.balance() == ("4.808", "0.00")
+    assert await video_app.faults() == ()
 
 
-async def test_still_images_show_frames_of_the_video(cinema: AppFixture) -> None:
-    videos = client(cinema).videos
+async def test_still_images_show_frames_of_the_video(video_app: AppFixture) -> None:
+    videos = client(video_app).videos
     result = await videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
     thumbnail = await (await videos.download_content(result.id, variant="thumbnail")).aread()
     sheet = await (await videos.download_content(result.id, variant="spritesheet")).aread()
@@ -90,66 +90,68 @@ async def test_still_images_show_frames_of_the_video(cinema: AppFixture) -> None
     with Image.open(io.BytesIO(sheet)) as image:
         assert (image.format, image.width % 5, image.height % 5) == ("JPEG", 0, 0)
         assert image.width == 5 * 320
-    answer = await cinema.client.get(f"/v1/videos/{result.id}/content?variant=poster", headers=cinema.bearer)
+    answer = await video_app.client.get(
+        f"/v1/videos/{result.id}/content?variant=poster", headers=video_app.bearer
+    )
     assert answer.status_code == 400
 
 
-async def test_part_of_a_video_is_served(cinema: AppFixture) -> None:
-    result = await client(cinema).videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
+async def test_part_of_a_video_is_served(video_app: AppFixture) -> None:
+    result = await client(video_app).videos.create_and_poll(prompt="slow pan left", poll_interval_ms=POLL)
     path = f"/v1/videos/{result.id}/content"
-    whole = await cinema.client.get(path, headers=cinema.bearer)
-    part = await cinema.client.get(path, headers={**cinema.bearer, "Range": "bytes=4-11"})
+    whole = await video_app.client.get(path, headers=video_app.bearer)
+    part = await video_app.client.get(path, headers={**video_app.bearer, "Range": "bytes=4-11"})
     assert (part.status_code, part.content) == (206, whole.content[4:12])
     assert part.headers["Cache-Control"] == "private, no-cache"
-    assert (await cinema.client.get(path)).status_code == 401
+    assert (await video_app.client.get(path)).status_code == 401
 
 
 @pytest.mark.parametrize("way", ["file", "form", "json", "stored"])
-async def test_reference_image_becomes_a_video(cinema: AppFixture, way: str) -> None:
-    own, prompt = client(cinema), {"prompt": "slow pan left"}
+async def test_reference_image_becomes_a_video(video_app: AppFixture, way: str) -> None:
+    own, prompt = client(video_app), {"prompt": "slow pan left"}
     if way == "file":
         result = await own.videos.create_and_poll(
             **prompt, input_reference=("a.png", png()), poll_interval_ms=POLL
         )
     else:
         stored = await own.files.create(file=("a.png", png()), purpose="vision")
-        reference = {"file_id": stored.id} if way == "stored" else {"image_url": picture()}
+        reference = {"file_id": stored.id} if way == "stored" else {"image_url": image_uri()}
         body: Any = {"json": {**prompt, "input_reference": reference}}
         if way == "form":
-            fields = {**prompt, "input_reference[image_url]": picture()}
+            fields = {**prompt, "input_reference[image_url]": image_uri()}
             body = {"files": {name: (None, value) for name, value in fields.items()}}
-        answer = await cinema.client.post("/v1/videos", **body, headers=cinema.bearer)
+        answer = await video_app.client.post("/v1/videos", **body, headers=video_app.bearer)
         result = await own.videos.poll(answer.json()["id"], poll_interval_ms=POLL)
     assert (result.status, result.model) == ("completed", "video-image")
 
 
-async def test_videos_are_listed_in_pages_in_both_orders(painter: AppFixture) -> None:
-    videos = client(painter).videos
+async def test_videos_are_listed_in_pages_in_both_orders(dot_app: AppFixture) -> None:
+    videos = client(dot_app).videos
     results = [(await videos.create(prompt=f"film {number}")).id for number in range(5)]
-    await client(painter, painter.other).videos.create(prompt="theirs")
+    await client(dot_app, dot_app.other).videos.create(prompt="theirs")
     image = {"prompt": "a dot", "n": 1}
-    await painter.client.post("/v1/images/generations", json=image, headers=painter.bearer)
+    await dot_app.client.post("/v1/images/generations", json=image, headers=dot_app.bearer)
     page = await videos.list(limit=2)
     assert ([video.id for video in page.data], page.has_more) == (results[:2:-1], True)
     assert [video.id async for video in await videos.list(limit=2)] == results[::-1]
     assert [video.id async for video in await videos.list(limit=2, order="asc")] == results
-    answer = await painter.client.get("/v1/videos?limit=101", headers=painter.bearer)
+    answer = await dot_app.client.get("/v1/videos?limit=101", headers=dot_app.bearer)
     assert answer.status_code == 400
-    answer = await painter.client.get("/v1/videos?after=film", headers=painter.bearer)
+    answer = await dot_app.client.get("/v1/videos?after=film", headers=dot_app.bearer)
     assert answer.status_code == 404
 
 
-async def test_deleted_video_is_gone_with_its_file(painter: AppFixture) -> None:
-    videos = client(painter).videos
+async def test_deleted_video_is_gone_with_its_file(dot_app: AppFixture) -> None:
+    videos = client(dot_app).videos
     result = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
-    stored = await painter.client.get(
-        f"/api/containers/predictions/pred_{result.id.removeprefix('video_')}", headers=painter.bearer
+    stored = await dot_app.client.get(
+        f"/api/containers/predictions/pred_{result.id.removeprefix('video_')}", headers=dot_app.bearer
     )
     url = stored.json()["output"]["url"]
-    assert (await painter.client.get(url)).status_code == 200
+    assert (await dot_app.client.get(url)).status_code == 200
     deleted = await videos.delete(result.id)
     assert deleted.model_dump() == {"id": result.id, "deleted": True, "object": "video.deleted"}
-    assert (await painter.client.get(url)).status_code == 404
+    assert (await dot_app.client.get(url)).status_code == 404
     for asking in (videos.retrieve(result.id), videos.delete(result.id), videos.download_content(result.id)):
         with pytest.raises(openai.NotFoundError, match=result.id):
             await asking
@@ -188,17 +190,17 @@ async def test_failed_video_has_an_error_and_is_free(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 async def test_invalid_video_request_is_refused(
-    cinema: AppFixture, body: Any, param: str, words: str
+    video_app: AppFixture, body: Any, param: str, words: str
 ) -> None:
-    answer = await cinema.client.post("/v1/videos", json=body, headers=cinema.bearer)
+    answer = await video_app.client.post("/v1/videos", json=body, headers=video_app.bearer)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, param)
     assert words in error["message"]
-    assert await cinema.balance() == ("5.00", "0.00")
+    assert await video_app.balance() == ("5.00", "0.00")
 
 
-async def test_unknown_model_and_change_of_a_video_are_refused(cinema: AppFixture) -> None:
-    videos = client(cinema).videos
+async def test_unknown_model_and_change_of_a_video_are_refused(video_app: AppFixture) -> None:
+    videos = client(video_app).videos
     with pytest.raises(openai.NotFoundError, match="video-text"):
         await videos.create(prompt="x", model="ra1")
     for asking in (
@@ -210,13 +212,13 @@ async def test_unknown_model_and_change_of_a_video_are_refused(cinema: AppFixtur
             await asking
 
 
-async def test_other_account_and_limited_key_find_no_video(painter: AppFixture) -> None:
-    videos = client(painter).videos
+async def test_other_account_and_limited_key_find_no_video(dot_app: AppFixture) -> None:
+    videos = client(dot_app).videos
     result = await videos.create_and_poll(prompt="a film", poll_interval_ms=POLL)
-    run_only = keys.create(painter.account.id, granted=Rights.RUN)
-    limited = (await painter.database.write(run_only)).api_key
-    for key in (painter.other, limited):
-        theirs = client(painter, key).videos
+    run_only = keys.create(dot_app.account.id, granted=Rights.RUN)
+    limited = (await dot_app.database.write(run_only)).api_key
+    for key in (dot_app.other, limited):
+        theirs = client(dot_app, key).videos
         for asking in (
             theirs.retrieve(result.id),
             theirs.delete(result.id),
@@ -228,25 +230,25 @@ async def test_other_account_and_limited_key_find_no_video(painter: AppFixture) 
     assert (await videos.retrieve(result.id)).status == "completed"
 
 
-async def test_other_prediction_is_no_video(painter: AppFixture) -> None:
+async def test_other_prediction_is_no_video(dot_app: AppFixture) -> None:
     run = {"model": "ra2", "input": {"prompt": "x", "width": 64, "height": 64}}
-    body = (await painter.client.post("/api/containers/run", json=run, headers=painter.bearer)).json()
+    body = (await dot_app.client.post("/api/containers/run", json=run, headers=dot_app.bearer)).json()
     video = f"video_{body['id'].removeprefix('pred_')}"
     with pytest.raises(openai.NotFoundError):
-        await client(painter).videos.retrieve(video)
+        await client(dot_app).videos.retrieve(video)
 
 
-async def test_repeated_request_creates_one_video(painter: AppFixture) -> None:
+async def test_repeated_request_creates_one_video(dot_app: AppFixture) -> None:
     body = {"prompt": "a film"}
-    headers = {**painter.bearer, "Idempotency-Key": "once"}
+    headers = {**dot_app.bearer, "Idempotency-Key": "once"}
     ids = {
-        (await painter.client.post("/v1/videos", json=body, headers=headers)).json()["id"] for _ in range(2)
+        (await dot_app.client.post("/v1/videos", json=body, headers=headers)).json()["id"] for _ in range(2)
     }
     assert len(ids) == 1
 
 
-async def test_list_of_models_names_the_video_models(painter: AppFixture) -> None:
-    answer = await painter.client.get("/v1/models", headers=bearer(painter.key))
+async def test_list_of_models_names_the_video_models(dot_app: AppFixture) -> None:
+    answer = await dot_app.client.get("/v1/models", headers=bearer(dot_app.key))
     listed = {row["id"] for row in answer.json()["data"]}
     assert {"video-text", "video-image", "video-a", "video-c", "ra2v"} <= listed
 

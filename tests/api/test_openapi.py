@@ -187,7 +187,7 @@ def probe(shared_app: ServedApp, session: requests.Session, operation: Any, mode
         deadline=None,
         derandomize=True,
         database=None,
-        phases=(Phase.generate,),  # what fails is told as it was asked: to make it smaller takes minutes
+        phases=(Phase.generate,),  # failures are reported without shrinking, which takes minutes
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))

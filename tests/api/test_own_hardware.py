@@ -24,7 +24,7 @@ from tests.fakes.chat_servers import model_server
 from tests.fakes.comfyui import comfyui
 
 FREE: Mapping[str, Any] = {"prices": {"own_hardware": "free"}}
-PICTURE = {"prompt": "a fox", "size": "1024x1024"}
+IMAGE_INPUTS = {"prompt": "a fox", "size": "1024x1024"}
 RUN = "/api/containers/run"
 LAST = 2  # time that a graph's only node is priced: as it is ordered, as it runs
 
@@ -43,7 +43,7 @@ async def balance(app: AppFixture, email: str) -> tuple[int, int]:
 
 async def test_account_without_credit_runs_free_and_sees_list_price(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
-        answer = await app.client.post("/api/ra1", json={"api_key": app.poor, **PICTURE})
+        answer = await app.client.post("/api/ra1", json={"api_key": app.poor, **IMAGE_INPUTS})
         assert answer.status_code == 200, answer.text
         body = answer.json()
         assert (body["cost"], body["credits_charged"], body["list_price"]) == ("0.00", 0, "0.04")
@@ -56,7 +56,7 @@ async def test_account_without_credit_runs_free_and_sees_list_price(either: Path
 
 
 async def test_default_charges_the_list_price_without_an_extra_field(app: AppFixture) -> None:
-    body = (await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})).json()
+    body = (await app.client.post("/api/ra1", json={"api_key": app.key, **IMAGE_INPUTS})).json()
     assert (body["cost"], body["credits_charged"]) == ("0.04", 4)
     assert "list_price" not in body
 
@@ -66,12 +66,12 @@ async def test_provider_is_charged_when_own_hardware_is_free(tmp_path: Path) -> 
         fal.running() as queue,
         running_server(tmp_path, catalog_with(fal=queue.url), fal_key=fal.KEY, tables=FREE) as app,
     ):
-        response = await app.client.post("/api/ra1", json={"api_key": app.key, **PICTURE})
+        response = await app.client.post("/api/ra1", json={"api_key": app.key, **IMAGE_INPUTS})
         assert response.headers["X-Sixfold-Engine"] == "fal-image"
         assert response.json()["cost"] == "0.04"
         assert "list_price" not in response.json()
         assert await app.balance() == ("4.96", "0.00")
-        refused = await app.client.post("/api/ra1", json={"api_key": app.poor, **PICTURE})
+        refused = await app.client.post("/api/ra1", json={"api_key": app.poor, **IMAGE_INPUTS})
         assert refused.status_code == 402
         assert await app.faults() == ()
 
@@ -79,7 +79,7 @@ async def test_provider_is_charged_when_own_hardware_is_free(tmp_path: Path) -> 
 async def test_quote_list_and_pages_show_both_prices(tmp_path: Path) -> None:
     async with running_app(tmp_path, tables=FREE) as app:
         quote = await app.client.post(
-            "/api/containers/ra1/quote", json={"input": PICTURE}, headers=app.bearer
+            "/api/containers/ra1/quote", json={"input": IMAGE_INPUTS}, headers=app.bearer
         )
         assert (quote.json()["price_usd"], quote.json()["list_price"]) == ("0.00", "0.04")
         assert quote.json()["hold_usd"] == "0.00"
@@ -89,7 +89,7 @@ async def test_quote_list_and_pages_show_both_prices(tmp_path: Path) -> None:
         page = await app.client.get("/catalog/ra1", headers={"Accept": "text/html"})
         assert "free on this server (list price: 0.04 USD per image)" in page.text
         service = await app.client.post(
-            "/api/service", json={"service": "ra1", **PICTURE}, headers=app.bearer
+            "/api/service", json={"service": "ra1", **IMAGE_INPUTS}, headers=app.bearer
         )
         assert (service.json()["cost"], service.json()["list_price"]) == ("0.00", "0.04")
         await signed_in(app)
@@ -110,7 +110,7 @@ async def test_time_on_own_hardware_is_free_and_shows_list_price(either: Path) -
 
 async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:
     async with running_app(tmp_path, tables=FREE) as app:
-        body = {"model": "ra1", "input": {**PICTURE, "prompt": "FAIL"}}
+        body = {"model": "ra1", "input": {**IMAGE_INPUTS, "prompt": "FAIL"}}
         document = (await app.client.post(RUN, json=body, headers=app.bearer)).json()
         assert (document["status"], document["cost"]) == ("failed", "0.00")
         assert "list_price" not in document
@@ -119,7 +119,7 @@ async def test_a_failed_run_shows_no_list_price(tmp_path: Path) -> None:
 async def test_free_run_is_allowed_with_an_exhausted_budget(either: Path) -> None:
     async with running_app(either, tables=FREE) as app:
         key = await app.limited_key(Scope(budget_day=0))
-        answer = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
+        answer = await app.client.post("/api/ra1", json={"api_key": key, **IMAGE_INPUTS})
         assert (answer.status_code, answer.json()["cost"]) == (200, "0.00")
 
 
@@ -181,7 +181,7 @@ async def test_running_graph_keeps_its_quoted_prices(tmp_path: Path, monkeypatch
             "0.04",
         ), response
         assert len(asked_for) == LAST
-        assert app.predictions.quote("ra1", PICTURE).price.micros == 40_000
+        assert app.predictions.quote("ra1", IMAGE_INPUTS).price.micros == 40_000
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -311,7 +311,7 @@ async def test_operator_with_negative_balance_is_never_refused(either: Path) -> 
         database = app.database
         key = (await database.write(keys.create(app.operator.id, granted=rights.ALL))).api_key
         await database.write(accounts.credit("local@localhost", -1_000_000))
-        response = await app.client.post("/api/ra1", json={"api_key": key, **PICTURE})
+        response = await app.client.post("/api/ra1", json={"api_key": key, **IMAGE_INPUTS})
         assert (response.status_code, response.json()["cost"]) == (200, "0.04")
         reply = await app.client.post(
             "/v1/chat/completions",

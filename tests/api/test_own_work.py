@@ -122,7 +122,7 @@ async def prompts_are_apart(app: AppFixture) -> None:
         return (await app.client.get("/history", headers=bearer(key))).json()
 
     async with asyncio.timeout(60):
-        while not await history(first):  # noqa: ASYNC110 - a history is asked, it does not tell
+        while not await history(first):  # noqa: ASYNC110 - the history has no event
             await asyncio.sleep(0.02)
     (image,) = (await history(app.key))["p"]["outputs"]["2"]["images"]
     assert await history(second) == {}

@@ -20,7 +20,7 @@ from tests.api.app_fixture import AppFixture, running_app
 
 HTML = {"Accept": "text/html"}
 RUN = "/pages/run"
-PICTURE = {"model": "ra1", "input": {"prompt": "a fox"}, "wait": True}
+IMAGE_RUN = {"model": "ra1", "input": {"prompt": "a fox"}, "wait": True}
 
 
 async def link(app: AppFixture, account: Account | None = None) -> str:
@@ -134,11 +134,11 @@ async def test_fonts_are_local_immutable_and_preloaded(app: AppFixture) -> None:
 
 
 async def test_page_run_is_charged_and_needs_a_csrf_token(app: AppFixture) -> None:
-    assert (await app.client.post(RUN, json=PICTURE)).status_code == 401
+    assert (await app.client.post(RUN, json=IMAGE_RUN)).status_code == 401
     token = await signed_in(app)
     for inputs in ([], [(b"X-CSRF-Token", b"wrong")], [(b"X-CSRF-Token", "é".encode())]):
-        assert (await app.client.post(RUN, json=PICTURE, headers=inputs)).status_code == 403
-    good = await app.client.post(RUN, json=PICTURE, headers={"X-CSRF-Token": token})
+        assert (await app.client.post(RUN, json=IMAGE_RUN, headers=inputs)).status_code == 403
+    good = await app.client.post(RUN, json=IMAGE_RUN, headers={"X-CSRF-Token": token})
     assert await app.balance() == ("4.96", "0.00")
     page = await app.client.get(f"/predictions/{good.json()['id']}")
     assert page.status_code == 200
@@ -160,7 +160,7 @@ async def test_page_run_is_charged_and_needs_a_csrf_token(app: AppFixture) -> No
 async def test_cross_site_requests_are_403(app: AppFixture, headers: dict[str, str]) -> None:
     token = await signed_in(app)
     form = {"csrf": token, "email": "a@b.c", "password": "x"}
-    response = await app.client.post(RUN, json=PICTURE, headers={**headers, "X-CSRF-Token": token})
+    response = await app.client.post(RUN, json=IMAGE_RUN, headers={**headers, "X-CSRF-Token": token})
     posted = [await app.client.post(path, data=form, headers=headers) for path in ("/signin", "/signout")]
     assert [response.status_code, *(answer.status_code for answer in posted)] == [403] * 3
     assert await app.balance() == ("5.00", "0.00")
@@ -220,7 +220,7 @@ async def test_html_in_a_prompt_is_escaped(app: AppFixture) -> None:
     token = await signed_in(app)
     attack = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
     response = await app.client.post(
-        RUN, json={**PICTURE, "input": {"prompt": attack}}, headers={"X-CSRF-Token": token}
+        RUN, json={**IMAGE_RUN, "input": {"prompt": attack}}, headers={"X-CSRF-Token": token}
     )
     page = (await app.client.get(f"/predictions/{response.json()['id']}")).text
     assert "<script>alert" not in page

@@ -18,7 +18,7 @@ from tests.harness.cases import nightly_after
 axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
 pytestmark = [pytest.mark.browser, browser.needed]
 
-# Resolved once so many more frames or poses were drawn.
+# Resolves when `more` further frames or poses have been drawn.
 FRAMES = """(more) => new Promise((done) => {
   const canvas = document.getElementById("canvas");
   const drawn = () => Number(canvas.dataset.frames ?? 0);
@@ -130,7 +130,7 @@ async def test_live_session_draws_and_handles_key_presses(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "options", [TabOptions(), TabOptions(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
+    "options", [TabOptions(), TabOptions(width=390, scheme="dark")], ids=["desktop", "dark phone"]
 )
 async def test_pages_are_accessible_and_fit_the_window(
     browser_app: tuple[AppFixture, str, Any], options: TabOptions

@@ -60,13 +60,13 @@ class Processor:
 
 
 @pytest.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, Processor]]:
-    async with running_shop(tmp_path) as both:
+async def payment_app(tmp_path: Path) -> AsyncIterator[tuple[AppFixture, Processor]]:
+    async with running_payment_app(tmp_path) as both:
         yield both
 
 
 @asynccontextmanager
-async def running_shop(folder: Path, **changes: Any) -> AsyncIterator[tuple[AppFixture, Processor]]:
+async def running_payment_app(folder: Path, **changes: Any) -> AsyncIterator[tuple[AppFixture, Processor]]:
     processor = Processor()
     async with serve(processor.app) as origin:
         pays: dict[str, Any] = {
@@ -104,8 +104,10 @@ async def deliver_event(app: AppFixture, event: Mapping[str, Any], **changes: An
     return await app.visitor().post(TOLD, content=changes.get("body", body), headers=headers)
 
 
-async def test_credit_checkout_returns_a_page_of_the_processor(shop: tuple[AppFixture, Processor]) -> None:
-    app, processor = shop
+async def test_credit_checkout_returns_a_page_of_the_processor(
+    payment_app: tuple[AppFixture, Processor],
+) -> None:
+    app, processor = payment_app
     answer = await app.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=app.bearer)
     assert (answer.status_code, answer.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
     request = processor.asked[0]
@@ -115,8 +117,8 @@ async def test_credit_checkout_returns_a_page_of_the_processor(shop: tuple[AppFi
     assert await app.balance() == ("5.00", "0.00"), "nothing is credited before it is paid"
 
 
-async def test_plan_checkout_creates_a_subscription(shop: tuple[AppFixture, Processor]) -> None:
-    app, processor = shop
+async def test_plan_checkout_creates_a_subscription(payment_app: tuple[AppFixture, Processor]) -> None:
+    app, processor = payment_app
     answer = await app.client.post(PLAN, json={"plan": "yearly"}, headers=app.bearer)
     assert answer.status_code == 200
     request = processor.asked[0]
@@ -126,8 +128,10 @@ async def test_plan_checkout_creates_a_subscription(shop: tuple[AppFixture, Proc
 
 
 @pytest.mark.parametrize("amount", [0, -1, "x", None, True, "1.005", 10_001, 0.99, "1e400", "1e999999", [1]])
-async def test_invalid_payment_amount_is_refused(shop: tuple[AppFixture, Processor], amount: Any) -> None:
-    app, processor = shop
+async def test_invalid_payment_amount_is_refused(
+    payment_app: tuple[AppFixture, Processor], amount: Any
+) -> None:
+    app, processor = payment_app
     answer = await app.client.post(CHECKOUT, json={"amount_usd": amount}, headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
     assert "amount_usd" in answer.json()["error"]
@@ -135,9 +139,9 @@ async def test_invalid_payment_amount_is_refused(shop: tuple[AppFixture, Process
 
 
 async def test_repeated_checkout_events_credit_once(
-    shop: tuple[AppFixture, Processor],
+    payment_app: tuple[AppFixture, Processor],
 ) -> None:
-    app, _ = shop
+    app, _ = payment_app
     answers = await asyncio.gather(*(deliver_event(app, session(app, f"evt_{n % 2}")) for n in range(6)))
     assert [answer.status_code for answer in answers] == [200] * 6
     assert await app.balance() == ("25.50", "0.00")
@@ -148,9 +152,9 @@ async def test_repeated_checkout_events_credit_once(
 
 
 async def test_plan_starts_with_payment_and_ends_with_subscription(
-    shop: tuple[AppFixture, Processor],
+    payment_app: tuple[AppFixture, Processor],
 ) -> None:
-    app, _ = shop
+    app, _ = payment_app
     about = {"account_id": app.account.id, "plan": "monthly"}
     bought = session(app, mode="subscription", subscription="sub_1", metadata=about)
     await deliver_event(app, bought)
@@ -163,7 +167,7 @@ async def test_plan_starts_with_payment_and_ends_with_subscription(
 
 
 async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path: Path) -> None:
-    async with running_shop(tmp_path, deletion_days=0) as (app, processor):
+    async with running_payment_app(tmp_path, deletion_days=0) as (app, processor):
         about = {"account_id": app.account.id, "plan": "yearly"}
         await deliver_event(app, session(app, mode="subscription", subscription="sub_7", metadata=about))
         read, account_id = app.database.read, app.account.id
@@ -181,8 +185,8 @@ async def test_account_erasure_first_cancels_the_plan_at_the_processor(tmp_path:
         assert (await deliver_event(app, over)).status_code == 200
 
 
-async def test_closing_an_account_cancels_its_plan(shop: tuple[AppFixture, Processor]) -> None:
-    app, processor = shop
+async def test_closing_an_account_cancels_its_plan(payment_app: tuple[AppFixture, Processor]) -> None:
+    app, processor = payment_app
     about = {"account_id": app.account.id, "plan": "monthly"}
     await deliver_event(app, session(app, mode="subscription", subscription="sub_1", metadata=about))
     sure = {"confirm": "ada@example.com"}
@@ -204,9 +208,9 @@ async def test_closing_an_account_cancels_its_plan(shop: tuple[AppFixture, Proce
     ],
 )
 async def test_webhook_event_with_an_invalid_signature_is_400(
-    shop: tuple[AppFixture, Processor], changes: Any
+    payment_app: tuple[AppFixture, Processor], changes: Any
 ) -> None:
-    app, _ = shop
+    app, _ = payment_app
     answer = await deliver_event(app, session(app), **changes)
     assert answer.status_code == 400
     assert await app.balance() == ("5.00", "0.00")
@@ -223,9 +227,9 @@ async def test_webhook_event_with_an_invalid_signature_is_400(
     ],
 )
 async def test_unpaid_or_foreign_checkout_adds_no_credit(
-    shop: tuple[AppFixture, Processor], changes: Any
+    payment_app: tuple[AppFixture, Processor], changes: Any
 ) -> None:
-    app, _ = shop
+    app, _ = payment_app
     answer = await deliver_event(app, session(app, **changes))
     assert answer.status_code == 200, "or the processor would tell it again"
     assert await app.balance() == ("5.00", "0.00")
@@ -233,7 +237,7 @@ async def test_unpaid_or_foreign_checkout_adds_no_credit(
 
 
 async def test_events_with_impossible_amounts_change_nothing(either: Path) -> None:
-    async with running_shop(either) as (app, processor):
+    async with running_payment_app(either) as (app, processor):
         await app.client.post(CHECKOUT, json={"amount_usd": 20}, headers=app.bearer)
         assert processor.asked[0]["adaptive_pricing[enabled]"] == "false"
         for number, cents in enumerate((0, -100, True, 10**15, 10**30, "2050", None)):
@@ -255,16 +259,18 @@ async def test_events_with_impossible_amounts_change_nothing(either: Path) -> No
 
 
 async def test_the_age_of_an_event_is_by_the_database(
-    shop: tuple[AppFixture, Processor], monkeypatch: pytest.MonkeyPatch
+    payment_app: tuple[AppFixture, Processor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, _ = shop
+    app, _ = payment_app
     monkeypatch.setattr(time, "time", lambda moment=time.time: moment() + 600)
     assert (await deliver_event(app, session(app), at=time.time_ns() // 10**9)).status_code == 200
     assert (await deliver_event(app, session(app), at=int(time.time()))).status_code == 400
 
 
-async def test_rejection_by_the_payment_processor_responds_502(shop: tuple[AppFixture, Processor]) -> None:
-    app, processor = shop
+async def test_rejection_by_the_payment_processor_responds_502(
+    payment_app: tuple[AppFixture, Processor],
+) -> None:
+    app, processor = payment_app
     processor.status = 402
     answer = await app.client.post(CHECKOUT, json={"amount_usd": 5}, headers=app.bearer)
     assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
@@ -272,9 +278,9 @@ async def test_rejection_by_the_payment_processor_responds_502(shop: tuple[AppFi
 
 @pytest.mark.parametrize(("path", "body"), [(CHECKOUT, {"amount_usd": 5}), (PLAN, {"plan": "monthly"})])
 async def test_a_failed_checkout_can_be_repeated_with_its_key(
-    shop: tuple[AppFixture, Processor], path: str, body: dict[str, Any]
+    payment_app: tuple[AppFixture, Processor], path: str, body: dict[str, Any]
 ) -> None:
-    app, processor = shop
+    app, processor = payment_app
     headers = {**app.bearer, "Idempotency-Key": "one"}
     processor.status = 503
     assert (await app.client.post(path, json=body, headers=headers)).status_code == 502
@@ -293,7 +299,7 @@ async def test_missing_payment_settings_are_503_and_named(
         answer = await app.client.post(path, json=body, headers=app.bearer)
         assert (answer.status_code, answer.json()["code"]) == (503, "not_configured"), path
         assert "SIXFOLD_STRIPE_" in answer.json()["error"]
-    assert refusals.recorder().totals["not_configured"] == before + 3  # one line a minute tells of all
+    assert refusals.recorder().totals["not_configured"] == before + 3  # one line a minute reports all of them
     assert not [record for record in caplog.records if "SIXFOLD_STRIPE_" in record.getMessage()]
 
 

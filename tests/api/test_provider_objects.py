@@ -126,7 +126,7 @@ async def test_container_of_a_message_belongs_to_its_account(gateway: Gateway, s
     assert gateway.anth.seen[-1].document["container"] == "container_1"
     with pytest.raises(anthropic.NotFoundError, match="container_1"):
         await gateway.anthropic(gateway.app.other).messages.create(**question, **more)
-    # Another server may have given the same id to another account.
+    # Another server may have assigned the same id to another account.
     with pytest.raises(openai.NotFoundError, match="container_1"):
         await gateway.openai().chat.completions.create(model="acme/small", messages=[USER], extra_body=more)
 

@@ -22,7 +22,7 @@ UPLOAD = "/create_and_upload_image"
 
 
 async def test_public_routes_name_no_account(app: AppFixture) -> None:
-    # Paths that a stranger sends may be in the answer.
+    # Paths that the caller sends may be in the response.
     names = {**(await create_objects(app)), "account_id": "someone"}
     assert (await post(app)).status_code == 200
     upload = await app.client.get(UPLOAD, params=SMALL, headers=app.bearer)

@@ -474,7 +474,7 @@ async def test_items_are_freed_with_the_connection(server: RealtimeServer) -> No
             await until(connection, "conversation.item.done")
             assert remaining()
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while remaining():  # noqa: ASYNC110 - no event tells of the end of a connection
+            while remaining():  # noqa: ASYNC110 - the end of a connection has no event
                 await asyncio.sleep(0.05)
     finally:
         gc.enable()

@@ -21,7 +21,7 @@ from tests.harness import backends
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 ON_ALL = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-WORDS = "Good morning. How are you today?"
+SPOKEN_TEXT = "Good morning. How are you today?"
 FRAME = 1920
 SECOND = bytes(48_000)
 TURNED = "input_audio_buffer.speech_stopped"
@@ -46,7 +46,7 @@ async def speech(running: RealtimeServer) -> bytes:
 
 
 async def spoken(server: RealtimeServer) -> bytes:
-    body = {"model": "tts", "input": WORDS, "response_format": "pcm"}
+    body = {"model": "tts", "input": SPOKEN_TEXT, "response_format": "pcm"}
     gateway = server.gateway
     return (await gateway.app.client.post("/v1/audio/speech", json=body, headers=gateway.headers)).content
 

@@ -42,7 +42,7 @@ def server(running: RealtimeServer) -> RealtimeServer:
     return running
 
 
-def sound(events: list[Any], encoding: audio.Encoding = "audio/pcm") -> np.ndarray[Any, Any]:
+def audio_samples(events: list[Any], encoding: audio.Encoding = "audio/pcm") -> np.ndarray[Any, Any]:
     """Return the samples of the audio deltas."""
     deltas = [each.delta for each in events if each.type == "response.output_audio.delta"]
     data = audio.decode(b"".join(map(base64.b64decode, deltas)), encoding)
@@ -68,7 +68,7 @@ async def test_a_response_is_spoken_with_its_transcript(server: RealtimeServer) 
     assert "".join(written) == ANSWER
     done = events[-1].response
     assert (done.status, done.output[0].content[0].transcript) == ("completed", ANSWER)
-    samples = sound(events)
+    samples = audio_samples(events)
     assert 4 * 24_000 < samples.size < 12 * 24_000
     assert np.sqrt(np.mean(samples**2)) > 500
 
@@ -77,11 +77,11 @@ async def test_a_response_is_spoken_with_its_transcript(server: RealtimeServer) 
 async def test_g711_is_the_same_speech_at_8_khz(server: RealtimeServer, encoding: audio.Encoding) -> None:
     server.gateway.acme.answer = "Hello there, my friend."
     async with server.connect(AUDIO) as connection:
-        plain = sound(await say(connection, "Hi"))
+        plain = audio_samples(await say(connection, "Hi"))
         changed: Any = {"type": "realtime", "audio": {"output": {"format": {"type": encoding}}}}
         await connection.session.update(session=changed)
         events = await say(connection, "Hi")
-    narrow = sound(events, encoding)
+    narrow = audio_samples(events, encoding)
     assert narrow.size == pytest.approx(plain.size / 3, rel=0.01)
     rows = [part[: part.size // 80 * 80].reshape(-1, 80) for part in (plain[::3], narrow)]
     first, second = (np.sqrt((row[: min(map(len, rows))] ** 2).mean(axis=1)) for row in rows)

@@ -25,7 +25,7 @@ TITLE = {"type": "text", "clips": [{"text": "Hello", "duration": 0.5, "style": {
 
 
 @pytest.fixture
-async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
+async def engine_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with every real engine."""
     async with running_app(tmp_path, app_catalog.models_document()) as result:
         yield result
@@ -35,7 +35,7 @@ def project(*tracks: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"width": 96, "height": 64, "fps": 10, "tracks": list(tracks or (TITLE,)), **more}
 
 
-def picture(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
+def image_uri(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
     return image_files.data_uri(image_files.encode(Image.new("RGB", size, colour)))
 
 
@@ -55,32 +55,32 @@ async def render(app: AppFixture, wanted: Any, **more: Any) -> tuple[dict[str, A
     return job["result"], DecodedVideo(answer.content)
 
 
-async def test_render_is_always_a_job_and_returns_a_video(studio: AppFixture) -> None:
+async def test_render_is_always_a_job_and_returns_a_video(engine_app: AppFixture) -> None:
     for more in ({}, {"response_mode": "inline"}, {"response_mode": "polling"}):
-        queued = await post_project(studio, project(), **more)
+        queued = await post_project(engine_app, project(), **more)
         job = queued.json()
         assert (queued.status_code, set(job)) == (202, {"job_id", "status", "status_url"})
         assert job["status"] == "in_progress"
         assert job["status_url"] == f"/api/media/status/{job['job_id']}"
-        result = (await finished_job(studio, job["status_url"]))["result"]
+        result = (await finished_job(engine_app, job["status_url"]))["result"]
         url = result["video"].pop("url")
         assert result == {
             "video": {"width": 96, "height": 64, "duration": 0.5, "fps": 10, "content_type": "video/mp4"},
             "cost": "0.005",
             "credits_charged": 1,
         }
-    seen = DecodedVideo((await studio.client.get(url)).content)
+    seen = DecodedVideo((await engine_app.client.get(url)).content)
     assert (seen.size, seen.rate, len(seen.frames)) == ((96, 64), 10.0, 5)
     assert (seen.codecs, seen.pixels) == ({"video": "h264"}, "yuv420p")
-    assert await studio.faults() == ()
+    assert await engine_app.faults() == ()
 
 
-async def test_render_of_7_3_seconds_costs_the_contract_price(studio: AppFixture) -> None:
-    still = {"type": "image", "clips": [{"url": picture(), "duration": 7.3}]}
-    result, seen = await render(studio, project(still, width=16, height=16, fps=24))
+async def test_render_of_7_3_seconds_costs_the_contract_price(engine_app: AppFixture) -> None:
+    still = {"type": "image", "clips": [{"url": image_uri(), "duration": 7.3}]}
+    result, seen = await render(engine_app, project(still, width=16, height=16, fps=24))
     assert (result["cost"], result["credits_charged"]) == ("0.073", 8)
     assert len(seen.frames) == 176
-    assert await studio.balance() == ("4.927", "0.00")
+    assert await engine_app.balance() == ("4.927", "0.00")
 
 
 FORMATS = {
@@ -91,10 +91,12 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_render_supports_three_video_formats(studio: AppFixture, tmp_path: Path, format_: str) -> None:
-    url = await upload(studio, write_video(tmp_path / "a.mp4", tone=440))
+async def test_render_supports_three_video_formats(
+    engine_app: AppFixture, tmp_path: Path, format_: str
+) -> None:
+    url = await upload(engine_app, write_video(tmp_path / "a.mp4", tone=440))
     result, seen = await render(
-        studio, project({"type": "video", "clips": [{"url": url, "fit": "fill"}]}), format=format_
+        engine_app, project({"type": "video", "clips": [{"url": url, "fit": "fill"}]}), format=format_
     )
     content_type, codecs = FORMATS[format_]
     assert result["video"]["content_type"] == content_type
@@ -106,17 +108,17 @@ async def test_render_supports_three_video_formats(studio: AppFixture, tmp_path:
 
 
 async def test_tracks_are_composited_at_the_positions_of_their_clips(
-    studio: AppFixture, tmp_path: Path
+    engine_app: AppFixture, tmp_path: Path
 ) -> None:
-    red = await upload(studio, write_video(tmp_path / "a.mp4"))
-    music = await upload(studio, wav(1.0, 660))
+    red = await upload(engine_app, write_video(tmp_path / "a.mp4"))
+    music = await upload(engine_app, wav(1.0, 660))
     tracks = (
         {"type": "video", "clips": [{"url": red, "start": 0.3, "fit": "cover"}]},
-        {"type": "image", "clips": [{"url": picture(), "x": 50, "y": 10, "width": 40, "height": 30}]},
+        {"type": "image", "clips": [{"url": image_uri(), "x": 50, "y": 10, "width": 40, "height": 30}]},
         {"type": "audio", "clips": [{"url": music, "start": 0.5, "duration": 0.5, "volume": 0.5}]},
     )
-    result, seen = await render(studio, project(*tracks, background="#00ff00"))
-    assert result["video"]["duration"] == 5.0  # a picture stands for five seconds unless it says otherwise
+    result, seen = await render(engine_app, project(*tracks, background="#00ff00"))
+    assert result["video"]["duration"] == 5.0  # an image is shown for five seconds by default
     assert near(seen.colour(0.1, 10, 10), (0, 255, 0))
     assert near(seen.colour(0.5, 10, 10), (200, 40, 40))
     assert near(seen.colour(0.1, 70, 25), (16, 64, 192), 20)
@@ -164,27 +166,27 @@ CLIPS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_invalid_project_is_rejected_with_a_reason_and_free(studio: AppFixture) -> None:
+async def test_invalid_project_is_rejected_with_a_reason_and_free(engine_app: AppFixture) -> None:
     for expected, text in WRONG:
-        answer = await post_project(studio, expected)
+        answer = await post_project(engine_app, expected)
         assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), expected
     for change, text in CLIPS:
         clip = {"text": "x", **change}
-        answer = await post_project(studio, project({"type": "text", "clips": [clip]}))
+        answer = await post_project(engine_app, project({"type": "text", "clips": [clip]}))
         assert answer.status_code == 400, change
         assert answer.json()["error"].endswith(text), answer.text
-    bad_format = await post_project(studio, project(), format="avi")
+    bad_format = await post_project(engine_app, project(), format="avi")
     assert bad_format.json() == {
         "error": "Invalid format: it must be one of mp4, webm, gif; got avi",
         "status": 400,
     }
-    assert await studio.balance() == ("5.00", "0.00")
+    assert await engine_app.balance() == ("5.00", "0.00")
 
 
-async def test_characters_without_a_font_are_named_and_free(studio: AppFixture) -> None:
+async def test_characters_without_a_font_are_named_and_free(engine_app: AppFixture) -> None:
     letters = "".join(chr(0xE0F0 + at) for at in range(7))
     clips = [{"text": text, "duration": 0.2} for text in ("fine", f"{letters}x", "too", letters)]
-    response = await post_project(studio, project({"type": "text", "clips": clips}))
+    response = await post_project(engine_app, project({"type": "text", "clips": clips}))
     codes = [f"U+E0F{at}" for at in range(7)]
     lacking = "text contains characters that are not in any font on this server"
     assert response.status_code == 400
@@ -195,16 +197,16 @@ async def test_characters_without_a_font_are_named_and_free(studio: AppFixture) 
         "that contains them on the server, such as Debian's fonts-noto-cjk for Chinese, Japanese "
         "and Korean, and restart it"
     )
-    assert await studio.balance() == ("5.00", "0.00")
+    assert await engine_app.balance() == ("5.00", "0.00")
 
 
-async def test_chinese_is_drawn_with_an_installed_font(studio: AppFixture) -> None:
+async def test_chinese_is_drawn_with_an_installed_font(engine_app: AppFixture) -> None:
     font = next((font for font in fonts.installed() if font.count("世界") == 2), None)
     if font is None:
         pytest.skip("no installed font has Chinese characters: install fonts-wqy-microhei or fonts-noto-cjk")
     style = {"font_size": 40, "background": "transparent"}
     track = {"type": "text", "clips": [{"text": "世界", "duration": 0.2, "style": style}]}
-    _, seen = await render(studio, project(track, width=160, height=96))
+    _, seen = await render(engine_app, project(track, width=160, height=96))
     frame = seen.frames[0].max(2)
     for letter in "世界":
         sign = Image.new("L", (80, 80), 0)
@@ -213,30 +215,30 @@ async def test_chinese_is_drawn_with_an_installed_font(studio: AppFixture) -> No
         assert cv2.matchTemplate(frame, glyph, cv2.TM_CCOEFF_NORMED).max() > 0.9
 
 
-async def test_every_invalid_clip_is_in_one_error(studio: AppFixture) -> None:
+async def test_every_invalid_clip_is_in_one_error(engine_app: AppFixture) -> None:
     urls = [
         "http://127.0.0.1:9/a.mp4",
         "http://169.254.169.254/latest/meta-data",
         "file:///etc/passwd",
         "data:text/html,<script>",
-        f"{studio.client.base_url}/media/nothing.mp4",
-        picture(),
+        f"{engine_app.client.base_url}/media/nothing.mp4",
+        image_uri(),
     ]
     clips = [{"url": url, "duration": 0.2} for url in urls]
     answer = await post_project(
-        studio, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
+        engine_app, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
     )
     text = answer.json()["error"]
     assert answer.status_code == 400
     places = [f"tracks[{track}].clips[{clip}]: " for track in (0, 1) for clip in range(len(urls))]
     assert [place for place in places if place not in text] == []
-    assert await studio.balance() == ("5.00", "0.00")
+    assert await engine_app.balance() == ("5.00", "0.00")
 
 
-async def test_key_is_checked_first_and_balance_last(studio: AppFixture) -> None:
-    keyless = await studio.client.post(RENDER, json={"project": 5})
-    wrong = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": {}})
-    poor = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": project()})
+async def test_key_is_checked_first_and_balance_last(engine_app: AppFixture) -> None:
+    keyless = await engine_app.client.post(RENDER, json={"project": 5})
+    wrong = await engine_app.client.post(RENDER, json={"api_key": engine_app.poor, "project": {}})
+    poor = await engine_app.client.post(RENDER, json={"api_key": engine_app.poor, "project": project()})
     assert (keyless.status_code, keyless.json()["error"]) == (401, "Invalid API key")
     assert wrong.status_code == 400
     assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
@@ -280,31 +282,33 @@ async def test_hostile_video_files_open_no_other_file_or_host(tmp_path: Path) ->
         assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_clip_without_duration_is_priced_by_its_file(studio: AppFixture, tmp_path: Path) -> None:
-    url = await upload(studio, write_video(tmp_path / "a.mp4"))
+async def test_clip_without_duration_is_priced_by_its_file(engine_app: AppFixture, tmp_path: Path) -> None:
+    url = await upload(engine_app, write_video(tmp_path / "a.mp4"))
     clip = {"url": url, "trim_start": 0.4, "speed": 0.5}
-    result, seen = await render(studio, project({"type": "video", "clips": [clip]}))
+    result, seen = await render(engine_app, project({"type": "video", "clips": [clip]}))
     assert (result["video"]["duration"], result["cost"], len(seen.frames)) == (1.2, "0.012", 12)
     beyond = await post_project(
-        studio, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]})
+        engine_app, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]})
     )
     assert beyond.json()["error"] == (
         "Invalid project: tracks[0].clips[0]: trim_start must be less than the length of the file, 1 seconds"
     )
 
 
-async def test_clip_starting_after_its_file_is_refused_unpriced(studio: AppFixture, tmp_path: Path) -> None:
+async def test_clip_starting_after_its_file_is_refused_unpriced(
+    engine_app: AppFixture, tmp_path: Path
+) -> None:
     picture_, sound = (
-        await upload(studio, write_video(tmp_path / "a.mp4")),
-        await upload(studio, wav(1.0, 440)),
+        await upload(engine_app, write_video(tmp_path / "a.mp4")),
+        await upload(engine_app, wav(1.0, 440)),
     )
     late = {"trim_start": 1.0, "duration": 500}
     answer = await post_project(
-        studio,
+        engine_app,
         project(
             {"type": "video", "clips": [{"url": picture_, "duration": 1}, {"url": picture_, **late}]},
             {"type": "audio", "clips": [{"url": sound, **late}]},
-            {"type": "image", "clips": [{"url": picture(), "trim_start": 9, "duration": 0.1}]},
+            {"type": "image", "clips": [{"url": image_uri(), "trim_start": 9, "duration": 0.1}]},
         ),
     )
     assert (answer.status_code, answer.json()["error"]) == (
@@ -313,7 +317,7 @@ async def test_clip_starting_after_its_file_is_refused_unpriced(studio: AppFixtu
         "seconds; "
         "tracks[1].clips[0]: trim_start must be less than the length of the file, 1 seconds",
     )
-    assert await studio.balance() == ("5.00", "0.00")
+    assert await engine_app.balance() == ("5.00", "0.00")
 
 
 async def test_failed_render_has_an_error_and_is_free(tmp_path: Path) -> None:
@@ -325,25 +329,25 @@ async def test_failed_render_has_an_error_and_is_free(tmp_path: Path) -> None:
         assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_a_render_can_be_canceled(studio: AppFixture) -> None:
+async def test_a_render_can_be_canceled(engine_app: AppFixture) -> None:
     long = {"type": "text", "clips": [{"text": "x", "duration": 600, "fade_in": 600}]}
-    queued = await post_project(studio, project(long, width=640, height=360, fps=30))
-    assert (await studio.balance())[1] == "0.00" or queued.status_code == 402
+    queued = await post_project(engine_app, project(long, width=640, height=360, fps=30))
+    assert (await engine_app.balance())[1] == "0.00" or queued.status_code == 402
     assert queued.status_code == 402  # six dollars, and there are five
     shorter = {"type": "text", "clips": [{"text": "x", "duration": 400, "fade_in": 400}]}
-    queued = await post_project(studio, project(shorter, width=640, height=360, fps=30))
-    assert await studio.balance() == ("5.00", "4.00")
+    queued = await post_project(engine_app, project(shorter, width=640, height=360, fps=30))
+    assert await engine_app.balance() == ("5.00", "4.00")
     url = queued.json()["status_url"]
-    await studio.client.delete(url)
-    assert (await finished_job(studio, url))["status"] == "canceled"
-    assert await studio.balance() == ("5.00", "0.00")
+    await engine_app.client.delete(url)
+    assert (await finished_job(engine_app, url))["status"] == "canceled"
+    assert await engine_app.balance() == ("5.00", "0.00")
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-async def test_identical_projects_return_identical_bytes(studio: AppFixture, format_: str) -> None:
+async def test_identical_projects_return_identical_bytes(engine_app: AppFixture, format_: str) -> None:
     files = []
     for _ in range(2):
-        queued = await post_project(studio, project(), format=format_)
-        job = await finished_job(studio, queued.json()["status_url"])
-        files.append((await studio.client.get(job["result"]["video"]["url"])).content)
+        queued = await post_project(engine_app, project(), format=format_)
+        job = await finished_job(engine_app, queued.json()["status_url"])
+        files.append((await engine_app.client.get(job["result"]["video"]["url"])).content)
     assert files[0] == files[1]

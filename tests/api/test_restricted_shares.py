@@ -17,7 +17,7 @@ from tests.api.app_fixture import AppFixture, bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_comfyui_face import PAINT as GRAPH
 from tests.api.test_organizations import acting, browser
-from tests.api.test_shares import PATH, files_of, run, share, stranger
+from tests.api.test_shares import PATH, anonymous_visitor, files_of, run, share
 
 
 @pytest.fixture
@@ -30,20 +30,20 @@ async def test_share_with_an_account_is_hidden_from_others(app: AppFixture) -> N
     created = await share(app, "run", (await run(app))["id"], **{"with": "ben@example.com"})
     path = created["url"].removeprefix("http://127.0.0.1:8600")
     assert (created["with"], created["team_id"], created["public"]) == ("ben@example.com", "", False)
-    away = await stranger(app).get(path)
+    away = await anonymous_visitor(app).get(path)
     assert (away.status_code, away.headers["location"]) == (303, f"/signin?next={path.replace('/', '%2F')}")
     ben, cleo, ada = [(await browser(app, f"{name}@example.com")).client for name in ("ben", "cleo", "ada")]
     assert ((await cleo.get(path)).status_code, (await ada.get(path)).status_code) == (404, 200)
     page = await ben.get(path)
     assert (page.status_code, "a quiet harbour" in page.text) == (200, True)
     file = files_of(page.text)[0]
-    answers = [(await each.get(file)).status_code for each in (ben, cleo, stranger(app))]
+    answers = [(await each.get(file)).status_code for each in (ben, cleo, anonymous_visitor(app))]
     assert answers == [200, 404, 401]
     received = (await app.client.get(f"{PATH}/received", headers=bearer(app.other))).json()["shares"]
     assert [(each["owner"], each["title"]) for each in received] == [("ada@example.com", "a quiet harbour")]
     # The list has the address by the id, which only the grantee may open.
     by_id = received[0]["url"].removeprefix("http://127.0.0.1:8600")
-    answers = [(await each.get(by_id)).status_code for each in (ben, cleo, stranger(app))]
+    answers = [(await each.get(by_id)).status_code for each in (ben, cleo, anonymous_visitor(app))]
     assert answers == [200, 404, 404]
     assert (await app.client.get(f"{PATH}/received", headers=bearer(app.poor))).json()["shares"] == []
     person = await app.database.read(accounts.by_email("ben@example.com"))

@@ -23,9 +23,9 @@ from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.fake_engines import DotEngine
 from tests.api.test_comfyui_face import node
-from tests.api.test_workflows_money import dots, run_and_hold
+from tests.api.test_workflows_money import dot_app, run_and_hold
 
-__all__ = ["dots"]
+__all__ = ["dot_app"]
 
 RUN, PREDICTIONS = "/api/containers/run", "/api/containers/predictions"
 UPLOAD = "/create_and_upload_image"
@@ -344,7 +344,7 @@ def painting(prompt: str) -> dict[str, Any]:
     return node("SixfoldTextToImage", prompt=prompt, steps=4, seed=3, width=64, height=64)
 
 
-async def test_failed_graph_leaves_no_readable_images(dots: AppFixture) -> None:
+async def test_failed_graph_leaves_no_readable_images(dot_app: AppFixture) -> None:
     remaining = {"1": painting("a fox"), "2": node("SaveImage", images=["1", 0], filename_prefix="fox")}
     scaled = node("ImageScaleBy", image=["1", 0], upscale_method="nearest-exact", scale_by=2.0)
     failing = {
@@ -352,23 +352,23 @@ async def test_failed_graph_leaves_no_readable_images(dots: AppFixture) -> None:
         "3": node("SixfoldEdgeStyle", image=["1", 0], prompt="FAIL", strength=0.5, steps=3, seed=1),
         "4": node("SaveImage", images=["3", 0], filename_prefix="styled"),
     }
-    ended = await run_and_hold(dots, failing)
+    ended = await run_and_hold(dot_app, failing)
     assert (ended["status"], ended["cost"]) == ("failed", "0.00")
-    assert await dots.balance() == ("5.00", "0.00")
-    listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
+    assert await dot_app.balance() == ("5.00", "0.00")
+    listed = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
     assert {each["status"] for each in listed} == {"failed"}
     assert all(each["output"] is None for each in listed)
     view = {"filename": "fox_00001_.png", "type": "output"}
-    assert (await dots.client.get("/view", params=view, headers=dots.bearer)).status_code == 404
+    assert (await dot_app.client.get("/view", params=view, headers=dot_app.bearer)).status_code == 404
     again = await run_and_hold(
-        dots, {**remaining, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")}
+        dot_app, {**remaining, "5": scaled, "6": node("SaveImage", images=["5", 0], filename_prefix="x")}
     )
     assert (again["status"], again["cost"]) == ("succeeded", "0.04"), "nothing was found in the cache"
     third = await run_and_hold(
-        dots, {**remaining, "7": node("SaveImage", images=["1", 0], filename_prefix="y")}
+        dot_app, {**remaining, "7": node("SaveImage", images=["1", 0], filename_prefix="y")}
     )
     assert (third["status"], third["cost"]) == ("succeeded", "0.00"), "what was paid for is found there"
-    assert await dots.faults() == ()
+    assert await dot_app.faults() == ()
 
 
 async def test_account_below_zero_cannot_import_or_open_a_session(any_database_app: AppFixture) -> None:

@@ -50,9 +50,9 @@ async def slow(app: AppFixture, headers: dict[str, str] | None = None) -> str:
 
 
 async def until_open(application: Application, count: int = 1) -> None:
-    """Wait until so many connections are registered."""
+    """Wait until `count` connections are registered."""
     async with asyncio.timeout(8):
-        while len(application.connections) < count:  # noqa: ASYNC110 - nobody tells of a registration
+        while len(application.connections) < count:  # noqa: ASYNC110 - a registration has no event
             await asyncio.sleep(0.005)
 
 
@@ -173,7 +173,7 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
                     await socket.wait_closed()
                     assert socket.close_code == 4401
         async with asyncio.timeout(8):
-            while app.server.sessions.running:  # noqa: ASYNC110 - nobody tells of its end
+            while app.server.sessions.running:  # noqa: ASYNC110 - its end has no event
                 await asyncio.sleep(0.005)
         ended = await app.server.sessions.find(body["session_id"], Tenant(app.account.id))
         assert (ended.state in TERMINAL, ended.reason) == (True, "revoked")

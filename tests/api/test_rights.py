@@ -47,7 +47,7 @@ class PrincipalCase:
     """A principal, how a request authenticates it, and the rights that it should have."""
 
     name: str
-    granted: Rights | None  # None: a stranger
+    granted: Rights | None  # None: an anonymous caller
     headers: Mapping[str, str]
     stale: bool = False
 
@@ -149,7 +149,9 @@ async def violations(app: AppFixture, callers: list[PrincipalCase]) -> Iterator[
         target, was = expected(caller, entry.access), refusal(answer)
         if path in FAILS_BY_ITSELF:
             return
-        if method == "HEAD" and answer.status_code == 403 and target == "right":  # it says no more
+        if (
+            method == "HEAD" and answer.status_code == 403 and target == "right"
+        ):  # a HEAD response has no body
             was = "right"
         if caller.is_session and target == "right":  # a page of the operator's is not there for others
             was = "right" if answer.status_code == 404 else was
@@ -255,7 +257,7 @@ async def test_rights_of_every_caller_on_every_websocket(app: AppFixture) -> Non
     for socket in sockets:
         assert socket.access is not None
         for caller in callers:
-            # A session's websocket needs its own token, whoever asks, and no page opens one by its cookie.
+            # A session's websocket needs its own token for every caller; a cookie does not open one.
             may = not socket.access.public and not caller.is_session and caller.may(socket.access)
             for in_query in (False, True):
                 code = await close_code(app, request_for(socket)[1], caller, in_query=in_query)

@@ -34,7 +34,7 @@ TAP = """(selector) => new Promise((done) => {
 })"""
 
 
-async def _paint(page: Any, model: str = "fast-image-native") -> None:
+async def _run_image_model(page: Any, model: str = "fast-image-native") -> None:
     await page.fill("#in-prompt", "a red fox in snow")
     if model == "fast-image-native":
         for side in ("width", "height"):
@@ -60,7 +60,7 @@ async def test_result_receipt_and_actions_fit_the_window(browser_app: tuple[AppF
         form = await page.locator("#run").bounding_box()
         assert form["y"] - head["y"] < 80
         assert "lighthouse" in await page.get_attribute("#in-prompt", "placeholder")
-        # The start page leads here; the preview engine ignores a word, and says so in one line.
+        # The start page leads here; the preview engine ignores a word and states it in one line.
         left = (await page.locator(".top nav").bounding_box())["x"]
         await tab.open("/")
         assert (await page.locator(".top nav").bounding_box())["x"] == left
@@ -128,7 +128,7 @@ async def test_an_opened_file_shows_its_form_and_result(
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog/fast-image-native")
-        await _paint(page)
+        await _run_image_model(page)
         source = await page.get_attribute(".outputs img", "src")
         (file := tmp_path / "fox.png").write_bytes(await (await page.request.get(url + source)).body())
         await tab.open("/account")
@@ -184,7 +184,7 @@ async def test_replay_compares_outputs_only_when_it_is_done(browser_app: tuple[A
     async with browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open("/catalog/fast-image-native")
-        await _paint(page)
+        await _run_image_model(page)
         await page.click("text='Details'")
         async with page.expect_response("**/replay") as replayed:
             await page.click("text='Replay'")
@@ -217,7 +217,7 @@ async def test_a_reload_shows_the_run_and_its_inputs_again(browser_app: tuple[Ap
         page = tab.page
         for path in ("/catalog/fast-image-native", "/workflows/turbo-text-to-image"):
             await tab.open(path)
-            await _paint(page)
+            await _run_image_model(page)
             result = await page.get_attribute(".outputs img", "src")
             assert "?run=pred_" in page.url
             await page.reload()

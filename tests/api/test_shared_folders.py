@@ -74,7 +74,7 @@ async def test_a_grantee_reads_searches_and_writes_the_folder(app: AppFixture) -
     assert (response.status_code, response.json()["collections"]) == (201, ["folder:work/apollo"])
     seen = await get(app, "/api/pages/work/apollo/crew")
     assert (seen["body"], seen["created_by"]) == ("Ben was here", "ben@example.com")
-    # Without the header, the account's own memory is meant.
+    # Without the header, the request is for the account's own memory.
     assert (await app.client.get("/api/pages", headers=bearer(app.other))).json()["pages"] == []
 
 

@@ -78,7 +78,7 @@ async def sharing(
 
 
 @pytest.fixture
-async def tight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shared]:
+async def small_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shared]:
     """Two models of which only one fits."""
     async with sharing(tmp_path, monkeypatch, 14, 16) as built:
         yield built
@@ -88,19 +88,23 @@ def ok(*answers: httpx.Response) -> None:
     assert [answer.status_code for answer in answers] == [200] * len(answers), [a.text for a in answers]
 
 
-async def test_models_that_do_not_fit_together_run_in_turn(tight: Shared) -> None:
-    ok(await tight.chat(), await tight.image())
-    assert tight.gpu.unloaded == [("ollama", CHAT)]
-    ok(await tight.chat())
-    assert tight.gpu.unloaded == [("ollama", CHAT), ("comfyui", CHECKPOINT)]
-    ok(*await asyncio.gather(*(tight.image(seed) for seed in (2, 3)), *(tight.chat() for _ in range(4))))
-    assert tight.gpu.refused == []
-    assert await tight.app.faults() == ()
+async def test_models_that_do_not_fit_together_run_in_turn(small_gpu: Shared) -> None:
+    ok(await small_gpu.chat(), await small_gpu.image())
+    assert small_gpu.gpu.unloaded == [("ollama", CHAT)]
+    ok(await small_gpu.chat())
+    assert small_gpu.gpu.unloaded == [("ollama", CHAT), ("comfyui", CHECKPOINT)]
+    ok(
+        *await asyncio.gather(
+            *(small_gpu.image(seed) for seed in (2, 3)), *(small_gpu.chat() for _ in range(4))
+        )
+    )
+    assert small_gpu.gpu.refused == []
+    assert await small_gpu.app.faults() == ()
 
 
 async def test_models_that_fit_run_concurrently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with sharing(tmp_path, monkeypatch, 8, 7) as two:
-        # The first run tells what the checkpoint takes.
+        # The first run measures the memory of the checkpoint.
         ok(await two.image(), await two.chat())
         unloaded = list(two.gpu.unloaded)
         hold = two.comfy.hold("KSampler")
@@ -112,47 +116,47 @@ async def test_models_that_fit_run_concurrently(tmp_path: Path, monkeypatch: pyt
         assert (two.gpu.refused, two.gpu.unloaded) == ([], unloaded)
 
 
-async def test_report_lists_loaded_models_and_waiting_calls(tight: Shared) -> None:
-    ok(await tight.image())
-    hold = tight.comfy.hold("KSampler")
-    image = asyncio.create_task(tight.image(2))
+async def test_report_lists_loaded_models_and_waiting_calls(small_gpu: Shared) -> None:
+    ok(await small_gpu.image())
+    hold = small_gpu.comfy.hold("KSampler")
+    image = asyncio.create_task(small_gpu.image(2))
     await hold.reached.wait()
-    waiting = asyncio.create_task(tight.chat())
-    await tight.until(lambda row: bool(row["waiting"]))
-    row = await tight.report()
+    waiting = asyncio.create_task(small_gpu.chat())
+    await small_gpu.until(lambda row: bool(row["waiting"]))
+    row = await small_gpu.report()
     assert (row["note"], row["total_bytes"]) == ("", 24 * GIB)
     (model,) = row["models"]
     assert (model["model"], model["size_bytes"], model["state"]) == (CHECKPOINT, 16 * GIB, "in use")
     assert [each["model"] for each in row["waiting"]] == [CHAT]
-    operator = bearer(await tight.app.operator_key())
-    metrics = (await tight.app.client.get("/metrics", headers=operator)).text
+    operator = bearer(await small_gpu.app.operator_key())
+    metrics = (await small_gpu.app.client.get("/metrics", headers=operator)).text
     held = re.search(r'sixfold_gpu_memory_bytes\{gpu="gpu",holder="ComfyUI [^"]*"\} (\S+)', metrics)
     assert held is not None
     assert float(held[1]) == 16 * GIB
     assert 'sixfold_gpu_waiting{gpu="gpu"} 1.0' in metrics
-    await signed_in(tight.app, tight.app.operator)
-    page = (await tight.app.client.get("/admin")).text
+    await signed_in(small_gpu.app, small_gpu.app.operator)
+    page = (await small_gpu.app.client.get("/admin")).text
     assert re.search(rf"<td>{CHECKPOINT}</td><td>in use</td>", page)
     assert re.search(rf"<td>{CHAT}</td><td>waiting, ", page)
     hold.go.set()
     ok(await image, await waiting)
     # The image would have to be loaded again, which takes as long as it did.
-    engine = tight.app.server.catalog.engines()["comfyui-image"]
-    assert tight.app.server.gpu.switch_seconds(engine) > 0
+    engine = small_gpu.app.server.catalog.engines()["comfyui-image"]
+    assert small_gpu.app.server.gpu.switch_seconds(engine) > 0
 
 
-async def test_a_canceled_wait_leaves_the_queue_at_once(tight: Shared) -> None:
-    ok(await tight.image())
-    hold = tight.comfy.hold("KSampler")
-    image = asyncio.create_task(tight.image(2))
+async def test_a_canceled_wait_leaves_the_queue_at_once(small_gpu: Shared) -> None:
+    ok(await small_gpu.image())
+    hold = small_gpu.comfy.hold("KSampler")
+    image = asyncio.create_task(small_gpu.image(2))
     await hold.reached.wait()
-    waiting = asyncio.create_task(tight.chat())
-    await tight.until(lambda row: bool(row["waiting"]))
+    waiting = asyncio.create_task(small_gpu.chat())
+    await small_gpu.until(lambda row: bool(row["waiting"]))
     waiting.cancel()
-    await tight.until(lambda row: not row["waiting"])
+    await small_gpu.until(lambda row: not row["waiting"])
     hold.go.set()
     ok(await image)
-    assert tight.ollama.count("/v1/chat/completions") == 0
+    assert small_gpu.ollama.count("/v1/chat/completions") == 0
 
 
 async def test_a_call_fails_at_its_deadline_in_a_clear_sentence(
@@ -174,18 +178,18 @@ async def test_a_call_fails_at_its_deadline_in_a_clear_sentence(
         ok(await two.chat())
 
 
-async def test_a_stream_keeps_the_gpu_until_it_ends(tight: Shared) -> None:
-    ok(await tight.image())
-    tight.ollama.gate = asyncio.Event()
-    talking = asyncio.create_task(tight.chat())
-    await tight.ollama.entered.wait()
-    image = asyncio.create_task(tight.image(2))
-    row = await tight.until(lambda row: bool(row["waiting"]))
+async def test_a_stream_keeps_the_gpu_until_it_ends(small_gpu: Shared) -> None:
+    ok(await small_gpu.image())
+    small_gpu.ollama.gate = asyncio.Event()
+    talking = asyncio.create_task(small_gpu.chat())
+    await small_gpu.ollama.entered.wait()
+    image = asyncio.create_task(small_gpu.image(2))
+    row = await small_gpu.until(lambda row: bool(row["waiting"]))
     assert [each["model"] for each in row["waiting"]] == [CHECKPOINT]
     assert [each["state"] for each in row["models"]] == ["in use"]
-    tight.ollama.gate.set()
+    small_gpu.ollama.gate.set()
     ok(await talking, await image)
-    assert tight.gpu.refused == []
+    assert small_gpu.gpu.refused == []
 
 
 @pytest.mark.parametrize("kind", ["chat", "image"])

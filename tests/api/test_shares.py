@@ -33,7 +33,7 @@ PATH = "/api/shares"
 ELSEWHERE = "203.0.113.9"
 
 
-def stranger(app: AppFixture) -> httpx.AsyncClient:
+def anonymous_visitor(app: AppFixture) -> httpx.AsyncClient:
     """Return a visitor without cookies or a key, from another address."""
     return app.visitor(ELSEWHERE)
 
@@ -60,7 +60,7 @@ def files_of(page: str) -> list[str]:
 
 
 async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixture) -> None:
-    app, visitor = any_database_app, stranger(any_database_app)
+    app, visitor = any_database_app, anonymous_visitor(any_database_app)
     result = await run(app)
     created = await share(app, "run", result["id"])
     await share(app, "run", result["id"], **{"with": "cleo@example.com"})
@@ -97,7 +97,7 @@ async def test_links_of_a_suspended_account_answer_404(any_database_app: AppFixt
 
 async def test_shared_run_is_public_until_its_share_ends(any_database_app: AppFixture) -> None:
     app = any_database_app
-    result, visitor = await run(app), stranger(app)
+    result, visitor = await run(app), anonymous_visitor(app)
     shared = await share(app, "run", result["id"])
     token = shared["url"].rpartition("/")[2]
     assert len(token) >= 22, "128 bits in base64"
@@ -121,7 +121,7 @@ async def test_shared_run_is_public_until_its_share_ends(any_database_app: AppFi
 
 
 async def test_a_shared_run_fills_the_form_of_its_model(app: AppFixture) -> None:
-    result, visitor = await run(app), stranger(app)
+    result, visitor = await run(app), anonymous_visitor(app)
     shared = await share(app, "run", result["id"])
     token = shared["url"].rpartition("/")[2]
     path = f"/catalog/ra2?share={token}"
@@ -164,7 +164,7 @@ async def test_shared_run_shows_nothing_but_the_run(app: AppFixture) -> None:
     )
     plain = await share(app, "run", document["id"])
     full = await share(app, "run", document["id"], include_inputs=True)
-    visitor = stranger(app)
+    visitor = anonymous_visitor(app)
     pages = [(await visitor.get(each["url"])).text for each in (plain, full)]
     assert [word for word in hidden for page in pages if word in page] == []
     assert [len(files_of(page)) for page in pages] == [1, 2]
@@ -175,7 +175,7 @@ async def test_shared_run_shows_nothing_but_the_run(app: AppFixture) -> None:
 
 async def test_share_requires_its_token(app: AppFixture) -> None:
     shared = await share(app, "run", (await run(app))["id"])
-    visitor, token = stranger(app), shared["url"].rpartition("/")[2]
+    visitor, token = anonymous_visitor(app), shared["url"].rpartition("/")[2]
     wrong = ("A" * len(token), token[:-1], f"{token}x", shared["id"], "x" * 5000, "%00", token.upper())
     answers = [await visitor.get(f"/s/{each}") for each in wrong]
     assert [each.status_code for each in answers] == [404] * len(wrong)
@@ -219,7 +219,7 @@ async def test_invalid_share_is_refused(app: AppFixture, change: Any, status: in
 async def test_a_share_expires_and_an_account_has_a_limit(
     any_database_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, visitor = any_database_app, stranger(any_database_app)
+    app, visitor = any_database_app, anonymous_visitor(any_database_app)
     result, tenant_row = await run(app), Tenant(any_database_app.account.id).row
     monkeypatch.setattr(shares, "MAX_SHARES", 2)
     short = await share(app, "run", result["id"], expires_in=60, public=True)
@@ -243,7 +243,7 @@ async def test_a_share_expires_and_an_account_has_a_limit(
 
 
 async def test_a_deleted_or_refunded_run_ends_its_share(any_database_app: AppFixture) -> None:
-    app, visitor = any_database_app, stranger(any_database_app)
+    app, visitor = any_database_app, anonymous_visitor(any_database_app)
     first, second = await run(app, "one"), await run(app, "two")
     links = [(await share(app, "run", each["id"]))["url"] for each in (first, second)]
     csrf = await signed_in(app)
@@ -254,7 +254,7 @@ async def test_a_deleted_or_refunded_run_ends_its_share(any_database_app: AppFix
 
 
 async def test_closing_an_account_ends_its_shares(app: AppFixture) -> None:
-    result, visitor = await run(app), stranger(app)
+    result, visitor = await run(app), anonymous_visitor(app)
     link = (await share(app, "run", result["id"]))["url"]
     rows = lines(read_zip(await app.client.get("/api/account/export", headers=app.bearer)), "shares")
     assert [(row["object_id"], "token" in str(row)) for row in rows] == [(result["id"], False)]
@@ -301,7 +301,7 @@ async def test_a_key_without_the_memory_sees_no_shared_pages(any_database_app: A
 
 
 async def test_shared_page_shows_no_other_pages_and_comments(any_database_app: AppFixture) -> None:
-    app, visitor = any_database_app, stranger(any_database_app)
+    app, visitor = any_database_app, anonymous_visitor(any_database_app)
     await app.client.post(
         "/api/pages", json={"slug": "secret", "title": "Hidden title", "body": "x"}, headers=app.bearer
     )
@@ -332,7 +332,7 @@ async def test_a_workflow_is_shown_and_downloaded_until_it_is_removed(app: AppFi
             "/api/graph/spaces", json={"workflow": GRAPH, "name": "Mine"}, headers=app.bearer
         )
     ).json()
-    link, visitor = (await share(app, "workflow", body["slug"]))["url"], stranger(app)
+    link, visitor = (await share(app, "workflow", body["slug"]))["url"], anonymous_visitor(app)
     assert "Mine" in (await visitor.get(link)).text
     assert (await visitor.get(f"{link}/files/graph.svg")).headers["content-type"].startswith("image/svg")
     assert (await visitor.get(f"{link}/files/workflow")).json() == GRAPH
@@ -360,7 +360,7 @@ async def test_a_chat_is_a_snapshot(gateway: Gateway) -> None:
     plain = (await share(app, "chat", chat))["url"]
     full = (await share(app, "chat", chat, include_inputs=True))["url"]
     await person.asked("say 4 words and a later secret", where)
-    visitor = stranger(app)
+    visitor = anonymous_visitor(app)
     pages = [(await visitor.get(link)).text for link in (plain, full)]
     assert ["say 3 words" in page for page in pages] == [True, True]
     assert ["later secret" in page for page in pages] == [False, False]
@@ -381,7 +381,7 @@ async def test_the_forms_share_and_end_without_a_script(app: AppFixture) -> None
     created = await app.client.post("/shares", data=form)
     link = re.search(r'value="(http://[^"]+/s/[^"]+)"', created.text)
     assert link is not None
-    visitor = stranger(app)
+    visitor = anonymous_visitor(app)
     assert (await visitor.get(link[1])).status_code == 200
     (row,) = await list_shares(app)
     assert (row["public"], row["include_inputs"]) == (True, False)

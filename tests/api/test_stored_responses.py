@@ -26,11 +26,11 @@ TOOL: Any = {"type": "function", "strict": False, **WEATHER["function"]}
 
 
 async def rows(gateway: Gateway) -> list[Any]:
-    mine = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)
-    return list(await gateway.app.database.read(mine))
+    query = many("export_responses", account_id=gateway.app.account.id, after="", limit=100)
+    return list(await gateway.app.database.read(query))
 
 
-def asked_of(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
+def messages_sent(gateway: Gateway, index: int = -1) -> list[dict[str, Any]]:
     """Return the messages that the server of chat completions received."""
     return gateway.acme.seen[index].document["messages"]
 
@@ -52,7 +52,7 @@ async def test_conversation_continues_by_its_last_response_id(any_database_gatew
     )
     assert (first.previous_response_id, second.previous_response_id) == (None, first.id)
     assert (third.previous_response_id, third.output_text) == (second.id, "word word word")
-    assert asked_of(any_database_gateway) == [
+    assert messages_sent(any_database_gateway) == [
         {"role": "system", "content": "Be long"},
         {"role": "user", "content": "say 1 words"},
         {"role": "assistant", "content": "word"},
@@ -60,7 +60,7 @@ async def test_conversation_continues_by_its_last_response_id(any_database_gatew
         {"role": "assistant", "content": "word word"},
         {"role": "user", "content": "say 3 words"},
     ]
-    assert asked_of(any_database_gateway, 1)[0] == {"role": "user", "content": "say 1 words"}, (
+    assert messages_sent(any_database_gateway, 1)[0] == {"role": "user", "content": "say 1 words"}, (
         "nobody's instructions"
     )
 
@@ -168,7 +168,7 @@ async def test_images_of_earlier_turns_are_sent_again(gateway: Gateway) -> None:
         model="acme/small", input=cast("Any", [{"role": "user", "content": content}])
     )
     await client.responses.create(model="acme/small", input="Again", previous_response_id=first.id)
-    assert asked_of(gateway)[0]["content"][1]["image_url"]["url"] == PIXEL
+    assert messages_sent(gateway)[0]["content"][1]["image_url"]["url"] == PIXEL
 
 
 async def test_each_stored_response_has_only_its_new_input(gateway: Gateway) -> None:
@@ -181,7 +181,7 @@ async def test_each_stored_response_has_only_its_new_input(gateway: Gateway) -> 
     remaining = await rows(gateway)
     assert [len(json.loads(row["input"])) for row in remaining] == [1] * 6
     assert max(len(row["input"]) for row in remaining) < 200
-    assert len(asked_of(gateway)) == 11
+    assert len(messages_sent(gateway)) == 11
 
 
 async def test_repeated_idempotency_key_continues_a_response_once(gateway: Gateway) -> None:
@@ -201,7 +201,7 @@ async def test_repeated_idempotency_key_continues_a_response_once(gateway: Gatew
     assert len(gateway.acme.seen) == 2
 
 
-# -- what is kept ----------------------------------------------------------------------------------
+# -- stored responses ------------------------------------------------------------------------------
 
 
 @BOTH
@@ -210,11 +210,13 @@ async def test_stored_response_is_retrieved_unchanged(any_database_gateway: Gate
     response = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
     assert cast("Any", response).store is True
     assert await client.responses.retrieve(response.id) == response
-    another = await any_database_gateway.app.database.read(many("export_calls", **mine(any_database_gateway)))
+    another = await any_database_gateway.app.database.read(
+        many("export_calls", **export_query(any_database_gateway))
+    )
     assert [row["request"] for row in another] == [None], "the log has no bodies for that"
 
 
-def mine(gateway: Gateway) -> Any:
+def export_query(gateway: Gateway) -> Any:
     return {"account_id": gateway.app.account.id, "after": "", "limit": 100}
 
 

@@ -17,7 +17,7 @@ RUN = "/api/containers/run"
 
 
 @pytest.fixture
-async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
+async def engine_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with the real engines."""
     async with running_app(tmp_path, app_catalog.models_document()) as result:
         yield result
@@ -38,29 +38,35 @@ async def seconds(app: AppFixture, url: str) -> float:
         return sum(frame.samples / frame.rate for frame in container.decode(audio=0))
 
 
-async def test_piano_audio_is_separated_into_stems_and_plotted(studio: AppFixture) -> None:
-    played = await run_template(studio, "piano", bars=1, tempo=120)
+async def test_piano_audio_is_separated_into_stems_and_plotted(engine_app: AppFixture) -> None:
+    played = await run_template(engine_app, "piano", bars=1, tempo=120)
     assert (played["engine"], played["quality"]) == ("piano", "full")
     url = played["output"]["url"]
-    assert await seconds(studio, url) == pytest.approx(2.0, abs=0.03)
-    parts = (await run_template(studio, "stem-separator", audio=url, stems="four", format="wav"))["output"]
+    assert await seconds(engine_app, url) == pytest.approx(2.0, abs=0.03)
+    parts = (await run_template(engine_app, "stem-separator", audio=url, stems="four", format="wav"))[
+        "output"
+    ]
     assert set(parts) == {"vocals", "drums", "bass", "other"}
-    assert await seconds(studio, parts["bass"]["url"]) == pytest.approx(2.0, abs=0.03)
-    drawn = (await run_template(studio, "media-encode", media=url, operation="waveform", width=200))["output"]
+    assert await seconds(engine_app, parts["bass"]["url"]) == pytest.approx(2.0, abs=0.03)
+    drawn = (await run_template(engine_app, "media-encode", media=url, operation="waveform", width=200))[
+        "output"
+    ]
     assert (drawn["content_type"], drawn["width"]) == ("image/png", 200)
-    small = (await run_template(studio, "media-optimizer", media=drawn["url"], widths="100,5000"))["output"]
+    small = (await run_template(engine_app, "media-optimizer", media=drawn["url"], widths="100,5000"))[
+        "output"
+    ]
     assert [row["name"] for row in small["files"]] == ["image-100.webp"]
     assert small["image-100.webp"]["content_type"] == "image/webp"
 
 
-async def test_music_and_songs_are_previews_of_exact_length(studio: AppFixture) -> None:
-    music = await run_template(studio, "music-diffusion", prompt="lo-fi piano", duration=10, bpm=90)
+async def test_music_and_songs_are_previews_of_exact_length(engine_app: AppFixture) -> None:
+    music = await run_template(engine_app, "music-diffusion", prompt="lo-fi piano", duration=10, bpm=90)
     song = await run_template(
-        studio, "song-gen", style="rock", lyrics="[Verse]\nla la", semantic_max_tokens=200
+        engine_app, "song-gen", style="rock", lyrics="[Verse]\nla la", semantic_max_tokens=200
     )
     assert {music["quality"], song["quality"]} == {"preview"}
-    assert await seconds(studio, music["output"]["url"]) == pytest.approx(10, abs=0.03)
-    assert await seconds(studio, song["output"]["url"]) == pytest.approx(8, abs=0.03)
+    assert await seconds(engine_app, music["output"]["url"]) == pytest.approx(10, abs=0.03)
+    assert await seconds(engine_app, song["output"]["url"]) == pytest.approx(8, abs=0.03)
 
 
 REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
@@ -75,9 +81,11 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("model", "inputs", "names"), REFUSED)
 async def test_invalid_audio_inputs_are_rejected_before_the_run(
-    studio: AppFixture, model: str, inputs: dict[str, Any], names: list[str]
+    engine_app: AppFixture, model: str, inputs: dict[str, Any], names: list[str]
 ) -> None:
-    answer = await studio.client.post(RUN, json={"model": model, "input": inputs}, headers=studio.bearer)
+    answer = await engine_app.client.post(
+        RUN, json={"model": model, "input": inputs}, headers=engine_app.bearer
+    )
     assert answer.status_code == 400
     assert [item["input"] for item in answer.json()["errors"]] == names
-    assert await studio.balance() == ("5.00", "0.00")
+    assert await engine_app.balance() == ("5.00", "0.00")

@@ -34,9 +34,9 @@ MODELS = {
     "GET /replicate/v1/models/{owner}/{name}/versions/{version}",
     "POST /replicate/v1/models/{owner}/{name}/predictions",
 }
-# tests/e2e/test_sessions.py asks for these as a stranger.
+# tests/e2e/test_sessions.py requests these with other credentials.
 SESSIONS = {"GET /api/containers/sessions/{session_id}", "DELETE /api/containers/sessions/{session_id}"}
-# tests/api/test_stored_responses.py asks for these as a stranger.
+# tests/api/test_stored_responses.py requests these with other credentials.
 RESPONSES = {
     "GET /v1/responses/{response_id}",
     "DELETE /v1/responses/{response_id}",

@@ -24,7 +24,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 OWN = re.compile(r"((?:\w+\.)?account_id) = :account_id")
 
 
-async def furnish(app: AppFixture) -> None:
+async def create_secret_objects(app: AppFixture) -> None:
     """Create objects of every kind for the first account, with the secret in each."""
     page = {"slug": SECRET, "body": SECRET, "tags": [SECRET], "type": SECRET, "collections": [SECRET]}
     assert (await app.client.post("/api/pages", json=page, headers=app.bearer)).status_code == 201
@@ -32,7 +32,7 @@ async def furnish(app: AppFixture) -> None:
     assert (await app.client.post("/api/containers/run", json=run, headers=app.bearer)).status_code == 200
 
 
-def forget(database: Any, name: str) -> None:
+def ignore_owner(database: Any, name: str) -> None:
     """Change a statement, and the one that counts its rows, to ignore the owner."""
     for each in (name, f"{name}_sizes"):
         if (query := database._queries.get(each)) is not None:
@@ -51,7 +51,7 @@ async def leaks(app: AppFixture, name: str) -> bool:
 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_statement_without_its_account_filter_is_detected(app: AppFixture, name: str) -> None:
-    await furnish(app)
+    await create_secret_objects(app)
     assert not await leaks(app, name)
-    forget(app.database, name)
+    ignore_owner(app.database, name)
     assert await leaks(app, name)

@@ -93,7 +93,7 @@ async def test_unreadable_file_does_not_affect_others(gateway: Gateway) -> None:
     assert "damaged" in (failed.data[0].last_error.message if failed.data[0].last_error else "")
     with pytest.raises(openai.BadRequestError, match="The file is failed"):
         await client.vector_stores.files.content(ids[0], vector_store_id=store.id)
-    # A file that is added anew is read anew.
+    # A file that is added again is read again.
     await client.vector_stores.files.create(store.id, file_id=ids[2], attributes={"year": 2026})
     store = await wait_for_files(client, store.id)
     assert (store.file_counts.total, store.file_counts.completed) == (3, 1)

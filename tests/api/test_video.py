@@ -18,7 +18,7 @@ from tests.api.app_fixture import AppFixture, running_app
 from tests.api.media_samples import finished_job
 from tests.harness import image_files
 
-FILMS = ("video-a", "video-b", "video-c", "video-text", "video-image", "ra2v")
+VIDEO_ROUTES = ("video-a", "video-b", "video-c", "video-text", "video-image", "ra2v")
 BAD = {"error": "Invalid image URL or prompt", "status": 400}
 FAILED = {"error": "Video generation service failed", "status": 500}
 
@@ -27,26 +27,26 @@ def short_videos() -> dict[str, Any]:
     """The bundled catalog, with videos short and small enough for tests."""
     document = app_catalog.models_document()
     models = {name: dict(row) for name, row in document["models"].items()}
-    for name in FILMS:
+    for name in VIDEO_ROUTES:
         fixed = {**models[name].get("fixed", {}), "num_frames": 5, "resolution": "480p"}
         models[name]["fixed"] = fixed
     return {**document, "models": models}
 
 
-def picture(size: tuple[int, int] = (96, 64)) -> str:
+def image_uri(size: tuple[int, int] = (96, 64)) -> str:
     return image_files.data_uri(image_files.encode(Image.radial_gradient("L").resize(size).convert("RGB")))
 
 
 @pytest.fixture
-async def cinema(tmp_path: Path) -> AsyncIterator[AppFixture]:
-    """A server with the real camera and short films."""
+async def video_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
+    """A server with the real video engine and short videos."""
     async with running_app(tmp_path, short_videos()) as result:
         yield result
 
 
 def body_with(app: AppFixture, **more: Any) -> dict[str, Any]:
     """Return a valid body for all video models, with changes."""
-    return {"api_key": app.key, "prompt": "slow pan left", "image_url": picture(), "seed": 7, **more}
+    return {"api_key": app.key, "prompt": "slow pan left", "image_url": image_uri(), "seed": 7, **more}
 
 
 async def video_properties(app: AppFixture, url: str) -> dict[str, Any]:
@@ -64,15 +64,15 @@ async def video_properties(app: AppFixture, url: str) -> dict[str, Any]:
         }
 
 
-async def test_video_a_returns_a_video_for_thirty_cents(cinema: AppFixture) -> None:
-    answer = await cinema.client.post("/api/video-a", json=body_with(cinema))
+async def test_video_a_returns_a_video_for_thirty_cents(video_app: AppFixture) -> None:
+    answer = await video_app.client.post("/api/video-a", json=body_with(video_app))
     assert answer.status_code == 200
     body = answer.json()
     video = body["result"].pop("video")
     url = video.pop("url")
     assert video == {"width": 720, "height": 480, "duration": 0.281, "fps": 32, "content_type": "video/mp4"}
     assert body == {"result": {"prompt": "slow pan left", "seed": 7}, "cost": "0.30", "credits_charged": 30}
-    assert await video_properties(cinema, url) == {
+    assert await video_properties(video_app, url) == {
         "size": (720, 480),
         "rate": 32.0,
         "frames": 9,
@@ -81,23 +81,23 @@ async def test_video_a_returns_a_video_for_thirty_cents(cinema: AppFixture) -> N
     }
     assert answer.headers["X-Sixfold-Engine"] == "camera-preview"
     assert answer.headers["X-Sixfold-Quality"] == "preview"
-    assert await cinema.balance() == ("4.70", "0.00")
-    assert await cinema.faults() == ()
+    assert await video_app.balance() == ("4.70", "0.00")
+    assert await video_app.faults() == ()
 
 
-async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(cinema: AppFixture) -> None:
-    inline = (await cinema.client.post("/api/video-a", json=body_with(cinema))).json()["result"]
-    queued = await cinema.client.post("/api/video-a", json=body_with(cinema, response_mode="polling"))
+async def test_video_a_job_ends_with_the_inner_object_of_a_waited_call(video_app: AppFixture) -> None:
+    inline = (await video_app.client.post("/api/video-a", json=body_with(video_app))).json()["result"]
+    queued = await video_app.client.post("/api/video-a", json=body_with(video_app, response_mode="polling"))
     assert queued.status_code == 202
-    ended = await finished_job(cinema, queued.json()["status_url"])
+    ended = await finished_job(video_app, queued.json()["status_url"])
     assert ended["status"] == "completed"
     result = ended["result"]
-    files = [(await cinema.client.get(each["video"].pop("url"))).content for each in (inline, result)]
+    files = [(await video_app.client.get(each["video"].pop("url"))).content for each in (inline, result)]
     assert result == inline
     assert files[0] == files[1]
 
 
-async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> None:
+async def test_every_parameter_of_video_a_is_honoured(video_app: AppFixture) -> None:
     expected = {
         "frames_per_second": 10,
         "aspect_ratio": "9:16",
@@ -109,16 +109,16 @@ async def test_every_parameter_of_video_a_is_honoured(cinema: AppFixture) -> Non
         "enable_safety_checker": False,
         "seed": None,
     }
-    answer = await cinema.client.post("/api/video-a", json=body_with(cinema, **expected))
+    answer = await video_app.client.post("/api/video-a", json=body_with(video_app, **expected))
     result = answer.json()["result"]
     assert 0 <= result["seed"] < 2**31
-    seen = await video_properties(cinema, result["video"]["url"])
+    seen = await video_properties(video_app, result["video"]["url"])
     assert (seen["size"], seen["rate"], seen["frames"]) == ((480, 854), 30.0, 13)
 
 
-async def test_form_is_equivalent_to_json(cinema: AppFixture) -> None:
-    form = {key: str(value) for key, value in body_with(cinema, guidance_scale=2.5).items()}
-    answer = await cinema.client.post("/api/video-a", data=form)
+async def test_form_is_equivalent_to_json(video_app: AppFixture) -> None:
+    form = {key: str(value) for key, value in body_with(video_app, guidance_scale=2.5).items()}
+    answer = await video_app.client.post("/api/video-a", data=form)
     assert (answer.status_code, answer.json()["result"]["seed"]) == (200, 7)
 
 
@@ -161,11 +161,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "text"), REFUSED)
 async def test_video_a_rejects_invalid_inputs_by_name(
-    cinema: AppFixture, change: dict[str, Any], text: str
+    video_app: AppFixture, change: dict[str, Any], text: str
 ) -> None:
-    answer = await cinema.client.post("/api/video-a", json=body_with(cinema, **change))
+    answer = await video_app.client.post("/api/video-a", json=body_with(video_app, **change))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
-    assert await cinema.balance() == ("5.00", "0.00")
+    assert await video_app.balance() == ("5.00", "0.00")
 
 
 PRICED: list[tuple[str, dict[str, Any], str, int]] = [
@@ -181,19 +181,19 @@ PRICED: list[tuple[str, dict[str, Any], str, int]] = [
 
 @pytest.mark.parametrize(("name", "change", "cost", "credits"), PRICED)
 async def test_prices_are_the_documented_ones(
-    cinema: AppFixture, name: str, change: dict[str, Any], cost: str, credits: int
+    video_app: AppFixture, name: str, change: dict[str, Any], cost: str, credits: int
 ) -> None:
-    answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, **change))
+    answer = await video_app.client.post(f"/api/{name}", json=body_with(video_app, **change))
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert (body["cost"], body["credits_charged"]) == (cost, credits)
     url = body.get("video_url") or body["video"]["url"]
-    seen = await video_properties(cinema, url)
+    seen = await video_properties(video_app, url)
     assert seen["sound"] is (name in ("video-text", "video-image"))
     if "video" in body:
         assert set(body["video"]) == {"url", "width", "height", "duration", "fps", "content_type"}
         assert (body["video"]["width"], body["video"]["height"]) == seen["size"]
-    assert await cinema.faults() == ()
+    assert await video_app.faults() == ()
 
 
 BACKENDS = [
@@ -206,14 +206,14 @@ BACKENDS = [
 
 @pytest.mark.parametrize(("change", "backend"), BACKENDS)
 async def test_ra2v_selects_a_backend_and_names_it(
-    cinema: AppFixture, change: dict[str, Any], backend: str
+    video_app: AppFixture, change: dict[str, Any], backend: str
 ) -> None:
-    answer = await cinema.client.post("/api/ra2v", json=body_with(cinema, **change))
+    answer = await video_app.client.post("/api/ra2v", json=body_with(video_app, **change))
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert set(body) == {"video_url", "cost", "credits_charged", "backend_used"}
     assert body["backend_used"] == backend
-    assert (await video_properties(cinema, body["video_url"]))["sound"] is (
+    assert (await video_properties(video_app, body["video_url"]))["sound"] is (
         backend in ("video-text", "video-image")
     )
 
@@ -221,34 +221,36 @@ async def test_ra2v_selects_a_backend_and_names_it(
 @pytest.mark.parametrize(
     ("name", "text"), [("video-c", "Prompt is required"), ("ra2v", "Prompt is required")]
 )
-async def test_prompt_is_required_for_text_to_video(cinema: AppFixture, name: str, text: str) -> None:
-    answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, prompt=""))
+async def test_prompt_is_required_for_text_to_video(video_app: AppFixture, name: str, text: str) -> None:
+    answer = await video_app.client.post(f"/api/{name}", json=body_with(video_app, prompt=""))
     assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
 
 
 @pytest.mark.parametrize("name", ["video-b", "video-image"])
-async def test_prompt_is_optional_for_image_to_video(cinema: AppFixture, name: str) -> None:
-    good = await cinema.client.post(f"/api/{name}", json=body_with(cinema, prompt=None, duration=1))
-    without = await cinema.client.post(f"/api/{name}", json=body_with(cinema, image_url=None))
+async def test_prompt_is_optional_for_image_to_video(video_app: AppFixture, name: str) -> None:
+    good = await video_app.client.post(f"/api/{name}", json=body_with(video_app, prompt=None, duration=1))
+    without = await video_app.client.post(f"/api/{name}", json=body_with(video_app, image_url=None))
     assert good.status_code == 200
     assert (without.status_code, without.json()["error"]) == (400, "Invalid image_url: it is required")
 
 
 @pytest.mark.parametrize("duration", [0, 0.9, 20.1, 21, "5", True])
-async def test_a_duration_is_one_to_twenty_seconds(cinema: AppFixture, duration: Any) -> None:
+async def test_a_duration_is_one_to_twenty_seconds(video_app: AppFixture, duration: Any) -> None:
     for name in ("video-c", "video-text", "video-image"):
-        answer = await cinema.client.post(f"/api/{name}", json=body_with(cinema, duration=duration))
+        answer = await video_app.client.post(f"/api/{name}", json=body_with(video_app, duration=duration))
         number = "a number " if isinstance(duration, str | bool) else ""
         actual = "" if number else f"; got {duration}"
         response = f"Invalid duration: it must be {number}from 1 to 20{actual}"
         assert (answer.status_code, answer.json()) == (400, {"error": response, "status": 400})
 
 
-@pytest.mark.parametrize("name", FILMS)
-async def test_key_is_checked_first_and_balance_last(cinema: AppFixture, name: str) -> None:
-    keyless = await cinema.client.post(f"/api/{name}", json={"image_url": 5})
-    poor = await cinema.client.post(f"/api/{name}", json=body_with(cinema, api_key=cinema.poor))
-    wrong = await cinema.client.post(f"/api/{name}", json=body_with(cinema, api_key=cinema.poor, seed=-1))
+@pytest.mark.parametrize("name", VIDEO_ROUTES)
+async def test_key_is_checked_first_and_balance_last(video_app: AppFixture, name: str) -> None:
+    keyless = await video_app.client.post(f"/api/{name}", json={"image_url": 5})
+    poor = await video_app.client.post(f"/api/{name}", json=body_with(video_app, api_key=video_app.poor))
+    wrong = await video_app.client.post(
+        f"/api/{name}", json=body_with(video_app, api_key=video_app.poor, seed=-1)
+    )
     assert (keyless.status_code, keyless.json()["error"]) == (401, "Invalid API key")
     assert (wrong.status_code, wrong.json()["error"]) == (400, f"Invalid seed: it must be {SEEDS}; got -1")
     assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
@@ -267,15 +269,15 @@ async def test_failed_video_has_an_error_and_is_free(tmp_path: Path, name: str) 
         assert await app.faults() == ()
 
 
-async def test_image_refused_by_the_decoder_is_free(cinema: AppFixture) -> None:
+async def test_image_refused_by_the_decoder_is_free(video_app: AppFixture) -> None:
     file = io.BytesIO()
     Image.effect_noise((400, 300), 80).save(file, "PNG")
     cut = base64.b64encode(file.getvalue()[: len(file.getvalue()) // 2]).decode()
-    answer = await cinema.client.post(
-        "/api/video-a", json=body_with(cinema, image_url=f"data:image/png;base64,{cut}")
+    answer = await video_app.client.post(
+        "/api/video-a", json=body_with(video_app, image_url=f"data:image/png;base64,{cut}")
     )
     assert (answer.status_code, answer.json()) == (400, BAD)
-    assert await cinema.balance() == ("5.00", "0.00")
+    assert await video_app.balance() == ("5.00", "0.00")
 
 
 async def test_video_canceled_during_its_run_is_free(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ async def test_video_canceled_during_its_run_is_free(tmp_path: Path) -> None:
         assert await app.balance() == ("5.00", "0.00")
 
 
-async def test_other_methods_are_refused(cinema: AppFixture) -> None:
-    for name in FILMS:
-        answer = await cinema.client.get(f"/api/{name}")
+async def test_other_methods_are_refused(video_app: AppFixture) -> None:
+    for name in VIDEO_ROUTES:
+        answer = await video_app.client.get(f"/api/{name}")
         assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})

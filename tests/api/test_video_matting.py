@@ -25,7 +25,7 @@ SIZE, FRAMES = (96, 64), 8
 
 
 @pytest.fixture
-async def studio(tmp_path: Path) -> AsyncIterator[AppFixture]:
+async def engine_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with every real engine."""
     async with running_app(tmp_path, app_catalog.models_document()) as result:
         yield result
@@ -55,9 +55,9 @@ async def cut(app: AppFixture, url: str | None, path: str = PATH, **more: Any) -
 
 @pytest.mark.parametrize("path", [PATH, f"/alt{PATH}"])
 async def test_video_background_is_removed_for_fifty_cents(
-    studio: AppFixture, source: bytes, tmp_path: Path, path: str
+    engine_app: AppFixture, source: bytes, tmp_path: Path, path: str
 ) -> None:
-    answer = await cut(studio, await upload(studio, source), path)
+    answer = await cut(engine_app, await upload(engine_app, source), path)
     assert answer.status_code == 200, answer.text
     body = answer.json()
     url = body["video"].pop("url")
@@ -71,7 +71,7 @@ async def test_video_background_is_removed_for_fifty_cents(
     assert (body["cost"], body["credits_charged"]) == ("0.50", 50)
     assert 0 <= body["confidence"] <= 1
     assert answer.headers["X-Sixfold-Quality"] == "preview"
-    data = (await studio.client.get(url)).content
+    data = (await engine_app.client.get(url)).content
     seen = DecodedVideo(data)
     assert seen.codecs == {"video": "vp9", "audio": "opus"}
     assert abs(seen.pitch(0.1, 0.9) - 440) < 5
@@ -83,29 +83,31 @@ async def test_video_background_is_removed_for_fifty_cents(
         truth = subject(frame).astype(int)
         assert np.minimum(alpha, truth).sum() / np.maximum(alpha, truth).sum() > 0.8, frame
     reel.close()
-    assert await studio.balance() == ("4.50", "0.00")
+    assert await engine_app.balance() == ("4.50", "0.00")
 
 
-async def test_video_without_background_can_be_mov_or_png_sequence(studio: AppFixture, source: bytes) -> None:
-    url = await upload(studio, source)
-    mov = (await cut(studio, url, format="mov")).json()["video"]
+async def test_video_without_background_can_be_mov_or_png_sequence(
+    engine_app: AppFixture, source: bytes
+) -> None:
+    url = await upload(engine_app, source)
+    mov = (await cut(engine_app, url, format="mov")).json()["video"]
     assert mov["content_type"] == "video/quicktime"
-    seen = DecodedVideo((await studio.client.get(mov["url"])).content)
+    seen = DecodedVideo((await engine_app.client.get(mov["url"])).content)
     assert (seen.codecs, len(seen.frames)) == ({"video": "prores", "audio": "aac"}, FRAMES)
     assert seen.pixels.startswith("yuva444p")
-    pictures = (await cut(studio, url, format="png_sequence")).json()["video"]
+    pictures = (await cut(engine_app, url, format="png_sequence")).json()["video"]
     assert (pictures["content_type"], pictures["fps"]) == ("application/zip", 8)
-    with zipfile.ZipFile(io.BytesIO((await studio.client.get(pictures["url"])).content)) as packed:
+    with zipfile.ZipFile(io.BytesIO((await engine_app.client.get(pictures["url"])).content)) as packed:
         names = packed.namelist()
         first = Image.open(io.BytesIO(packed.read(names[0])))
     assert names == [f"{number:05}.png" for number in range(FRAMES)]
     assert (first.mode, first.size) == ("RGBA", SIZE)
 
 
-async def test_job_has_the_result_of_a_direct_request(studio: AppFixture, source: bytes) -> None:
-    queued = await cut(studio, await upload(studio, source), response_mode="polling")
+async def test_job_has_the_result_of_a_direct_request(engine_app: AppFixture, source: bytes) -> None:
+    queued = await cut(engine_app, await upload(engine_app, source), response_mode="polling")
     assert queued.status_code == 202
-    job = await finished_job(studio, queued.json()["status_url"])
+    job = await finished_job(engine_app, queued.json()["status_url"])
     assert set(job["result"]) == {"video", "confidence", "cost", "credits_charged"}
 
 
@@ -123,17 +125,17 @@ async def test_job_has_the_result_of_a_direct_request(studio: AppFixture, source
     ],
 )
 async def test_matting_of_a_file_without_video_is_rejected_and_free(
-    studio: AppFixture, url: str | None, text: str | None
+    engine_app: AppFixture, url: str | None, text: str | None
 ) -> None:
-    answer = await cut(studio, url)
+    answer = await cut(engine_app, url)
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("Invalid video_url")
     assert text is None or answer.json()["error"] == text
-    assert await studio.balance() == ("5.00", "0.00")
+    assert await engine_app.balance() == ("5.00", "0.00")
 
 
-async def test_truncated_video_is_400_and_free(studio: AppFixture, source: bytes) -> None:
+async def test_truncated_video_is_400_and_free(engine_app: AppFixture, source: bytes) -> None:
     for data in (source[:600], source[:64] + bytes(3000)):
-        answer = await cut(studio, await upload(studio, data))
+        answer = await cut(engine_app, await upload(engine_app, data))
         assert answer.status_code == 400, answer.text
-    assert await studio.balance() == ("5.00", "0.00")
+    assert await engine_app.balance() == ("5.00", "0.00")

@@ -47,7 +47,7 @@ async def wait_for_text(page: Any, selector: str, text: str) -> None:
 
 
 @pytest.fixture
-async def dots_app(tmp_path: Path) -> Any:
+async def dot_app(tmp_path: Path) -> Any:
     """A server with fast engines, and a browser."""
     async with running_app(tmp_path) as app, browser.browser() as chromium:
         yield app, chromium
@@ -55,9 +55,9 @@ async def dots_app(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("width", nightly_after(1, [390, 1440, 834]))
 async def test_lost_connection_is_named_and_the_run_sent_again(
-    dots_app: tuple[AppFixture, Any], width: int
+    dot_app: tuple[AppFixture, Any], width: int
 ) -> None:
-    app, chromium = dots_app
+    app, chromium = dot_app
     async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
         page = tab.page
         await tab.open(FORM)
@@ -77,8 +77,8 @@ async def test_lost_connection_is_named_and_the_run_sent_again(
         expect_failures(tab)
 
 
-async def test_a_restart_of_the_server_is_named_and_survived(dots_app: tuple[AppFixture, Any]) -> None:
-    app, chromium = dots_app
+async def test_a_restart_of_the_server_is_named_and_survived(dot_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dot_app
     async with serve(app.asgi) as url:
         manager = browser.tab(chromium, app, url)
         tab = await manager.__aenter__()
@@ -98,8 +98,8 @@ async def test_a_restart_of_the_server_is_named_and_survived(dots_app: tuple[App
         await manager.__aexit__(None, None, None)
 
 
-async def test_ended_login_session_redirects_to_sign_in_and_back(dots_app: tuple[AppFixture, Any]) -> None:
-    app, chromium = dots_app
+async def test_ended_login_session_redirects_to_sign_in_and_back(dot_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dot_app
     async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
         page = tab.page
         await tab.open(FORM)
@@ -115,8 +115,8 @@ async def test_ended_login_session_redirects_to_sign_in_and_back(dots_app: tuple
         expect_failures(tab)
 
 
-async def test_expired_link_shows_the_sign_in_form(dots_app: tuple[AppFixture, Any]) -> None:
-    app, chromium = dots_app
+async def test_expired_link_shows_the_sign_in_form(dot_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dot_app
     async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
         await tab.page.context.clear_cookies()
         await tab.open("/signin?token=expired")
@@ -125,8 +125,8 @@ async def test_expired_link_shows_the_sign_in_form(dots_app: tuple[AppFixture, A
         expect_failures(tab)
 
 
-async def test_run_without_credit_offers_to_add_credit(dots_app: tuple[AppFixture, Any]) -> None:
-    app, chromium = dots_app
+async def test_run_without_credit_offers_to_add_credit(dot_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dot_app
     eve = await app.database.write(accounts.create("eve@example.com"))
     async with serve(app.asgi) as url, browser.tab(chromium, app, url, TabOptions(width=390)) as tab:
         page = tab.page
@@ -161,10 +161,8 @@ async def test_a_live_session_is_resumed_after_a_lost_connection(
         expect_failures(tab)
 
 
-async def test_invalid_file_offers_to_choose_another(
-    dots_app: tuple[AppFixture, Any], tmp_path: Path
-) -> None:
-    app, chromium = dots_app
+async def test_invalid_file_offers_to_choose_another(dot_app: tuple[AppFixture, Any], tmp_path: Path) -> None:
+    app, chromium = dot_app
     wrong, plain = tmp_path / "wrong.jpg", tmp_path / "plain.png"
     wrong.write_text("This is text.")
     Image.new("RGB", (64, 64)).save(plain)
@@ -185,8 +183,8 @@ async def test_invalid_file_offers_to_choose_another(
         expect_failures(tab)
 
 
-async def test_the_end_of_a_long_run_is_notified(dots_app: tuple[AppFixture, Any]) -> None:
-    app, chromium = dots_app
+async def test_the_end_of_a_long_run_is_notified(dot_app: tuple[AppFixture, Any]) -> None:
+    app, chromium = dot_app
     async with serve(app.asgi) as url, browser.tab(chromium, app, url) as tab:
         page = tab.page
         await page.add_init_script(NOTIFICATIONS)

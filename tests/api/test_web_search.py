@@ -39,7 +39,7 @@ async def gateway(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gatew
 
 
 @pytest.fixture
-async def hasty(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway]:
+async def short_timeout_gateway(tmp_path: Path, searxng: SearxngServer) -> AsyncIterator[Gateway]:
     """A server with the shortest timeout, for search servers that never respond."""
     async with running_gateway(
         tmp_path, tables={"search": {"searxng": searxng.url, "timeout_seconds": 1}}
@@ -186,11 +186,15 @@ async def test_search_fault_is_503_and_free(
 
 
 @pytest.mark.parametrize("fault", [fault_server.hang, fault_server.trickle])
-async def test_slow_search_is_ended(hasty: Gateway, searxng: SearxngServer, fault: Any) -> None:
+async def test_slow_search_is_ended(
+    short_timeout_gateway: Gateway, searxng: SearxngServer, fault: Any
+) -> None:
     searxng.faults.add("search", fault)
     with pytest.raises(openai.APIStatusError, match="took longer than 1 seconds"):
-        await hasty.openai().responses.create(model="acme/small", input=ASK, tools=[{"type": "web_search"}])
-    assert hasty.acme.seen == []
+        await short_timeout_gateway.openai().responses.create(
+            model="acme/small", input=ASK, tools=[{"type": "web_search"}]
+        )
+    assert short_timeout_gateway.acme.seen == []
 
 
 async def test_invalid_options_are_refused(gateway: Gateway, searxng: SearxngServer) -> None:
@@ -218,10 +222,14 @@ async def test_query_of_a_guarded_key_is_masked(gateway: Gateway, searxng: Searx
     assert searxng.queries == ["Who is [EMAIL]?"]
 
 
-async def test_an_account_runs_four_searches_at_once(hasty: Gateway, searxng: SearxngServer) -> None:
+async def test_an_account_runs_four_searches_at_once(
+    short_timeout_gateway: Gateway, searxng: SearxngServer
+) -> None:
     searxng.faults.add("search", *[fault_server.hang] * 5)
     calls = [
-        hasty.openai().responses.create(model="acme/small", input=ASK, tools=[{"type": "web_search"}])
+        short_timeout_gateway.openai().responses.create(
+            model="acme/small", input=ASK, tools=[{"type": "web_search"}]
+        )
         for _ in range(5)
     ]
     results = await asyncio.gather(*calls, return_exceptions=True)

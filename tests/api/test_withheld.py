@@ -54,7 +54,7 @@ def saved_and_restyled(prompt: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def dots(either: Path) -> AsyncIterator[AppFixture]:
+async def dot_app(either: Path) -> AsyncIterator[AppFixture]:
     """A server with dot engines and real graphs, on both databases."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
@@ -157,34 +157,34 @@ async def nothing_is_readable(app: AppFixture, parent: Prediction, children: lis
     assert await app.faults() == ()
 
 
-async def test_outputs_of_nodes_are_withheld_until_the_charge(dots: AppFixture) -> None:
-    with listening(dots) as client:
-        watch = StepRecorder(dots)
-        parent = await prompted(dots, saved_and_restyled("SLOW"))
+async def test_outputs_of_nodes_are_withheld_until_the_charge(dot_app: AppFixture) -> None:
+    with listening(dot_app) as client:
+        watch = StepRecorder(dot_app)
+        parent = await prompted(dot_app, saved_and_restyled("SLOW"))
         await watch.until("2", "3", "4", running="graph-restyle")
         response = kinds(await received_events(client))
         assert {"executing", "progress"} <= set(response)
         assert not {"executed", "image"} & set(response)
-        result = await parts(dots, parent)
+        result = await parts(dot_app, parent)
         assert {part.state for part in result} == {PredictionState.SUCCEEDED, PredictionState.RUNNING}
-        await nothing_is_readable(dots, parent, result)
-        assert await dots.balance() == ("5.00", "0.08")
-        await dots.client.post("/interrupt", json={}, headers=dots.bearer)
-        ended = await dots.predictions.wait(parent, 60)
+        await nothing_is_readable(dot_app, parent, result)
+        assert await dot_app.balance() == ("5.00", "0.08")
+        await dot_app.client.post("/interrupt", json={}, headers=dot_app.bearer)
+        ended = await dot_app.predictions.wait(parent, 60)
         assert ended.state is PredictionState.CANCELED
-        assert await dots.balance() == ("5.00", "0.00")
+        assert await dot_app.balance() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await received_events(client)))
-    assert dots.server.workflows.hub.withheld_bytes == 0
-    await nothing_is_readable(dots, parent, result)
-    rows = (await dots.client.get("/history", headers=dots.bearer)).json()
+    assert dot_app.server.workflows.hub.withheld_bytes == 0
+    await nothing_is_readable(dot_app, parent, result)
+    rows = (await dot_app.client.get("/history", headers=dot_app.bearer)).json()
     assert all(row["outputs"] == {} for row in rows.values())
 
 
-async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
-    with listening(dots) as client:
-        parent = await prompted(dots, saved_and_restyled("ink"))
-        ended = await dots.predictions.wait(parent, 60)
-        assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
+async def test_paid_results_are_readable_and_ordered(dot_app: AppFixture) -> None:
+    with listening(dot_app) as client:
+        parent = await prompted(dot_app, saved_and_restyled("ink"))
+        ended = await dot_app.predictions.wait(parent, 60)
+        assert (ended.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
         messages = await received_events(client)
     response = kinds(messages)
     at = response.index("image")
@@ -192,35 +192,35 @@ async def test_paid_results_are_readable_and_ordered(dots: AppFixture) -> None:
     assert response.count("executed") == 3
     assert max(at, len(response) - 1 - response[::-1].index("executed")) < response.index("execution_success")
     for query in (SAVED, SHOWN):
-        assert (await dots.client.get("/view", params=query, headers=dots.bearer)).status_code == 200
-    listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
+        assert (await dot_app.client.get("/view", params=query, headers=dot_app.bearer)).status_code == 200
+    listed = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
     for record in (each for each in listed if each["parent_id"]):
         assert {"a fox", "ink"} & set(map(str, record["input"].values()))
-        assert (await dots.client.get(record["output"]["url"])).status_code == 200
-    for part in await parts(dots, parent):
-        row = await dots.database.read(lineage.stored_inputs(part))
+        assert (await dot_app.client.get(record["output"]["url"])).status_code == 200
+    for part in await parts(dot_app, parent):
+        row = await dot_app.database.read(lineage.stored_inputs(part))
         assert row.keys() == part.task.files.keys() & part.inputs.keys()
-    assert await dots.faults() == ()
-    for part in await parts(dots, parent):
+    assert await dot_app.faults() == ()
+    for part in await parts(dot_app, parent):
         with pytest.raises(Conflict):
-            await dots.predictions.refund(part, "a test")
-    await dots.predictions.refund(ended, "a test")
-    await nothing_after_refund(dots, listed)
-    assert await dots.balance() == ("5.00", "0.00")
+            await dot_app.predictions.refund(part, "a test")
+    await dot_app.predictions.refund(ended, "a test")
+    await nothing_after_refund(dot_app, listed)
+    assert await dot_app.balance() == ("5.00", "0.00")
 
 
-async def test_a_part_is_not_refunded_without_its_workflow(dots: AppFixture) -> None:
-    watch = StepRecorder(dots)
-    parent = await prompted(dots, saved_and_restyled("SLOW"))
+async def test_a_part_is_not_refunded_without_its_workflow(dot_app: AppFixture) -> None:
+    watch = StepRecorder(dot_app)
+    parent = await prompted(dot_app, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
-    done = next(part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED)
-    service = dots.predictions
+    done = next(part for part in await parts(dot_app, parent) if part.state is PredictionState.SUCCEEDED)
+    service = dot_app.predictions
     with pytest.raises(Conflict, match=f"part of {parent.id}, which pays for it: refund that run"):
         await service.refund(done, "a test")
     assert (await service.get_any(done.id)).state is PredictionState.SUCCEEDED
     await service.cancel(parent.id, Tenant.of(parent))
     assert (await service.wait(parent, 60)).state is PredictionState.CANCELED
-    assert (await dots.balance(), await dots.faults()) == (("5.00", "0.00"), ())
+    assert (await dot_app.balance(), await dot_app.faults()) == (("5.00", "0.00"), ())
 
 
 async def nothing_after_refund(app: AppFixture, listed: list[dict[str, Any]]) -> None:
@@ -231,12 +231,12 @@ async def nothing_after_refund(app: AppFixture, listed: list[dict[str, Any]]) ->
     assert await app.faults() == ()
 
 
-async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixture) -> None:
-    watch = StepRecorder(dots)
-    parent = await prompted(dots, saved_and_restyled("SLOW"))
+async def test_child_result_after_the_parent_ended_is_not_readable(dot_app: AppFixture) -> None:
+    watch = StepRecorder(dot_app)
+    parent = await prompted(dot_app, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
-    (late,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
-    results = [part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED]
+    (late,) = [part for part in await parts(dot_app, parent) if part.state is PredictionState.RUNNING]
+    results = [part for part in await parts(dot_app, parent) if part.state is PredictionState.SUCCEEDED]
 
     def success() -> Transaction[Prediction]:
         """End with success, as if the run was over before the cancelation."""
@@ -261,17 +261,17 @@ async def test_child_result_after_the_parent_ended_is_not_readable(dots: AppFixt
             },
         )
 
-    await dots.database.write(ended())
-    await dots.database.write(success())
-    assert (await dots.predictions.get_any(late.id)).output is None
-    assert await dots.database.write(refunds.sweep()) == len(results)
-    swept = [await dots.predictions.get_any(part.id) for part in (late, *results)]
+    await dot_app.database.write(ended())
+    await dot_app.database.write(success())
+    assert (await dot_app.predictions.get_any(late.id)).output is None
+    assert await dot_app.database.write(refunds.sweep()) == len(results)
+    swept = [await dot_app.predictions.get_any(part.id) for part in (late, *results)]
     assert {(part.state, part.error_kind) for part in swept} == {(PredictionState.FAILED, refunds.REFUNDED)}
-    assert await dots.database.write(refunds.sweep()) == 0
+    assert await dot_app.database.write(refunds.sweep()) == 0
 
 
 async def test_result_paid_but_unreleased_by_an_old_server_is_released(
-    dots: AppFixture, monkeypatch: pytest.MonkeyPatch
+    dot_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settle(row: Row, output: Output) -> Transaction[Prediction]:
         """Settles as a server before withheld results: it releases nothing."""
@@ -281,40 +281,40 @@ async def test_result_paid_but_unreleased_by_an_old_server_is_released(
 
     real = refunds.settle
     monkeypatch.setattr(refunds, "settle", settle)
-    parent = await prompted(dots, FOX)
-    ended = await dots.predictions.wait(parent, 60)
-    assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
-    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 404
-    assert await dots.database.write(refunds.sweep()) == 1
-    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
-    listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
+    parent = await prompted(dot_app, FOX)
+    ended = await dot_app.predictions.wait(parent, 60)
+    assert (ended.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
+    assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 404
+    assert await dot_app.database.write(refunds.sweep()) == 1
+    assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 200
+    listed = (await dot_app.client.get(PREDICTIONS, headers=dot_app.bearer)).json()["predictions"]
     assert all(each["output"] is not None for each in listed)
-    assert await dots.database.write(refunds.sweep()) == 0
-    assert await dots.faults() == ()
+    assert await dot_app.database.write(refunds.sweep()) == 0
+    assert await dot_app.faults() == ()
 
 
 async def test_interrupted_capture_pays_and_releases_all_or_nothing(
-    dots: AppFixture, monkeypatch: pytest.MonkeyPatch
+    dot_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def succeed(prediction_id: str, *more: Any) -> Transaction[Prediction]:
         """Succeeds just after an interruption was stored."""
-        yield from predictions.cancel(prediction_id, Tenant(dots.account.id))
+        yield from predictions.cancel(prediction_id, Tenant(dot_app.account.id))
         return (yield from real(prediction_id, *more))
 
     real = predictions.succeed_with_children
     monkeypatch.setattr(predictions, "succeed_with_children", succeed)
-    parent = await prompted(dots, FOX)
-    ended = await dots.predictions.wait(parent, 60)
-    assert (ended.state, await dots.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
-    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
-    assert all(part.state is PredictionState.SUCCEEDED for part in await parts(dots, parent))
-    assert await dots.faults() == ()
+    parent = await prompted(dot_app, FOX)
+    ended = await dot_app.predictions.wait(parent, 60)
+    assert (ended.state, await dot_app.balance()) == (PredictionState.SUCCEEDED, ("4.96", "0.00"))
+    assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 200
+    assert all(part.state is PredictionState.SUCCEEDED for part in await parts(dot_app, parent))
+    assert await dot_app.faults() == ()
 
 
-async def test_cached_results_of_no_known_prediction_are_not_used(dots: AppFixture) -> None:
-    parent = await prompted(dots, FOX)
-    await dots.predictions.wait(parent, 60)
-    database, account = dots.database, dots.account.id
+async def test_cached_results_of_no_known_prediction_are_not_used(dot_app: AppFixture) -> None:
+    parent = await prompted(dot_app, FOX)
+    await dot_app.predictions.wait(parent, 60)
+    database, account = dot_app.database, dot_app.account.id
     for prediction_id, result in ((parent.id, 1), ("", 1), (None, 0), ("pred_unknown", 0)):
         row = {"media": None, "shown": "{}", "expires_at": 2**61, "prediction_id": prediction_id, "size": 0}
         await database.write(many("graph_outcome_put", account_id=account, key="k", **row))
@@ -343,14 +343,14 @@ async def test_files_of_a_run_longer_than_a_day_are_not_swept(either: Path) -> N
         assert [each["name"] for each in expired] == ["expired"]
 
 
-async def nested(dots: AppFixture) -> tuple[Prediction, Prediction, Prediction]:
+async def nested(dot_app: AppFixture) -> tuple[Prediction, Prediction, Prediction]:
     """Return a running graph, a part of it that runs, and a part of that part, which has succeeded."""
-    pipeline, watch = dots.predictions, StepRecorder(dots)
-    parent = await prompted(dots, saved_and_restyled("SLOW"))
+    pipeline, watch = dot_app.predictions, StepRecorder(dot_app)
+    parent = await prompted(dot_app, saved_and_restyled("SLOW"))
     await watch.until("2", running="graph-restyle")
-    (slow,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
+    (slow,) = [part for part in await parts(dot_app, parent) if part.state is PredictionState.RUNNING]
     order = PredictionRequest(
-        await dots.database.read(requests.principal_of(parent)),
+        await dot_app.database.read(requests.principal_of(parent)),
         "ra1",
         {"prompt": "below"},
         "test",
@@ -360,9 +360,9 @@ async def nested(dots: AppFixture) -> tuple[Prediction, Prediction, Prediction]:
     return parent, slow, await pipeline.wait(await pipeline.submit(order), 60)
 
 
-async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixture) -> None:
-    pipeline = dots.predictions
-    parent, _, below = await nested(dots)
+async def test_nested_results_are_withheld_until_the_root_is_paid(dot_app: AppFixture) -> None:
+    pipeline = dot_app.predictions
+    parent, _, below = await nested(dot_app)
     assert (below.state, below.withheld, below.output, below.inputs) == (
         PredictionState.SUCCEEDED,
         True,
@@ -372,46 +372,46 @@ async def test_nested_results_are_withheld_until_the_root_is_paid(dots: AppFixtu
     await pipeline.cancel(parent.id, Tenant.of(parent))
     await pipeline.wait(parent, 60)
     assert (await pipeline.get_any(below.id)).state is PredictionState.FAILED
-    assert await dots.faults() == ()
+    assert await dot_app.faults() == ()
 
 
-async def test_results_below_a_failed_part_are_withdrawn_with_it(dots: AppFixture) -> None:
-    pipeline = dots.predictions
-    parent, slow, below = await nested(dots)
+async def test_results_below_a_failed_part_are_withdrawn_with_it(dot_app: AppFixture) -> None:
+    pipeline = dot_app.predictions
+    parent, slow, below = await nested(dot_app)
     failure = FailureRecord("no", "engine")
-    await dots.database.write(predictions.fail(slow.id, slow.attempt, failure))
+    await dot_app.database.write(predictions.fail(slow.id, slow.attempt, failure))
     assert (await pipeline.get_any(below.id)).state is PredictionState.FAILED
     assert not (await pipeline.get_any(parent.id)).is_terminal
     await pipeline.cancel(parent.id, Tenant.of(parent))
     await pipeline.wait(parent, 60)
-    assert await dots.faults() == ()
+    assert await dot_app.faults() == ()
 
 
-async def test_free_graphs_send_results_during_the_run(dots: AppFixture) -> None:
+async def test_free_graphs_send_results_during_the_run(dot_app: AppFixture) -> None:
     free = {
         "1": node("EmptyImage", width=32, height=16, batch_size=1, color=4096),
         "2": node("SaveImage", images=["1", 0], filename_prefix="fox"),
         "3": node("SaveImageWebsocket", images=["1", 0]),
     }
-    with listening(dots) as client:
-        parent = await prompted(dots, free)
-        assert (await dots.predictions.wait(parent, 60)).price == 0
+    with listening(dot_app) as client:
+        parent = await prompted(dot_app, free)
+        assert (await dot_app.predictions.wait(parent, 60)).price == 0
         response = kinds(await received_events(client))
     assert response.count("executed") == 1
     assert response.count("image") == 1
-    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
+    assert (await dot_app.client.get("/view", params=SAVED, headers=dot_app.bearer)).status_code == 200
 
 
 async def test_more_images_than_can_be_withheld_fail_the_run(
-    dots: AppFixture, monkeypatch: pytest.MonkeyPatch
+    dot_app: AppFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_hub, "MAX_WITHHELD_BYTES", 10)
-    parent = await prompted(dots, FOX)
-    ended = await dots.predictions.wait(parent, 60)
+    parent = await prompted(dot_app, FOX)
+    ended = await dot_app.predictions.wait(parent, 60)
     assert ended.state is PredictionState.FAILED
     assert "images that it does not save" in str(ended.error)
-    assert dots.server.workflows.hub.withheld_bytes == 0
-    assert await dots.balance() == ("5.00", "0.00")
+    assert dot_app.server.workflows.hub.withheld_bytes == 0
+    assert await dot_app.balance() == ("5.00", "0.00")
 
 
 class ScriptWithKey(ComfyScript):

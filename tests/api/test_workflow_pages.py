@@ -21,7 +21,7 @@ GRAPH = {
 }
 
 
-async def brought(
+async def import_result(
     app: AppFixture, token: str, content: bytes, name: str = "mine"
 ) -> tuple[int, dict[str, str]]:
     headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
@@ -60,7 +60,7 @@ async def test_import_form_works_without_scripts(app: AppFixture) -> None:
 async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) -> None:
     token = await signed_in(app)
     content = json.dumps(GRAPH).encode()
-    status, response = await brought(app, token, content, "My graph")
+    status, response = await import_result(app, token, content, "My graph")
     assert (status, response["path"]) == (201, "/workflows/my-graph")
     page = (await app.client.get(response["path"])).text
     assert "Say it" in page
@@ -77,10 +77,10 @@ async def test_workflow_is_imported_shown_exported_and_private(app: AppFixture) 
 async def test_file_that_is_no_workflow_is_rejected(app: AppFixture) -> None:
     token = await signed_in(app)
     for content in (b"{}", b"words", b"\x89PNG\r\n\x1a\n"):
-        status, response = await brought(app, token, content)
+        status, response = await import_result(app, token, content)
         assert status == 400
         assert response["error"].endswith(("nodes that run", "workflow", "workflow.", "editor saves"))
-    assert (await brought(app, "wrong", b"{}"))[0] == 403
+    assert (await import_result(app, "wrong", b"{}"))[0] == 403
 
 
 async def test_dropped_graph_has_the_kind_graph(app: AppFixture) -> None:
@@ -94,7 +94,7 @@ async def test_page_of_a_large_workflow_has_a_bounded_form(app: AppFixture) -> N
     token = await signed_in(app)
     inputs = {"width": 64, "height": 64, "batch_size": 1, "color": 0}
     graph = {str(number): {"class_type": "EmptyImage", "inputs": inputs} for number in range(300)}
-    status, response = await brought(app, token, json.dumps(graph).encode(), "large")
+    status, response = await import_result(app, token, json.dumps(graph).encode(), "large")
     assert status == 201
     page = (await app.client.get(response["path"])).text
     assert len(re.findall(r'data-input="', page)) == MAX_FIELDS

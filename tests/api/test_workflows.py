@@ -47,7 +47,7 @@ FIELDS = {
 
 
 @pytest.fixture
-async def works(tmp_path: Path) -> AsyncIterator[AppFixture]:
+async def flows(tmp_path: Path) -> AsyncIterator[AppFixture]:
     async with running_app(tmp_path, app_catalog.models_document()) as result:
         yield result
 
@@ -61,74 +61,74 @@ def png(size: tuple[int, int] = (96, 64)) -> bytes:
     return image_files.encode(Image.linear_gradient("L").resize(size).convert("RGB"))
 
 
-async def picture(app: AppFixture, told: Any) -> Image.Image:
+async def fetch_image(app: AppFixture, told: Any) -> Image.Image:
     assert told["status"] == "succeeded", told["error"]
     answer = await app.client.get(told["output"]["url"])
     return Image.open(io.BytesIO(answer.content))
 
 
-async def test_every_workflow_has_its_fields_and_nodes(works: AppFixture) -> None:
-    body = (await works.client.get(SPACES)).json()
+async def test_every_workflow_has_its_fields_and_nodes(flows: AppFixture) -> None:
+    body = (await flows.client.get(SPACES)).json()
     assert body["success"] is True
     assert {each["slug"]: each["nodeCount"] for each in body["spaces"]} == COUNTS
     assert [each["slug"] for each in body["spaces"]] == list(COUNTS)
     for each in body["spaces"]:
         assert set(each) == FIELDS
         assert len(each["workflow"]) == each["nodeCount"]
-        answer = await works.client.get(each["downloadPath"])
+        answer = await flows.client.get(each["downloadPath"])
         assert json.loads(answer.content) == each["workflow"]
-        assert answer.content == (await works.client.get(each["downloadPath"])).content
+        assert answer.content == (await flows.client.get(each["downloadPath"])).content
         assert set(each["verification"]) == {"status", "checkedAt", "runtime", "evidence"}
         assert each["verification"]["status"] == "api-validated"
         for inputs in each["apiInputs"] or ():
             assert inputs["field"] in each["workflow"][inputs["nodeId"]]["inputs"]
-    space = (await works.client.get(f"{SPACES}/api-contract")).json()
+    space = (await flows.client.get(f"{SPACES}/api-contract")).json()
     expected = {"name": "text", "type": "string", "nodeId": "1", "field": "value", "required": True}
     assert expected.items() <= space["apiInputs"][0].items()
-    drawn = await works.client.get(f"{SPACES}/video-to-video/graph.svg")
+    drawn = await flows.client.get(f"{SPACES}/video-to-video/graph.svg")
     assert drawn.headers["content-type"] == "image/svg+xml"
     assert drawn.text.count("data-node=") == 18
-    missing = await works.client.get(f"{SPACES}/nothing")
+    missing = await flows.client.get(f"{SPACES}/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
 
-async def test_run_is_a_prediction_charged_by_its_nodes(works: AppFixture) -> None:
-    body = (await run(works, "api-contract", text="hello")).json()
+async def test_run_is_a_prediction_charged_by_its_nodes(flows: AppFixture) -> None:
+    body = (await run(flows, "api-contract", text="hello")).json()
     assert (body["status"], body["output"], body["cost"]) == ("succeeded", "hello", "0.00")
-    body = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
-    assert (await picture(works, body)).size == (128, 128)
+    body = (await run(flows, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert (await fetch_image(flows, body)).size == (128, 128)
     assert (body["cost"], body["credits_charged"], body["quality"]) == ("0.04", 4, "preview")
-    assert await works.balance() == ("4.96", "0.00")
-    again = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert await flows.balance() == ("4.96", "0.00")
+    again = (await run(flows, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
     assert (again["status"], again["cost"], again["quality"]) == ("succeeded", "0.00", "preview")
-    assert (await picture(works, again)).tobytes() == (await picture(works, body)).tobytes()
-    assert await works.faults() == ()
+    assert (await fetch_image(flows, again)).tobytes() == (await fetch_image(flows, body)).tobytes()
+    assert await flows.faults() == ()
 
 
-async def test_inputs_reach_their_nodes_and_invalid_ones_are_named(works: AppFixture) -> None:
+async def test_inputs_reach_their_nodes_and_invalid_ones_are_named(flows: AppFixture) -> None:
     inputs = {"prompt": "a fox", "steps": 3, "width": 128, "height": 64, "cfg": 4.5, "seed": 9}
-    body = (await run(works, "stylized-text-to-image", **inputs)).json()
-    assert (await picture(works, body)).size == (128, 64)
-    page = await works.client.get("/api/containers/predictions?model=graph-image", headers=works.bearer)
+    body = (await run(flows, "stylized-text-to-image", **inputs)).json()
+    assert (await fetch_image(flows, body)).size == (128, 64)
+    page = await flows.client.get("/api/containers/predictions?model=graph-image", headers=flows.bearer)
     [child] = page.json()["predictions"]
     assert child["parent_id"] == body["id"]
     request = {name: child["input"][name] for name in ("prompt", "steps", "guidance", "seed")}
     assert request == {"prompt": "a fox", "steps": 3, "guidance": 4.5, "seed": 9}
-    refused = await run(works, "stylized-text-to-image", width=128)
+    refused = await run(flows, "stylized-text-to-image", width=128)
     assert [each["input"] for each in refused.json()["errors"]] == ["prompt"]
-    refused = await run(works, "stylized-text-to-image", prompt="x", width=17_000, steps=0)
+    refused = await run(flows, "stylized-text-to-image", prompt="x", width=17_000, steps=0)
     assert {each["input"] for each in refused.json()["errors"]} == {"width", "steps"}
     assert refused.status_code == 400
-    keyless = await works.client.post(f"{SPACES}/api-contract/run", json={"input": {"text": "x"}})
+    keyless = await flows.client.post(f"{SPACES}/api-contract/run", json={"input": {"text": "x"}})
     assert (keyless.status_code, keyless.json()["code"]) == (401, "invalid_api_key")
-    poor = await run(works, "turbo-text-to-image", works.poor, prompt="a boat")
+    poor = await run(flows, "turbo-text-to-image", flows.poor, prompt="a boat")
     assert (poor.status_code, poor.json()["code"]) == (402, "insufficient_credits")
 
 
 @pytest.mark.parametrize("image", ["gone.png", "/media/gone.png", "blob_gone", "data:image/png;base64,AAAA"])
-async def test_an_invalid_file_is_reported_once_by_its_input(works: AppFixture, image: str) -> None:
+async def test_an_invalid_file_is_reported_once_by_its_input(flows: AppFixture, image: str) -> None:
     body = {"input": {"image": image, "prompt": "winter"}}
-    refused = await works.client.post(f"{SPACES}/photoreal-img2img/run", json=body, headers=works.bearer)
+    refused = await flows.client.post(f"{SPACES}/photoreal-img2img/run", json=body, headers=flows.bearer)
     assert refused.status_code == 400
     [problem] = refused.json()["errors"]
     assert problem["input"] == "image"
@@ -136,35 +136,35 @@ async def test_an_invalid_file_is_reported_once_by_its_input(works: AppFixture, 
     assert problem["message"].count("image:") - image.count("image:") == 1
 
 
-async def test_file_inputs_are_urls_upload_ids_or_names(works: AppFixture) -> None:
+async def test_file_inputs_are_urls_upload_ids_or_names(flows: AppFixture) -> None:
     inputs = {"prompt": "in winter", "denoise": 0.4}
-    uploaded = await works.client.post(
-        "/api/uploads", content=png(), headers={**works.bearer, "Content-Type": "image/png"}
+    uploaded = await flows.client.post(
+        "/api/uploads", content=png(), headers={**flows.bearer, "Content-Type": "image/png"}
     )
-    named = await works.client.post(
-        "/upload/image", files={"image": ("mine.png", png((64, 96)), "image/png")}, headers=works.bearer
+    named = await flows.client.post(
+        "/upload/image", files={"image": ("mine.png", png((64, 96)), "image/png")}, headers=flows.bearer
     )
     assert named.json() == {"name": "mine.png", "subfolder": "", "type": "input"}
     sizes = []
     for image in (uploaded.json()["url"], uploaded.json()["id"], "mine.png", "input/mine.png"):
-        body = (await run(works, "photoreal-img2img", image=image, **inputs)).json()
-        sizes.append((await picture(works, body)).size)
+        body = (await run(flows, "photoreal-img2img", image=image, **inputs)).json()
+        sizes.append((await fetch_image(flows, body)).size)
     assert sizes == [(96, 64), (96, 64), (64, 96), (64, 96)]
-    body = (await run(works, "line-control", image="mine.png", prompt="an engraving")).json()
-    assert (await picture(works, body)).size == (64, 96)
-    missing = await run(works, "photoreal-img2img", image="nowhere.png", prompt="x")
+    body = (await run(flows, "line-control", image="mine.png", prompt="an engraving")).json()
+    assert (await fetch_image(flows, body)).size == (64, 96)
+    missing = await run(flows, "photoreal-img2img", image="nowhere.png", prompt="x")
     assert (missing.status_code, missing.json()["errors"][0]["input"]) == (400, "image")
-    foreign = await run(works, "photoreal-img2img", works.other, image="mine.png", prompt="x")
+    foreign = await run(flows, "photoreal-img2img", flows.other, image="mine.png", prompt="x")
     assert foreign.status_code == 400
 
 
-async def test_workflow_without_an_engine_responds_503_and_is_free(works: AppFixture) -> None:
-    refused = await run(works, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
+async def test_workflow_without_an_engine_responds_503_and_is_free(flows: AppFixture) -> None:
+    refused = await run(flows, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
     assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
     assert "pip install chatterbox-tts" in refused.json()["error"]
-    spoken = (await run(works, "voice-clone-tts", speech="Hello.")).json()
+    spoken = (await run(flows, "voice-clone-tts", speech="Hello.")).json()
     assert spoken["output"]["content_type"] == "audio/mpeg"
-    refused = await run(works, "sound-effects", prompt="rain", model="no-such-model")
+    refused = await run(flows, "sound-effects", prompt="rain", model="no-such-model")
     assert refused.status_code == 503
 
 
@@ -201,130 +201,130 @@ async def test_canceled_graph_is_free_with_all_its_children(tmp_path: Path) -> N
         assert await app.faults() == ()
 
 
-async def test_uploaded_output_image_becomes_a_workflow(works: AppFixture) -> None:
-    body = (await run(works, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
-    result = (await works.client.get(body["output"]["url"])).content
-    answer = await works.client.post(
-        SPACES, files={"file": ("My tower.png", result, "image/png")}, headers=works.bearer
+async def test_uploaded_output_image_becomes_a_workflow(flows: AppFixture) -> None:
+    body = (await run(flows, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
+    result = (await flows.client.get(body["output"]["url"])).content
+    answer = await flows.client.post(
+        SPACES, files={"file": ("My tower.png", result, "image/png")}, headers=flows.bearer
     )
     space = answer.json()
     assert (answer.status_code, space["slug"], space["nodeCount"]) == (201, "my-tower", 2)
     assert space["verification"]["status"] == "unverified"
     defaults = {each["name"]: each["default"] for each in space["apiInputs"]}
     assert (defaults["prompt"], defaults["width"]) == ("a tower", 64)
-    again = (await run(works, "my-tower", prompt="a tower", width=128)).json()
-    assert (await picture(works, again)).size == (128, 64)
+    again = (await run(flows, "my-tower", prompt="a tower", width=128)).json()
+    assert (await fetch_image(flows, again)).size == (128, 64)
     own = f"{SPACES}/my-tower"
-    assert (await works.client.get(f"{own}/download", headers=works.bearer)).content == result
-    listed = (await works.client.get(SPACES, headers=works.bearer)).json()["spaces"]
+    assert (await flows.client.get(f"{own}/download", headers=flows.bearer)).content == result
+    listed = (await flows.client.get(SPACES, headers=flows.bearer)).json()["spaces"]
     assert [each["slug"] for each in listed][-1] == "my-tower"
-    assert (await works.client.get(own, headers=bearer(works.other))).status_code == 404
-    assert (await works.client.get(own)).status_code == 404
-    assert (await works.client.delete(own, headers=works.bearer)).status_code == 204
-    assert (await works.client.get(own, headers=works.bearer)).status_code == 404
+    assert (await flows.client.get(own, headers=bearer(flows.other))).status_code == 404
+    assert (await flows.client.get(own)).status_code == 404
+    assert (await flows.client.delete(own, headers=flows.bearer)).status_code == 204
+    assert (await flows.client.get(own, headers=flows.bearer)).status_code == 404
 
 
-async def test_derived_image_states_that_it_omits_the_workflow(works: AppFixture) -> None:
+async def test_derived_image_states_that_it_omits_the_workflow(flows: AppFixture) -> None:
     source = (
-        await works.client.post(
-            "/api/uploads", files={"file": ("a.png", png(), "image/png")}, headers=works.bearer
+        await flows.client.post(
+            "/api/uploads", files={"file": ("a.png", png(), "image/png")}, headers=flows.bearer
         )
     ).json()["url"]
-    body = (await run(works, "image-upscale", image=source)).json()
-    result = (await works.client.get(body["output"]["url"])).content
-    await works.client.post(SPACES, files={"file": ("larger.png", result, "image/png")}, headers=works.bearer)
-    refused = await run(works, "larger")
+    body = (await run(flows, "image-upscale", image=source)).json()
+    result = (await flows.client.get(body["output"]["url"])).content
+    await flows.client.post(SPACES, files={"file": ("larger.png", result, "image/png")}, headers=flows.bearer)
+    refused = await run(flows, "larger")
     assert refused.status_code == 400
     assert "this workflow does not contain its image" in refused.text
-    again = (await run(works, "larger", image=source)).json()
-    assert (await picture(works, again)).size == (384, 256)
+    again = (await run(flows, "larger", image=source)).json()
+    assert (await fetch_image(flows, again)).size == (384, 256)
 
 
-async def test_workflow_is_accepted_as_json_or_raw_and_validated(works: AppFixture) -> None:
-    graph = (await works.client.get(f"{SPACES}/api-contract/download")).content
-    raw = await works.client.post(f"{SPACES}?name=echo", content=graph, headers=works.bearer)
+async def test_workflow_is_accepted_as_json_or_raw_and_validated(flows: AppFixture) -> None:
+    graph = (await flows.client.get(f"{SPACES}/api-contract/download")).content
+    raw = await flows.client.post(f"{SPACES}?name=echo", content=graph, headers=flows.bearer)
     assert (raw.status_code, raw.json()["slug"]) == (201, "echo")
     body = {"workflow": json.loads(graph), "name": "Echo"}
-    twice = await works.client.post(SPACES, json=body, headers=works.bearer)
+    twice = await flows.client.post(SPACES, json=body, headers=flows.bearer)
     assert twice.json()["slug"] == "echo-2"
     for content in (b"{}", b"[1]", b"nothing", png()):
-        refused = await works.client.post(SPACES, content=content, headers=works.bearer)
+        refused = await flows.client.post(SPACES, content=content, headers=flows.bearer)
         assert (refused.status_code, refused.json()["code"]) == (400, "not_a_workflow")
         assert "Raised" not in refused.text
     unknown = {"9": {"class_type": "MadeUpNode", "inputs": {}}, **json.loads(graph)}
-    space = (await works.client.post(SPACES, json={"workflow": unknown}, headers=works.bearer)).json()
+    space = (await flows.client.post(SPACES, json={"workflow": unknown}, headers=flows.bearer)).json()
     assert space["verification"]["status"] == "unverified"
 
 
-async def test_slugs_and_input_names_have_no_accents(works: AppFixture) -> None:
-    graph = (await works.client.get(f"{SPACES}/api-contract/download")).json()
+async def test_slugs_and_input_names_have_no_accents(flows: AppFixture) -> None:
+    graph = (await flows.client.get(f"{SPACES}/api-contract/download")).json()
     graph["1"]["_meta"]["title"] = "Grüße, 東京"
     body = {"workflow": graph, "name": "Café Müller"}
-    space = (await works.client.post(SPACES, json=body, headers=works.bearer)).json()
+    space = (await flows.client.post(SPACES, json=body, headers=flows.bearer)).json()
     assert (space["slug"], space["apiInputs"][0]["name"]) == ("cafe-muller", "grusse")
-    refused = await works.client.post(SPACES, json=body | {"name": 5}, headers=works.bearer)
+    refused = await flows.client.post(SPACES, json=body | {"name": 5}, headers=flows.bearer)
     assert (refused.status_code, refused.json()["error"]) == (400, "name must be a string")
 
 
-async def test_validation_reports_every_error_at_once(works: AppFixture) -> None:
-    graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+async def test_validation_reports_every_error_at_once(flows: AppFixture) -> None:
+    graph = (await flows.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     check = "/api/graph/validate"
-    good = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    good = (await flows.client.post(check, json={"workflow": graph}, headers=flows.bearer)).json()
     assert (good["valid"], good["errors"], good["missing_classes"]) == (True, [], [])
     assert (good["estimate"]["price_usd"], good["estimate"]["vram_gb"]) == ("0.04", 12.0)
     assert good["missing_models"][0]["file"] == "animagine-xl-4.0.safetensors"
     graph["5"]["inputs"] |= {"steps": 0, "sampler_name": "eulr"}
     del graph["6"]["inputs"]["vae"]
-    bad = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    bad = (await flows.client.post(check, json={"workflow": graph}, headers=flows.bearer)).json()
     assert {each["type"] for each in bad["errors"]} == {
         "value_smaller_than_min",
         "value_not_in_list",
         "required_input_missing",
     }
     graph["6"]["class_type"] = "VAEDecoder"
-    bad = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    bad = (await flows.client.post(check, json={"workflow": graph}, headers=flows.bearer)).json()
     assert (bad["valid"], bad["missing_classes"]) == (False, ["VAEDecoder"])
 
 
-async def test_validation_reports_nodes_without_a_class(works: AppFixture) -> None:
+async def test_validation_reports_nodes_without_a_class(flows: AppFixture) -> None:
     check = "/api/graph/validate"
-    graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    graph = (await flows.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     del graph["6"]["class_type"]
     graph["5"]["inputs"]["steps"], graph["99"] = 0, "no node"
-    bad = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    bad = (await flows.client.post(check, json={"workflow": graph}, headers=flows.bearer)).json()
     assert (bad["valid"], bad["missing_classes"], bad["estimate"]) == (False, [], None)
     first, second = bad["errors"]
     assert first["extra_info"]["missing"] == [{"class_type": "", "node_ids": ["6", "99"], "nearest": ""}]
     assert (second["node_id"], second["type"]) == ("5", "value_smaller_than_min")
     for workflow, status in (({}, 200), ({"1": {}}, 200), ([], 400), ("x", 400), (None, 400)):
-        answer = await works.client.post(check, json={"workflow": workflow}, headers=works.bearer)
+        answer = await flows.client.post(check, json={"workflow": workflow}, headers=flows.bearer)
         assert answer.status_code == status
         assert answer.json()["errors"]
-    prompt = await works.client.post("/prompt", json={"prompt": graph}, headers=works.bearer)
+    prompt = await flows.client.post("/prompt", json={"prompt": graph}, headers=flows.bearer)
     assert (prompt.json()["error"]["type"], prompt.json()["node_errors"]) == ("invalid_prompt", {})
 
 
-async def test_two_graphs_are_compared(works: AppFixture) -> None:
-    a = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+async def test_two_graphs_are_compared(flows: AppFixture) -> None:
+    a = (await flows.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     b = json.loads(json.dumps(a))
     b["5"]["inputs"]["steps"] = 30
-    body = (await works.client.post("/api/graph/diff", json={"a": a, "b": b}, headers=works.bearer)).json()
+    body = (await flows.client.post("/api/graph/diff", json={"a": a, "b": b}, headers=flows.bearer)).json()
     assert [(each["input"], each["from"], each["to"]) for each in body["changed"]] == [("steps", 24, 30)]
 
 
-async def test_service_api_runs_workflows(works: AppFixture) -> None:
-    services = (await works.client.get("/api/services")).json()["services"]
+async def test_service_api_runs_workflows(flows: AppFixture) -> None:
+    services = (await flows.client.get("/api/services")).json()["services"]
     assert {f"space:{slug}" for slug in COUNTS} <= {each["service"] for each in services}
     body = {"service": "space:turbo-text-to-image", "prompt": "a boat", "width": 64, "height": 64}
-    document = (await works.client.post("/api/service", json=body, headers=works.bearer)).json()
+    document = (await flows.client.post("/api/service", json=body, headers=flows.bearer)).json()
     assert (document["status"], document["cost"]) == ("succeeded", "0.04")
 
 
-async def test_event_stream_reports_each_node(works: AppFixture) -> None:
+async def test_event_stream_reports_each_node(flows: AppFixture) -> None:
     async def steps() -> list[tuple[str, str]]:
-        body = (await run(works, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
+        body = (await run(flows, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
         assert body["status"] == "succeeded", body["error"]
-        text = (await works.client.get(body["urls"]["events"], headers=works.bearer)).text
+        text = (await flows.client.get(body["urls"]["events"], headers=flows.bearer)).text
         frames = [
             dict(line.split(": ", 1) for line in frame.splitlines()) for frame in text.split("\n\n") if frame
         ]
@@ -337,7 +337,7 @@ async def test_event_stream_reports_each_node(works: AppFixture) -> None:
         return [(each["node"], each["state"]) for each in nodes]
 
     first = await steps()
-    graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    graph = (await flows.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
     for node_id in graph:
         states = [state for node, state in first if node == node_id and state != "progress"]
         assert states == ["started", "finished"]
@@ -473,27 +473,27 @@ EDITED = {
 }
 
 
-async def test_animated_webp_and_editor_document_become_workflows(works: AppFixture) -> None:
+async def test_animated_webp_and_editor_document_become_workflows(flows: AppFixture) -> None:
     body = {"workflow": WAVES, "name": "waves"}
-    assert (await works.client.post(SPACES, json=body, headers=works.bearer)).status_code == 201
-    document = (await run(works, "waves")).json()
+    assert (await flows.client.post(SPACES, json=body, headers=flows.bearer)).status_code == 201
+    document = (await run(flows, "waves")).json()
     assert (document["status"], document["cost"]) == ("succeeded", "0.00")
-    result = (await works.client.get(document["output"]["url"])).content
+    result = (await flows.client.get(document["output"]["url"])).content
     waves = Image.open(io.BytesIO(result))
     assert (waves.format, waves.size) == ("WEBP", (32, 16))
     assert json.loads(waves.getexif()[0x0110].removeprefix("prompt:")) == WAVES
-    answer = await works.client.post(f"{SPACES}?name=again", content=result, headers=works.bearer)
+    answer = await flows.client.post(f"{SPACES}?name=again", content=result, headers=flows.bearer)
     assert (answer.status_code, answer.json()["workflow"]) == (201, WAVES)
-    own = await works.client.get(f"{SPACES}/again/download", headers=works.bearer)
+    own = await flows.client.get(f"{SPACES}/again/download", headers=flows.bearer)
     assert (own.content, own.headers["content-type"]) == (result, "image/webp")
     inputs = {each["name"]: each["default"] for each in answer.json()["apiInputs"]}
-    document = (await run(works, "again", width=inputs["width"] * 2)).json()
-    assert (await picture(works, document)).size == (64, 16)
+    document = (await run(flows, "again", width=inputs["width"] * 2)).json()
+    assert (await fetch_image(flows, document)).size == (64, 16)
     edited = {"workflow": EDITED, "name": "edited"}
-    answer = await works.client.post(SPACES, json=edited, headers=works.bearer)
+    answer = await flows.client.post(SPACES, json=edited, headers=flows.bearer)
     assert (answer.status_code, answer.json()["nodeCount"]) == (201, 3)
-    stored = await works.client.get(f"{SPACES}/edited/download", headers=works.bearer)
+    stored = await flows.client.get(f"{SPACES}/edited/download", headers=flows.bearer)
     assert json.loads(stored.content) == EDITED
-    document = (await run(works, "edited", width=20)).json()
-    inverted = await picture(works, document)
+    document = (await run(flows, "edited", width=20)).json()
+    inverted = await fetch_image(flows, document)
     assert (inverted.size, inverted.getpixel((3, 3))) == ((20, 24), (255, 255, 0))

@@ -19,7 +19,7 @@ MANY = {"width": 32, "height": 16, "batch_size": 3, "color": 4096}
 
 
 @pytest.fixture
-async def dots(tmp_path: Path) -> AsyncIterator[AppFixture]:
+async def dot_app(tmp_path: Path) -> AsyncIterator[AppFixture]:
     """A server with dot engines and real graphs."""
     document = small_models()
     graph = app_catalog.models_document()["engines"]["graph"]
@@ -72,21 +72,21 @@ async def run_and_hold(app: AppFixture, graph: Any) -> Any:
     ],
 )
 async def test_inputs_known_only_at_run_time_are_held_at_maximum(
-    dots: AppFixture, model: str, inputs: dict[str, Any], most: str, cost: str
+    dot_app: AppFixture, model: str, inputs: dict[str, Any], most: str, cost: str
 ) -> None:
     graph = template_graph(model, **inputs)
-    response = await estimate_of(dots, graph)
+    response = await estimate_of(dot_app, graph)
     assert (response["valid"], response["estimate"]["price_usd"]) == (True, most)
-    ended = await run_and_hold(dots, graph)
+    ended = await run_and_hold(dot_app, graph)
     assert (ended["status"], ended["cost"]) == ("succeeded", cost)
     charge = ended["receipt"][-1]["charge"]
     assert (recomputed(charge), charge["lines"][0]["unit"]) == (micros(cost), model)
     assert ended["held"] == round(float(most) * 1_000_000)
-    assert await dots.balance() == (f"{5 - float(cost):.3f}".removesuffix("0"), "0.00")
-    assert await dots.faults() == ()
+    assert await dot_app.balance() == (f"{5 - float(cost):.3f}".removesuffix("0"), "0.00")
+    assert await dot_app.faults() == ()
 
 
-async def test_size_count_and_seed_inputs_may_come_from_the_run(dots: AppFixture) -> None:
+async def test_size_count_and_seed_inputs_may_come_from_the_run(dot_app: AppFixture) -> None:
     sizes = {"1": node("LoadImage", image="example.png"), "2": node("GetImageSize", image=["1", 0])}
     painted = node(
         "SixfoldTextToImage", prompt="a lake", steps=["2", 2], seed=["2", 0], width=["2", 0], height=["2", 1]
@@ -98,19 +98,19 @@ async def test_size_count_and_seed_inputs_may_come_from_the_run(dots: AppFixture
         "4": styled,
         "5": node("SaveImage", images=["4", 0], filename_prefix="ink"),
     }
-    assert (await estimate_of(dots, graph))["estimate"]["price_usd"] == "0.08"
-    ended = await run_and_hold(dots, graph)
+    assert (await estimate_of(dot_app, graph))["estimate"]["price_usd"] == "0.08"
+    ended = await run_and_hold(dot_app, graph)
     assert (ended["status"], ended["cost"]) == ("succeeded", "0.08"), ended["error"]
 
 
-async def test_list_of_unknown_length_is_held_at_maximum_length(dots: AppFixture) -> None:
+async def test_list_of_unknown_length_is_held_at_maximum_length(dot_app: AppFixture) -> None:
     graph = {
         "1": node("EmptyImage", **MANY),
         "2": node("RebatchImages", images=["1", 0], batch_size=1),
         "3": node("SixfoldEdgeStyle", image=["2", 0], prompt="ink", strength=0.5, steps=3, seed=1),
         "4": node("SaveImage", images=["3", 0], filename_prefix="ink"),
     }
-    [row] = (await estimate_of(dots, graph))["estimate"]["orders"]
+    [row] = (await estimate_of(dot_app, graph))["estimate"]["orders"]
     assert row == {
         "node_id": "3",
         "node_ids": ["3"],
@@ -118,23 +118,23 @@ async def test_list_of_unknown_length_is_held_at_maximum_length(dots: AppFixture
         "count": 64,
         "price_usd": "2.56",
     }
-    ended = await run_and_hold(dots, graph)
+    ended = await run_and_hold(dot_app, graph)
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.12", 3)
 
 
-async def test_latents_in_a_list_are_charged_as_images(dots: AppFixture) -> None:
+async def test_latents_in_a_list_are_charged_as_images(dot_app: AppFixture) -> None:
     graph = {
         **PAINT,
         "5": node("EmptyLatentImage", width=96, height=64, batch_size=2),
         "r": node("RebatchLatents", latents=["3", 0], batch_size=1),
         "8": node("VAEDecode", samples=["r", 0], vae=["4", 2]),
     }
-    assert (await estimate_of(dots, graph))["estimate"]["price_usd"] == "0.08"
-    ended = await run_and_hold(dots, graph)
+    assert (await estimate_of(dot_app, graph))["estimate"]["price_usd"] == "0.08"
+    ended = await run_and_hold(dot_app, graph)
     assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.08", 2), ended["error"]
 
 
-async def test_child_predictions_never_exceed_the_hold(dots: AppFixture) -> None:
+async def test_child_predictions_never_exceed_the_hold(dot_app: AppFixture) -> None:
     """A switch that only the run turns, towards what is dearer than what was held."""
     graph = {
         **late_text_graph("yes"),
@@ -149,53 +149,53 @@ async def test_child_predictions_never_exceed_the_hold(dots: AppFixture) -> None
         "8": PAINT["8"],
         "9": PAINT["9"],
     }
-    assert (await estimate_of(dots, graph))["estimate"]["price_usd"] == "0.04"
-    ended = await run_and_hold(dots, graph)
+    assert (await estimate_of(dot_app, graph))["estimate"]["price_usd"] == "0.04"
+    ended = await run_and_hold(dot_app, graph)
     assert (ended["status"], ended["cost"]) == ("failed", "0.00")
     assert ended["error"] == "VAEDecode (node 8): it would cost more than the 0.04 USD held for this graph"
-    assert await dots.balance() == ("5.00", "0.00")
-    assert await dots.faults() == ()
+    assert await dot_app.balance() == ("5.00", "0.00")
+    assert await dot_app.faults() == ()
 
 
-async def test_model_of_a_node_must_be_known_before_the_run(dots: AppFixture) -> None:
+async def test_model_of_a_node_must_be_known_before_the_run(dot_app: AppFixture) -> None:
     graph = {**late_text_graph("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
-    response = await estimate_of(dots, graph)
+    response = await estimate_of(dot_app, graph)
     sentence = "SixfoldTemplate (node 3): The model must be known before the run: it cannot be the output of"
     sentence += " another node."
     assert response["estimate"]["unavailable"] == sentence
-    refused = await dots.client.post("/prompt", json={"prompt": graph}, headers=dots.bearer)
+    refused = await dot_app.client.post("/prompt", json={"prompt": graph}, headers=dot_app.bearer)
     assert (refused.status_code, refused.json()["error"]["message"]) == (400, sentence)
     broken = {"3": node("SixfoldTemplate", template="template:ra1", input="{")}
-    refused = await dots.client.post("/prompt", json={"prompt": broken}, headers=dots.bearer)
+    refused = await dot_app.client.post("/prompt", json={"prompt": broken}, headers=dot_app.bearer)
     assert (refused.status_code, "valid JSON" in refused.text) == (400, True)
 
 
-async def test_a_graph_that_runs_a_graph_is_refused(dots: AppFixture) -> None:
+async def test_a_graph_that_runs_a_graph_is_refused(dot_app: AppFixture) -> None:
     graph = {"1": node("SixfoldTemplate", template="template:space:round", input="{}")}
     body = {"workflow": graph, "name": "round"}
-    assert (await dots.client.post(SPACES, json=body, headers=dots.bearer)).status_code == 201
-    refused = await dots.client.post(f"{SPACES}/round/run", json={}, headers=dots.bearer)
+    assert (await dot_app.client.post(SPACES, json=body, headers=dot_app.bearer)).status_code == 201
+    refused = await dot_app.client.post(f"{SPACES}/round/run", json={}, headers=dot_app.bearer)
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_request"), refused.text
 
 
-async def test_estimate_groups_nodes_with_equal_predictions(dots: AppFixture) -> None:
+async def test_estimate_groups_nodes_with_equal_predictions(dot_app: AppFixture) -> None:
     graph = {
         f"{at}": node("SixfoldTextToImage", prompt="x", steps=1, seed=at, width=64, height=64)
         for at in range(64)
     }
     graph |= {f"s{at}": node("PreviewImage", images=[f"{at}", 0]) for at in range(64)}
-    response = (await estimate_of(dots, graph))["estimate"]
+    response = (await estimate_of(dot_app, graph))["estimate"]
     [row] = response["orders"]
     assert (row["node_id"], row["count"], len(row["node_ids"])) == ("0", 64, 64)
     assert row["price_usd"] == response["price_usd"] == "2.56"
 
 
-async def test_type_and_range_errors_are_reported_together(dots: AppFixture) -> None:
+async def test_type_and_range_errors_are_reported_together(dot_app: AppFixture) -> None:
     inputs = {"prompt": "x", "width": "wide", "steps": 0, "cfg": 1000, "seed": 1.5, "height": 64}
     space = f"{SPACES}/stylized-text-to-image/run"
-    refused = await dots.client.post(space, json={"input": inputs}, headers=dots.bearer)
+    refused = await dot_app.client.post(space, json={"input": inputs}, headers=dot_app.bearer)
     named = [each["input"] for each in refused.json()["errors"]]
     assert (refused.status_code, sorted(named)) == (400, ["cfg", "seed", "steps", "width"])
     body = {"service": "space:stylized-text-to-image", "steps": 0, "cfg": "much"}
-    refused = await dots.client.post("/api/service", json=body, headers=dots.bearer)
+    refused = await dot_app.client.post("/api/service", json=body, headers=dot_app.bearer)
     assert {each["input"] for each in refused.json()["errors"]} == {"prompt", "cfg", "steps"}

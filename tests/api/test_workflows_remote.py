@@ -56,7 +56,7 @@ class ComfySetup:
 
 
 @pytest.fixture
-async def two(tmp_path: Path) -> AsyncIterator[ComfySetup]:
+async def comfy_app(tmp_path: Path) -> AsyncIterator[ComfySetup]:
     async with (
         comfyui() as comfy,
         running_app(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url) as app,
@@ -68,22 +68,22 @@ def png(colour: str = "blue") -> bytes:
     return image_files.encode(Image.new("RGB", (40, 24), colour))
 
 
-async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: ComfySetup) -> None:
+async def test_graph_runs_on_comfyui_with_its_files_and_returns(comfy_app: ComfySetup) -> None:
     file = {"image": ("mine.png", png(), "image/png")}
-    await two.app.client.post("/upload/image", files=file, headers=two.app.bearer)
-    space = await two.imported(TINT, "tint")
+    await comfy_app.app.client.post("/upload/image", files=file, headers=comfy_app.app.bearer)
+    space = await comfy_app.imported(TINT, "tint")
     assert (space["verification"]["status"], space["kind"]) == ("unverified", "image")
     assert space["customNodes"] == ["http://127.0.0.1:8600/object_info/CustomTint"]
-    document = (await two.run("tint", strength=0.25)).json()
+    document = (await comfy_app.run("tint", strength=0.25)).json()
     assert (document["status"], document["cost"], document["quality"]) == ("succeeded", "0.00", "full")
-    picture = Image.open(io.BytesIO((await two.app.client.get(document["output"]["url"])).content))
+    picture = Image.open(io.BytesIO((await comfy_app.app.client.get(document["output"]["url"])).content))
     assert (picture.size, picture.getpixel((5, 5))) == ((40, 24), (64, 0, 191))
-    [entry] = two.comfy.history.values()
+    [entry] = comfy_app.comfy.history.values()
     sent = entry["prompt"][2]
     assert sent["2"]["inputs"] == {"image": ["1", 0], "strength": 0.25}
     assert sent["1"]["inputs"]["image"].startswith("sixfold-")
-    assert ("input", sent["1"]["inputs"]["image"]) in two.comfy.files
-    text = (await two.app.client.get(document["urls"]["events"], headers=two.app.bearer)).text
+    assert ("input", sent["1"]["inputs"]["image"]) in comfy_app.comfy.files
+    text = (await comfy_app.app.client.get(document["urls"]["events"], headers=comfy_app.app.bearer)).text
     states = [json.loads(line[6:]) for line in text.splitlines() if '"class_type"' in line]
     assert [each["state"] for each in states if each["node"] == "2"] == [
         "started",
@@ -91,8 +91,8 @@ async def test_graph_runs_on_comfyui_with_its_files_and_returns(two: ComfySetup)
         "progress",
         "finished",
     ]
-    body = (await two.run("tint", image=f"data:image/png;base64,{_base64(png('lime'))}")).json()
-    picture = Image.open(io.BytesIO((await two.app.client.get(body["output"]["url"])).content))
+    body = (await comfy_app.run("tint", image=f"data:image/png;base64,{_base64(png('lime'))}")).json()
+    picture = Image.open(io.BytesIO((await comfy_app.app.client.get(body["output"]["url"])).content))
     assert picture.getpixel((5, 5)) == (128, 128, 0)
 
 
@@ -100,31 +100,33 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-async def test_remote_run_is_held_once_at_the_usual_price(two: ComfySetup) -> None:
+async def test_remote_run_is_held_once_at_the_usual_price(comfy_app: ComfySetup) -> None:
     check = {"workflow": PAINT_AND_TINT}
-    body = (await two.app.client.post("/api/graph/validate", json=check, headers=two.app.bearer)).json()
+    body = (
+        await comfy_app.app.client.post("/api/graph/validate", json=check, headers=comfy_app.app.bearer)
+    ).json()
     assert (body["valid"], body["errors"], body["estimate"]["price_usd"]) == (True, [], "0.04")
-    await two.imported(PAINT_AND_TINT, "paint")
-    body = (await two.run("paint", text="a lake")).json()
+    await comfy_app.imported(PAINT_AND_TINT, "paint")
+    body = (await comfy_app.run("paint", text="a lake")).json()
     assert (body["status"], body["cost"]) == ("succeeded", "0.04")
-    assert two.comfy.ran.count("KSampler") == 1
-    page = await two.app.client.get("/api/containers/predictions", headers=two.app.bearer)
+    assert comfy_app.comfy.ran.count("KSampler") == 1
+    page = await comfy_app.app.client.get("/api/containers/predictions", headers=comfy_app.app.bearer)
     assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
-    again = (await two.run("paint", text="a lake")).json()
+    again = (await comfy_app.run("paint", text="a lake")).json()
     assert (again["status"], again["cost"]) == ("succeeded", "0.00")
-    two.comfy.old = True  # what it had kept it does not tell over its socket
-    old = (await two.run("paint", text="a lake")).json()
+    comfy_app.comfy.old = True  # it sends no cached results over its socket
+    old = (await comfy_app.run("paint", text="a lake")).json()
     assert (old["status"], old["output"]["content_type"]) == ("succeeded", "image/png")
-    assert await two.app.balance() == ("4.96", "0.00")
-    assert await two.app.faults() == ()
+    assert await comfy_app.app.balance() == ("4.96", "0.00")
+    assert await comfy_app.app.faults() == ()
 
 
-async def test_comfyui_client_gets_the_messages_of_a_remote_run(two: ComfySetup) -> None:
-    hub, client = two.app.server.workflows.hub, two.app.client
-    await two.app.server.workflows.refresh_remote()
+async def test_comfyui_client_gets_the_messages_of_a_remote_run(comfy_app: ComfySetup) -> None:
+    hub, client = comfy_app.app.server.workflows.hub, comfy_app.app.client
+    await comfy_app.app.server.workflows.refresh_remote()
     assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
     graph = {**PAINT_AND_TINT, "11": node("SaveImageWebsocket", images=["10", 0])}
-    with hub.open(Tenant(two.app.operator.id, keyless=True), "me") as events:
+    with hub.open(Tenant(comfy_app.app.operator.id, keyless=True), "me") as events:
         response = await client.post("/prompt", json={"prompt": graph, "client_id": "me"})
         assert response.status_code == 200, response.text
         prompt_id, kinds, pictures = response.json()["prompt_id"], [], []
@@ -151,28 +153,28 @@ async def test_comfyui_client_gets_the_messages_of_a_remote_run(two: ComfySetup)
     assert refused.json()["node_errors"]["10"]["errors"][0]["type"] == "value_bigger_than_max"
 
 
-async def test_canceled_remote_run_is_interrupted_and_free(two: ComfySetup) -> None:
-    await two.imported(PAINT_AND_TINT, "paint")
-    hold = two.comfy.hold("KSampler")
-    body = (await two.run("paint", wait=0, text="a lake")).json()
+async def test_canceled_remote_run_is_interrupted_and_free(comfy_app: ComfySetup) -> None:
+    await comfy_app.imported(PAINT_AND_TINT, "paint")
+    hold = comfy_app.comfy.hold("KSampler")
+    body = (await comfy_app.run("paint", wait=0, text="a lake")).json()
     await hold.reached.wait()
-    await two.app.client.post(body["urls"]["cancel"], headers=two.app.bearer)
+    await comfy_app.app.client.post(body["urls"]["cancel"], headers=comfy_app.app.bearer)
     async with asyncio.timeout(60):
-        while not two.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
+        while not comfy_app.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
             await asyncio.sleep(0.01)
     hold.go.set()
-    ended = await two.app.predictions.wait(await two.app.predictions.get_any(body["id"]), 60)
+    ended = await comfy_app.app.predictions.wait(await comfy_app.app.predictions.get_any(body["id"]), 60)
     assert (str(ended.state), ended.cost) == ("canceled", 0)
-    assert await two.app.balance() == ("5.00", "0.00")
+    assert await comfy_app.app.balance() == ("5.00", "0.00")
 
 
-async def test_failed_remote_node_is_named_and_free(two: ComfySetup) -> None:
-    await two.imported(PAINT_AND_TINT, "paint")
-    two.comfy.raises["CustomTint"] = ("ValueError", "The tint is /srv/models/off.")
-    body = (await two.run("paint", text="a lake")).json()
+async def test_failed_remote_node_is_named_and_free(comfy_app: ComfySetup) -> None:
+    await comfy_app.imported(PAINT_AND_TINT, "paint")
+    comfy_app.comfy.raises["CustomTint"] = ("ValueError", "The tint is /srv/models/off.")
+    body = (await comfy_app.run("paint", text="a lake")).json()
     assert (body["status"], body["cost"]) == ("failed", "0.00")
     assert body["error"] == "CustomTint (node 10): The tint is off."
-    assert await two.app.balance() == ("5.00", "0.00")
+    assert await comfy_app.app.balance() == ("5.00", "0.00")
 
 
 async def test_result_of_an_unpaid_remote_run_is_not_free_later(either: Path) -> None:
@@ -180,15 +182,15 @@ async def test_result_of_an_unpaid_remote_run_is_not_free_later(either: Path) ->
         comfyui() as comfy,
         running_app(either, app_catalog.models_document(), comfyui_url=comfy.url) as app,
     ):
-        two = ComfySetup(app, comfy)
-        await two.imported(PAINT_AND_TINT, "paint")
+        comfy_app = ComfySetup(app, comfy)
+        await comfy_app.imported(PAINT_AND_TINT, "paint")
         comfy.raises["CustomTint"] = ("ValueError", "off")
-        assert (await two.run("paint", text="a lake")).json()["status"] == "failed"
+        assert (await comfy_app.run("paint", text="a lake")).json()["status"] == "failed"
         assert await app.balance() == ("5.00", "0.00")
         comfy.raises.clear()
         costs: list[tuple[str, str]] = []
         for _ in range(2):
-            body = (await two.run("paint", text="a lake")).json()
+            body = (await comfy_app.run("paint", text="a lake")).json()
             costs.append((body["status"], body["cost"]))
         assert comfy.ran.count("KSampler") == 1, "ComfyUI reuses the image of the failed run"
         assert costs == [("succeeded", "0.04"), ("succeeded", "0.00")]
@@ -202,26 +204,28 @@ async def test_result_of_an_unpaid_remote_run_is_not_free_later(either: Path) ->
         page = await app.client.get("/api/containers/predictions", headers=app.bearer)
         [paid] = [each for each in page.json()["predictions"] if each["cost"] == "0.04"]
         await app.predictions.refund(await app.predictions.get_any(paid["id"]), "test")
-        assert (await two.run("paint", text="a lake")).json()["cost"] == "0.04"
+        assert (await comfy_app.run("paint", text="a lake")).json()["cost"] == "0.04"
         assert await app.balance() == ("4.96", "0.00")
         assert await app.faults() == ()
 
 
-async def test_graph_that_no_single_executor_supports_is_refused(two: ComfySetup) -> None:
+async def test_graph_that_no_single_executor_supports_is_refused(comfy_app: ComfySetup) -> None:
     unknown = {**TINT, "4": node("Nowhere", image=["2", 0])}
     check = "/api/graph/validate"
-    response = await two.app.client.post(check, json={"workflow": unknown}, headers=two.app.bearer)
+    response = await comfy_app.app.client.post(
+        check, json={"workflow": unknown}, headers=comfy_app.app.bearer
+    )
     assert response.json()["missing_classes"] == ["Nowhere"]
     mixed = {**TINT, "4": node("SixfoldSaveText", text="words")}
-    response = await two.app.client.post(check, json={"workflow": mixed}, headers=two.app.bearer)
+    response = await comfy_app.app.client.post(check, json={"workflow": mixed}, headers=comfy_app.app.bearer)
     assert response.json()["missing_classes"] == ["SixfoldSaveText"]
     sentences = {
         "unknown": "The connected ComfyUI lacks them",
         "mixed": "a graph cannot use both",
     }
     for name, graph in (("unknown", unknown), ("mixed", mixed)):
-        await two.imported(graph, name)
-        refused = await two.run(name, image=image_files.data_uri(png()))
+        await comfy_app.imported(graph, name)
+        refused = await comfy_app.run(name, image=image_files.data_uri(png()))
         assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
         assert sentences[name] in refused.json()["error"]
         assert "SIXFOLD_COMFYUI_URL" not in refused.json()["error"]  # one is there

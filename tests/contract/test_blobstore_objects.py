@@ -29,7 +29,7 @@ MIB = 1 << 20
 ANGRY = "The object store currently returns errors; nothing was changed"
 REFUSES = "The object store refuses this server's credentials"
 SLOW = "The object store did not respond in time; nothing was changed"
-AWAY = "The object store cannot be reached; nothing was changed"
+UNREACHABLE = "The object store cannot be reached; nothing was changed"
 
 
 def behind(front: FaultyProxy, folder: Path, name: str, seconds: float = 5) -> ObjectStore:
@@ -58,7 +58,7 @@ async def everything(store: ObjectStore, key: str) -> list[Callable[[], Awaitabl
 # -- outages ---------------------------------------------------------------------------------------
 
 
-FAULTS = {"500": ANGRY, "403": REFUSES, "hang": SLOW, "drop": AWAY}
+FAULTS = {"500": ANGRY, "403": REFUSES, "hang": SLOW, "drop": UNREACHABLE}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

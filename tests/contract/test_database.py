@@ -1,4 +1,4 @@
-"""Contract of every Database: atomic, isolated, durable when it says so, and exact about failure."""
+"""Contract of every Database: atomic, isolated, durable if requested, and exact about failure."""
 
 from __future__ import annotations
 

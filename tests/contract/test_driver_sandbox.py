@@ -99,7 +99,7 @@ async def run(worker: ProcessWorker, do: str, inputs: object = "", **files: Path
     )
 
 
-async def got(worker: ProcessWorker, do: str, inputs: object = "") -> Any:
+async def probe_result(worker: ProcessWorker, do: str, inputs: object = "") -> Any:
     outcome = await run(worker, do, inputs)
     assert isinstance(outcome, RunCompleted), outcome
     return outcome.data["got"]
@@ -120,33 +120,33 @@ async def test_program_works_on_copies_of_its_files(
 async def test_files_of_the_user_are_not_accessible(worker: ProcessWorker, tmp_path: Path) -> None:
     secret = tmp_path / "local.key"
     secret.write_text("sf_secret")
-    assert await got(worker, "read", secret) == "FileNotFoundError"
-    assert await got(worker, "read", "/etc/passwd") == "FileNotFoundError"
-    assert "home" not in await got(worker, "list", "/")
-    assert set(await got(worker, "list", tmp_path)) <= {"__pycache__", "probe.py", "scratch"}
-    assert await got(worker, "overwrite", tmp_path / "probe.py") == "OSError"
+    assert await probe_result(worker, "read", secret) == "FileNotFoundError"
+    assert await probe_result(worker, "read", "/etc/passwd") == "FileNotFoundError"
+    assert "home" not in await probe_result(worker, "list", "/")
+    assert set(await probe_result(worker, "list", tmp_path)) <= {"__pycache__", "probe.py", "scratch"}
+    assert await probe_result(worker, "overwrite", tmp_path / "probe.py") == "OSError"
     for folder in ("/", "/usr", "/etc", Path(bubblewrap.__file__).parent):
-        assert await got(worker, "write", folder) in ("OSError", "PermissionError")
+        assert await probe_result(worker, "write", folder) in ("OSError", "PermissionError")
 
 
 async def test_network_processes_keys_and_privileges_are_unavailable(worker: ProcessWorker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as near:
-        assert await got(worker, "net", near.getsockname()[1]) == "ConnectionRefusedError"
-    assert await got(worker, "interfaces") == ["lo"]
-    assert len(await got(worker, "others")) <= 3, "itself and what holds it"
-    assert await got(worker, "signal", worker.pid or 0) == "ProcessLookupError"
-    assert not [name for name in await got(worker, "env") if "KEY" in name or "SIXFOLD" in name]
-    user, empty_sets = await got(worker, "root")
+        assert await probe_result(worker, "net", near.getsockname()[1]) == "ConnectionRefusedError"
+    assert await probe_result(worker, "interfaces") == ["lo"]
+    assert len(await probe_result(worker, "others")) <= 3, "itself and what holds it"
+    assert await probe_result(worker, "signal", worker.pid or 0) == "ProcessLookupError"
+    assert not [name for name in await probe_result(worker, "env") if "KEY" in name or "SIXFOLD" in name]
+    user, empty_sets = await probe_result(worker, "root")
     assert user != 0
     assert empty_sets >= 4, "no capability, in any of its sets"
-    assert await got(worker, "namespace") != 0
+    assert await probe_result(worker, "namespace") != 0
 
 
 async def test_only_its_own_host_name_is_resolved(worker: ProcessWorker) -> None:
-    assert "127.0.0.1" in await got(worker, "found", "localhost")
-    assert await got(worker, "found", "sixfold") == ["127.0.0.1"], "the host's name inside"
-    assert (await got(worker, "read", "/etc/hosts")).split()[:2] == ["127.0.0.1", "localhost"]
-    assert await got(worker, "found", "models.example") == "gaierror"
+    assert "127.0.0.1" in await probe_result(worker, "found", "localhost")
+    assert await probe_result(worker, "found", "sixfold") == ["127.0.0.1"], "the host's name inside"
+    assert (await probe_result(worker, "read", "/etc/hosts")).split()[:2] == ["127.0.0.1", "localhost"]
+    assert await probe_result(worker, "found", "models.example") == "gaierror"
 
 
 async def test_output_symlink_is_not_followed(worker: ProcessWorker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL's own tools: a dump and a base backup, both made under writes, are restored with all rows."""
+"""PostgreSQL's own tools: a dump and a base backup, created during writes, are restored with all rows."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from sixfold.store.sql import Migration, SqlStatement
 from tests.harness import backends, postgres
 from tests.harness.pipeline import Options, running_pipeline
 
-TAKES_AWAY = re.compile(r"\b(DROP|RENAME|ALTER\s+COLUMN|SET\s+NOT\s+NULL|TRUNCATE)\b", re.IGNORECASE)
+DESTRUCTIVE = re.compile(r"\b(DROP|RENAME|ALTER\s+COLUMN|SET\s+NOT\s+NULL|TRUNCATE)\b", re.IGNORECASE)
 # A trigger that the same script creates again, such as one that refuses less.
 REPLACES_TRIGGER = re.compile(r"DROP TRIGGER (\w+);\s*(?=CREATE TRIGGER \1\b)")
 DROPS_INDEX = re.compile(r"DROP INDEX (\w+);")  # of one that is no promise, only a way to be fast
@@ -39,7 +39,7 @@ def test_migration_keeps_what_the_previous_version_uses(dialect: str) -> None:
         response = f"{dialect} {step.number}_{step.name}"
         rest = DROPS_INDEX.sub(lambda match: "" if match[1] in plain else match[0], step.up)
         rest = REPLACES_TRIGGER.sub("", rest)
-        assert not TAKES_AWAY.search(rest), f"{response} takes something away: do so one release later"
+        assert not DESTRUCTIVE.search(rest), f"{response} takes something away: do so one release later"
         for column in ADDS_COLUMN.findall(step.up):
             assert "NOT NULL" not in column or "DEFAULT" in column, f"{response}: {column} needs a default"
 

@@ -260,7 +260,7 @@ class Work:
                     response = json.loads(await socket.recv())
                 if response["type"] == "pose":
                     self.heard.append(response["seq"])
-                    if response["seq"] % 40 == 0:  # somebody is there
+                    if response["seq"] % 40 == 0:  # keeps the session active
                         text = {"type": "input", "seq": next(keys), "keys": ["w"]}
                         await socket.send(json.dumps(text))
 

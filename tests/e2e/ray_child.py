@@ -66,7 +66,7 @@ async def main(folder: Path, address: str) -> None:
         for order in orders:
             await built.service.wait(order, 60)
             print("ended", flush=True)  # noqa: T201 - what the parent reads
-        while any(  # noqa: ASYNC110 - Ray tells nobody when an actor ends
+        while any(  # noqa: ASYNC110 - the end of an actor has no event
             not name.startswith(built.scheduler.boot) for name in ray.util.list_named_actors()
         ):
             # The sweep stops workers of the previous server.

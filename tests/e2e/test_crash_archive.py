@@ -33,7 +33,7 @@ async def crash(folder: Path, failpoints: str) -> None:
     assert child.returncode == -signal.SIGKILL, error.decode()
 
 
-async def runs_made(folder: Path) -> set[str]:
+async def create_runs(folder: Path) -> set[str]:
     async with running_pipeline(folder) as built:
         orders = [await built.service.submit(built.order(extras={"n": n})) for n in range(RUNS)]
         return {(await built.service.wait(order, 60)).id for order in orders}
@@ -62,8 +62,8 @@ async def is_segment(built: PipelineFixture, key: str) -> bool:
     return True
 
 
-async def check_books(built: PipelineFixture) -> None:
-    """Whether or not a sweep has ended, the books are right, and the archive follows from them."""
+async def check_ledger(built: PipelineFixture) -> None:
+    """Check the ledger and the archive, whether or not a sweep has ended."""
     account = await built.account()
     assert (account.posted, account.held) == (CREDIT - RUNS * PRICE, 0)
     assert await built.faults() == ()
@@ -83,14 +83,14 @@ async def remaining(built: PipelineFixture) -> set[str]:
     ),
 )
 async def test_killed_archiving_is_completed(either: Path, point: str) -> None:
-    runs = await runs_made(either)
+    runs = await create_runs(either)
     await crash(either, point)
     async with running_pipeline(either) as built:
-        await check_books(built)
+        await check_ledger(built)
         archived = Counter(line.row["id"] for line in await lines_of(built) if line.table == "prediction")
         assert archived + Counter(await remaining(built)) == Counter(runs)
         await retention_child.sweep(built.database, either)
-        await check_books(built)
+        await check_ledger(built)
         lines = await lines_of(built)
         for table, name in (("prediction", "id"), ("transfer", "hold_id")):
             assert Counter(line.row[name] for line in lines if line.table == table) == Counter(runs)
@@ -100,28 +100,28 @@ async def test_killed_archiving_is_completed(either: Path, point: str) -> None:
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
 async def test_killed_sweep_is_completed(either: Path) -> None:
-    await runs_made(either)
+    await create_runs(either)
     await crash(either, "sweep.deleted=crash")
     async with running_pipeline(either) as built:
-        await check_books(built)
+        await check_ledger(built)
         await retention_child.sweep(built.database, either)
-        await check_books(built)
+        await check_ledger(built)
         assert await remaining(built) == set()
 
 
 @pytest.mark.parametrize("either", BOTH, indirect=True)
 @pytest.mark.parametrize("point", ERASE_POINTS)
 async def test_killed_erasure_is_completed(either: Path, point: str) -> None:
-    await runs_made(either)
+    await create_runs(either)
     async with running_pipeline(either) as built:
         await retention_child.sweep(built.database, either)
         count = len(await lines_of(built))
         await built.database.write(many("erase_archived", account_id=built.payer.id))
     await crash(either, f"{point}=crash")
     async with running_pipeline(either) as built:
-        await check_books(built)
+        await check_ledger(built)
         await retention_child.sweep(built.database, either)
-        await check_books(built)
+        await check_ledger(built)
         lines = await lines_of(built)
         assert len(lines) == count
         owned = {line.table for line in lines if line.account == built.payer.id}

@@ -14,12 +14,12 @@ from tests.e2e.servers import Reply, Server, serving
 from tests.e2e.test_server import descendants
 from tests.harness import image_files
 
-PICTURE = "/create_image?prompt=a+harbour&width=256&height=256&seed=1"
+IMAGE_PATH = "/create_image?prompt=a+harbour&width=256&height=256&seed=1"
 HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.create_image=hang"}
 
 
 async def send(server: Server) -> Reply:
-    return await server.call("GET", PICTURE, Authorization=f"Bearer {server.key}")
+    return await server.call("GET", IMAGE_PATH, Authorization=f"Bearer {server.key}")
 
 
 async def money(server: Server) -> tuple[str, str]:
@@ -32,7 +32,7 @@ async def states(server: Server) -> list[str]:
     return [row["status"] for row in listed.json["predictions"]]
 
 
-async def until_a_worker_is_there(server: Server) -> list[int]:
+async def wait_for_worker(server: Server) -> list[int]:
     async with asyncio.timeout(60):
         while not (workers := descendants(server.process.pid)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
@@ -48,7 +48,7 @@ async def until_it_runs(server: Server) -> None:
 async def test_running_image_is_delivered_before_shutdown(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as server:
         waiting = asyncio.create_task(send(server))
-        workers = await until_a_worker_is_there(server)
+        workers = await wait_for_worker(server)
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         ending = asyncio.create_task(server.terminate())

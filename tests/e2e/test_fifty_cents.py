@@ -22,7 +22,7 @@ from tests.mcp.loopback import serve
 pytestmark = pytest.mark.nightly
 
 GUIDE = Path(__file__).parents[2] / "docs" / "howto"
-ASKED = {
+PROJECT_PAGE = {
     "title": "The lighthouse film",
     "body": "Ann wants a short film of one day at the lighthouse: dawn, a sailboat, fog, stars.\n"
     "The sea is heard, and a calm voice. It may cost fifty cents.",
@@ -31,7 +31,7 @@ ASKED = {
 
 async def test_agent_makes_a_video_and_stops_at_fifty_cents(tmp_path: Path, pictures: Path) -> None:
     async with running_app(tmp_path, app_catalog.models_document()) as app, serve(app.asgi) as origin:
-        await app.client.put("/api/pages/projects/lighthouse-film", json=ASKED, headers=app.bearer)
+        await app.client.put("/api/pages/projects/lighthouse-film", json=PROJECT_PAGE, headers=app.bearer)
         key = await app.limited_key(Scope(budget_day=500_000))
         child = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -14,7 +14,7 @@ from typing import Any
 from tests.e2e import servers
 from tests.e2e.servers import Server
 
-# A model of the operator's own that says who it is, and waits for a file.
+# A custom model that writes its process id and waits for a file.
 GATE = '''
 import os, time
 from pathlib import Path

@@ -111,7 +111,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalIndex]:
 
 
 @pytest.fixture
-async def stand_ins(tmp_path: Path) -> AsyncIterator[dict[str, str]]:
+async def fake_servers(tmp_path: Path) -> AsyncIterator[dict[str, str]]:
     """Run Ollama and ComfyUI; yield the settings of a server that uses them."""
     ollama = local_models.Ollama({"qwen3:8b": local_models.COMPLETION})
     async with local_models.listening(ollama), comfyui.comfyui() as comfy:
@@ -155,7 +155,7 @@ async def follow_the_readme(program: tuple[str, ...], path: str, settings: dict[
 
 @pytest.mark.parametrize("version", PYTHONS)
 async def test_first_chat_image_and_memory_answer_on_each_python(
-    version: str, index: LocalIndex, stand_ins: dict[str, str], tmp_path: Path
+    version: str, index: LocalIndex, fake_servers: dict[str, str], tmp_path: Path
 ) -> None:
     python = interpreter(version)
     if python is None:
@@ -169,11 +169,11 @@ async def test_first_chat_image_and_memory_answer_on_each_python(
     await run(str(index.uv), *install, "sixfold[embedded]", **environ)
     where = await run(str(programs / "python"), "-c", "import sixfold; print(sixfold.__file__)", **environ)
     assert Path(where).is_relative_to(tmp_path / "env")
-    await follow_the_readme((str(programs / "sixfold"),), f"{programs}:{os.defpath}", stand_ins)
+    await follow_the_readme((str(programs / "sixfold"),), f"{programs}:{os.defpath}", fake_servers)
 
 
 async def test_uvx_starts_a_server_without_an_installation(
-    index: LocalIndex, stand_ins: dict[str, str], tmp_path: Path
+    index: LocalIndex, fake_servers: dict[str, str], tmp_path: Path
 ) -> None:
     python = interpreter(f"{sys.version_info.major}.{sys.version_info.minor}") or sys.executable
     call = (str(index.uv), "tool", "run", "--python", python, "--from", "sixfold[embedded]", "sixfold")
@@ -184,5 +184,5 @@ async def test_uvx_starts_a_server_without_an_installation(
     script = programs / "sixfold"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(call)} "$@"\n')
     script.chmod(0o755)
-    settings = {**stand_ins, **environ}
+    settings = {**fake_servers, **environ}
     await follow_the_readme((str(script),), f"{programs}:{os.defpath}", settings)

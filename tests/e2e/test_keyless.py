@@ -19,10 +19,10 @@ from tests.e2e.servers import Server, serving
 from tests.harness import processes
 from tests.harness.cases import nightly_after
 
-PICTURE = "/create_image?prompt=x&width=64&height=64"
+IMAGE_PATH = "/create_image?prompt=x&width=64&height=64"
 ACCOUNT_ROUTES = ("/metrics", "/api/account", "/api/containers/predictions", "/api/engines", "/predictions")
-KEYLESS_ROUTES = ("/queue", "/history", "/object_info/KSampler", "/system_stats", PICTURE)
-AS_NOBODY = """
+KEYLESS_ROUTES = ("/queue", "/history", "/object_info/KSampler", "/system_stats", IMAGE_PATH)
+OTHER_USER_SCRIPT = """
 import os, socket, sys
 os.chdir(sys.argv[1]); os.setgid(65534); os.setuid(65534)
 s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect("sixfold.sock")
@@ -117,7 +117,7 @@ async def test_requests_of_a_plain_proxy_need_a_key(server: Server) -> None:
 
 async def test_forwarder_allows_only_keyless_requests(server: Server) -> None:
     async with forwarder(server.port) as port:
-        assert status(await raw(port, PICTURE, host="localhost")) == 200
+        assert status(await raw(port, IMAGE_PATH, host="localhost")) == 200
         answers = {path: status(await raw(port, path, host="localhost")) for path in ACCOUNT_ROUTES}
     assert answers == {**dict.fromkeys(ACCOUNT_ROUTES, 401), "/predictions": 303}
 
@@ -146,7 +146,7 @@ async def test_local_socket_refuses_other_users(server: Server) -> None:
     server.folder.chmod(0o755)
     (server.folder / "sixfold.sock").chmod(0o666)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", AS_NOBODY, str(server.folder), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", OTHER_USER_SCRIPT, str(server.folder), stdout=asyncio.subprocess.PIPE
     )
     output, _ = await processes.read_output(child)
     assert output.decode().strip() == "0"

@@ -29,7 +29,7 @@ async def keep(tab: Tab, pictures: Path, name: str) -> None:
     shot.save(pictures / f"tour-{name}.webp", quality=78)
 
 
-async def makes_a_picture(tab: Tab, pictures: Path) -> None:
+async def generate_image(tab: Tab, pictures: Path) -> None:
     page = tab.page
     await tab.open("/")
     await page.fill("#prompt", "A hot-air balloon over mountains at dawn")
@@ -130,7 +130,7 @@ async def test_tour_uses_all_six_apis_and_their_charges_balance(tmp_path: Path, 
     ):
         await app.client.put(f"/api/pages/{PAGE}", json={"body": TEXT}, headers=app.bearer)
         async with browser.tab(chromium, app, url) as tab:
-            await makes_a_picture(tab, pictures)
+            await generate_image(tab, pictures)
             await looks_around(tab, pictures)
             await walks(tab, pictures)
             await writes_with_an_agent(tab, app, pictures)

@@ -114,7 +114,7 @@ async def test_resumed_session_delivers_every_pose(session_server: SessionServer
         await guest.say("hello")
         seen = [pose["seq"] for pose in await guest.several("pose", 4)]
     again = begun["ws_url"].partition("token=")[0] + f"token={begun['resume_token']}"
-    await asyncio.sleep(0.3)  # poses that nobody hears
+    await asyncio.sleep(0.3)  # poses without a connected client
     async with session_server.inside({"ws_url": again}) as guest:
         await guest.say("hello", last_seq=seen[-1])
         seen += [pose["seq"] for pose in await guest.several("pose", 12)]

@@ -1,4 +1,4 @@
-"""A server that was suspended beyond its lease detects that others have taken over its work."""
+"""A server that was suspended beyond its lease detects that other servers took over its work."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.harness.pipeline import PRICE, Options, running_pipeline
 
 
 def _limit_pages(database: SqliteDatabase, pages: int) -> None:
-    """The database file may grow no further: what SQLite says is what a full disk makes it say."""
+    """Limit the size of the database file, so that SQLite fails as on a full disk."""
     database._writer.execute(f"PRAGMA max_page_count={pages}")
 
 

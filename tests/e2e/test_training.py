@@ -19,7 +19,7 @@ from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.harness import image_files
 
 OPTIONS = {"weights-image": {"steps": 2, "threads": 1}}
-LESSON = {"weights-training": {"steps": 4, "rank": 2, "rate": 3e-3, "threads": 1}}
+TRAINING_TABLES = {"weights-training": {"steps": 4, "rank": 2, "rate": 3e-3, "threads": 1}}
 
 
 def shade(colour: str) -> str:
@@ -45,14 +45,14 @@ async def app(tmp_path: Path) -> AsyncIterator[AppFixture]:
 
     folder = tiny.stable_diffusion(tmp_path / "data" / "weights" / "image" / "tiny")
     (folder / "sixfold.json").write_text(json.dumps({"added": "2026-01-01T00:00:00+00:00"}))
-    models, tables = app_catalog.models_document(), {"engines": {**OPTIONS, **LESSON}}
+    models, tables = app_catalog.models_document(), {"engines": {**OPTIONS, **TRAINING_TABLES}}
     async with running_app(
         tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60
     ) as result:
         yield result
 
 
-async def taught(app: AppFixture, **changed: Any) -> Any:
+async def finished_training(app: AppFixture, **changed: Any) -> Any:
     """Return a finished training prediction."""
     answer = await app.client.post("/api/training", json={**BODY, **changed}, headers=app.bearer)
     assert answer.status_code == 202, answer.text
@@ -63,7 +63,7 @@ async def taught(app: AppFixture, **changed: Any) -> Any:
     return await pipeline.wait(await pipeline.get(body["id"], Tenant(app.account.id)), 60)
 
 
-async def picture(app: AppFixture, body: dict[str, Any]) -> bytes:
+async def generated_image(app: AppFixture, body: dict[str, Any]) -> bytes:
     """Return the pixels of a model's image."""
     answer = await app.client.post("/api/service", json=body, headers=app.bearer)
     assert answer.status_code == 200, answer.text
@@ -74,7 +74,7 @@ async def picture(app: AppFixture, body: dict[str, Any]) -> bytes:
 
 @pytest.mark.weights
 async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -> None:
-    ended = await taught(app)
+    ended = await finished_training(app)
     assert ended.state is PredictionState.SUCCEEDED, ended.error
     await app.until("4.00", "0.00")
     response = await app.client.get(f"/api/containers/predictions/{ended.id}", headers=app.bearer)
@@ -85,7 +85,7 @@ async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -
     listed = (await app.client.get("/api/services", headers=app.bearer)).json()["services"]
     (row,) = [each for each in listed if each["service"] == "custom:glow"]
     assert row["available"]
-    assert await picture(app, DRAWN) != await picture(app, {**DRAWN, "service": "ra2"})
+    assert await generated_image(app, DRAWN) != await generated_image(app, {**DRAWN, "service": "ra2"})
     await app.until("3.92", "0.00")
     theirs = (await app.client.get("/api/services", headers=bearer(app.other))).json()["services"]
     assert "custom:glow" not in [each["service"] for each in theirs]
@@ -99,7 +99,7 @@ async def test_trained_model_is_a_service_of_its_account_only(app: AppFixture) -
 async def test_failed_training_is_free_and_creates_no_model(app: AppFixture) -> None:
     flux = app.settings.data_dir / "weights" / "image" / "tiny"
     (flux / "model_index.json").unlink()
-    ended = await taught(app)
+    ended = await finished_training(app)
     assert ended.state is PredictionState.FAILED
     await app.until("5.00", "0.00")
     answer = await app.client.post("/api/service", json=DRAWN, headers=app.bearer)
@@ -124,9 +124,9 @@ async def test_training_without_weights_is_503_with_remedy(bare: AppFixture) -> 
     assert "sixfold engines add image" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("picture", ["data:image/png;base64,AAAA", "ftp://example.com/1.png", "upl_nothing"])
-async def test_invalid_image_is_reported_before_missing_training(bare: AppFixture, picture: str) -> None:
-    body = {**BODY, "images": [*BODY["images"], picture]}
+@pytest.mark.parametrize("image", ["data:image/png;base64,AAAA", "ftp://example.com/1.png", "upl_nothing"])
+async def test_invalid_image_is_reported_before_missing_training(bare: AppFixture, image: str) -> None:
+    body = {**BODY, "images": [*BODY["images"], image]}
     answer = await bare.client.post("/api/training", json=body, headers=bare.bearer)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
 

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
 ]
-PICTURE = 7_000  # micro-dollars
+IMAGE_PRICE = 7_000  # micro-dollars
 ENDED = {"succeeded", "failed", "canceled"}
 DAY_SECONDS, NEAR_SECONDS = 86_400, 60
 Order = tuple[str, dict[str, Any]]
@@ -107,7 +107,7 @@ def _micros(usd: str) -> int:
 
 
 @pytest.fixture
-async def shop(tmp_path: Path) -> AsyncIterator[BudgetServers]:
+async def budget_servers(tmp_path: Path) -> AsyncIterator[BudgetServers]:
     async with running_servers(tmp_path) as result:
         yield result
 
@@ -127,33 +127,35 @@ async def running_servers(folder: Path) -> AsyncIterator[BudgetServers]:
             yield BudgetServers((first, second), database, acme, key, account_id)
 
 
-async def test_two_servers_share_daily_budget_and_rate_limit(shop: BudgetServers) -> None:
-    key = await shop.limited(Scope(budget_day=8 * PICTURE - 1))
-    answers = await shop.ask(key, [image_call(seed) for seed in range(24)])
+async def test_two_servers_share_daily_budget_and_rate_limit(budget_servers: BudgetServers) -> None:
+    key = await budget_servers.limited(Scope(budget_day=8 * IMAGE_PRICE - 1))
+    answers = await budget_servers.ask(key, [image_call(seed) for seed in range(24)])
     sold = [answer for answer in answers if answer.status == 202]
     refused = [answer for answer in answers if answer.status != 202]
     assert len(sold) == 7
     assert {(answer.status, answer.json["code"]) for answer in refused} == {(429, "budget_exceeded")}
-    assert sum([await shop.cost(answer) for answer in sold]) == 7 * PICTURE
-    await shop.settled(key, 7 * PICTURE)
-    for answer in await shop.ask(key, [image_call(30), image_call(31)]):
+    assert sum([await budget_servers.cost(answer) for answer in sold]) == 7 * IMAGE_PRICE
+    await budget_servers.settled(key, 7 * IMAGE_PRICE)
+    for answer in await budget_servers.ask(key, [image_call(30), image_call(31)]):
         assert "has 0.006999 USD left" in answer.json["error"], answer.json
-    await _rates_are_one(shop)
+    await _rates_are_one(budget_servers)
 
 
-async def _rates_are_one(shop: BudgetServers) -> None:
-    key, began = await shop.limited(Scope(rpm=6)), time.monotonic()
+async def _rates_are_one(budget_servers: BudgetServers) -> None:
+    key, began = await budget_servers.limited(Scope(rpm=6)), time.monotonic()
     bearer = {"Authorization": f"Bearer {key.api_key}"}
-    request = (server.call("GET", "/api/account", **bearer) for server in shop.servers for _ in range(12))
+    request = (
+        server.call("GET", "/api/account", **bearer) for server in budget_servers.servers for _ in range(12)
+    )
     answers = [answer.status for answer in await asyncio.gather(*request)]
-    earned = int(time.monotonic() - began) // 10 + 1  # one each ten seconds, while they were asked
+    earned = int(time.monotonic() - began) // 10 + 1  # one every ten seconds during the requests
     assert 6 <= answers.count(200) <= 6 + earned
     assert set(answers) == {200, 429}
 
 
-async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: BudgetServers) -> None:
+async def test_sync_and_async_images_and_chat_share_a_monthly_budget(budget_servers: BudgetServers) -> None:
     budget = 75_000
-    key = await shop.limited(Scope(budget_day=budget, budget_month=budget))
+    key = await budget_servers.limited(Scope(budget_day=budget, budget_month=budget))
     waiting = [
         make(number % 9 + 1) for number in range(8) for make in (image_call, chat_call, queued_chat_call)
     ]
@@ -162,39 +164,43 @@ async def test_sync_and_async_images_and_chat_share_a_monthly_budget(shop: Budge
     async def watch() -> None:
         nonlocal most
         while True:
-            most = max(most, *(await shop.spent(key)))
+            most = max(most, *(await budget_servers.spent(key)))
             await asyncio.sleep(0.01)
 
     watching = asyncio.create_task(watch())
     while sold:  # what one round refused may fit in the next, which begins when nothing is held
-        answers = await shop.ask(key, waiting)
+        answers = await budget_servers.ask(key, waiting)
         refused = [answer.json for answer in answers if answer.status >= 400]
         kinds = {str(response.get("code") or response["error"]["code"]) for response in refused}
         assert kinds <= {"budget_exceeded"}, refused
         accepted = [answer for answer in answers if answer.status < 400]
-        cost += sum(await asyncio.gather(*map(shop.cost, accepted)))
+        cost += sum(await asyncio.gather(*map(budget_servers.cost, accepted)))
         waiting = [order for order, answer in zip(waiting, answers, strict=True) if answer.status >= 400]
         sold = len(accepted)
-        await shop.settled(key, cost)
+        await budget_servers.settled(key, cost)
     watching.cancel()
     assert image_call(1)[0] in {path for path, _ in waiting}
-    assert budget - PICTURE < cost <= budget
+    assert budget - IMAGE_PRICE < cost <= budget
     assert most <= budget
 
 
-async def test_budget_of_failed_runs_elsewhere_is_returned(shop: BudgetServers) -> None:
-    key = await shop.limited(Scope(budget_day=8 * PICTURE))
-    shop.acme.mode = "hang"
-    begun = [answer for answer in await shop.ask(key, [queued_chat_call(3)] * 8) if answer.status == 202]
+async def test_budget_of_failed_runs_elsewhere_is_returned(budget_servers: BudgetServers) -> None:
+    key = await budget_servers.limited(Scope(budget_day=8 * IMAGE_PRICE))
+    budget_servers.acme.mode = "hang"
+    begun = [
+        answer for answer in await budget_servers.ask(key, [queued_chat_call(3)] * 8) if answer.status == 202
+    ]
     assert begun
-    assert sum(await shop.spent(key)) > 0
+    assert sum(await budget_servers.spent(key)) > 0
     for answer in begun:
-        await shop.look(answer, "DELETE")
-    assert [await shop.cost(answer) for answer in begun] == [0] * len(begun)
-    await shop.settled(key, 0)
-    shop.acme.mode = "fail"
-    failed = await shop.ask(key, [chat_call(3), chat_call(3), queued_chat_call(3), queued_chat_call(3)])
-    assert [await shop.cost(answer) for answer in failed if answer.status == 202] == [0, 0]
-    await shop.settled(key, 0)
-    sold = await shop.ask(key, [image_call(seed) for seed in range(12)])
+        await budget_servers.look(answer, "DELETE")
+    assert [await budget_servers.cost(answer) for answer in begun] == [0] * len(begun)
+    await budget_servers.settled(key, 0)
+    budget_servers.acme.mode = "fail"
+    failed = await budget_servers.ask(
+        key, [chat_call(3), chat_call(3), queued_chat_call(3), queued_chat_call(3)]
+    )
+    assert [await budget_servers.cost(answer) for answer in failed if answer.status == 202] == [0, 0]
+    await budget_servers.settled(key, 0)
+    sold = await budget_servers.ask(key, [image_call(seed) for seed in range(12)])
     assert [answer.status for answer in sold].count(202) == 8

@@ -45,7 +45,7 @@ async def app(tmp_path: Path, tiny: Path) -> AsyncIterator[AppFixture]:
         yield result
 
 
-async def picture(app: AppFixture, url: str) -> np.ndarray[Any, Any]:
+async def fetch_image(app: AppFixture, url: str) -> np.ndarray[Any, Any]:
     """The pixels behind a result's address."""
     answer = await app.client.get(url)
     with Image.open(io.BytesIO(answer.content)) as image:
@@ -65,10 +65,10 @@ async def test_request_is_served_by_installed_weights(app: AppFixture) -> None:
     assert answer.status_code == 200, answer.text
     assert answer.headers["X-Sixfold-Engine"] == "weights-image"
     assert answer.headers["X-Sixfold-Quality"] == "full"
-    first = await picture(app, answer.json()["image_url"])
+    first = await fetch_image(app, answer.json()["image_url"])
     assert first.shape == (768, 1360, 3)
     again = await app.client.post("/api/ra1", json=body)
-    assert (await picture(app, again.json()["image_url"]) == first).all()
+    assert (await fetch_image(app, again.json()["image_url"]) == first).all()
     await app.until("4.92", "0.00")
     assert await app.faults() == ()
 

@@ -101,7 +101,7 @@ async def server_on(folder: Path, *names: str) -> AsyncIterator[Server]:
 
 
 async def all_found(server: Server, names: Sequence[str]) -> None:
-    """Wait until the start page says that these engines are ready: a server is looked for beside the work."""
+    """Wait until the start page lists these engines as ready: servers are probed in the background."""
     async with asyncio.timeout(processes.PATIENCE_SECONDS):
         while True:
             page = (await server.call("GET", "/", Accept="text/html")).body.decode()

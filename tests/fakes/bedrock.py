@@ -1,7 +1,7 @@
 """Fake Amazon Bedrock on loopback: Converse, its binary event stream, lists of models and profiles.
 
-Requests are authenticated by an API key, or by a signature that botocore computes again. `say N words` gives
-N words, a tool that is there is called, and an image is seen, as by the stand-ins of other model servers.
+Requests are authenticated by an API key, or by a signature that botocore computes again. `say N words`
+returns N words, an available tool is called, and an image is recognized, as by the other fake model servers.
 
 Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html, botocore's model.
 """

@@ -58,7 +58,7 @@ class ModelServer:
     forgotten: list[str] = field(default_factory=list[str])
     # Items of a native response before its message.
     items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    # What chat completions answer, if not what they are asked for.
+    # Text of chat completions in place of the requested one.
     answer: str = ""
     # Chats call a tool only for a last message with this text.
     tool_word: str = ""

@@ -3,17 +3,17 @@
     async with comfyui() as comfy:
         httpx.get(comfy.url + "/system_stats")
 
-It checks a prompt as ComfyUI does, queues it, runs it honestly for the classes of `comfyui_nodes` (what is
-unchanged is reused from an earlier run), tells its client over the socket and keeps the history. Every
-route is also under `/api`. What a test may turn:
+It validates a prompt as ComfyUI does, queues it, runs the classes of `comfyui_nodes` (unchanged nodes are
+reused from an earlier run), sends messages to its client over the socket and stores the history. Every
+route is also available under `/api`. A test can set:
 
-- `hold("KSampler")` stops a run at that class's next step, until it is let go;
+- `hold("KSampler")` stops a run at the next step of this class until it is released;
 - `raises["KSampler"] = ("OutOfMemoryError", "…")` makes a class fail;
-- `answers["/view"] = …` puts bytes, or a whole application, in a route's place; `silent` routes never answer;
-- `memory` is how many pictures it can sample at once, `vram` the memory of its GPU;
-- `sockets = False` refuses websockets, `drop_sockets()` cuts those that are open;
-- `old = True` leaves out what later versions brought: own prompt ids, `execution_success`, aimed interrupts;
-- `forget()` is a restart, `stop()` the end of the process.
+- `answers["/view"] = …` replaces a route by bytes or by an application; `silent` routes never respond;
+- `memory` is the number of images that it can sample at once, `vram` the memory of its GPU;
+- `sockets = False` refuses websockets, `drop_sockets()` disconnects the open ones;
+- `old = True` omits the features of later versions: chosen prompt ids, `execution_success`, interrupts by id;
+- `forget()` simulates a restart, `stop()` the end of the process.
 
 `python -m tests.fakes.comfyui [CHECKPOINT …]` prints its address and serves until it is ended.
 """
@@ -77,7 +77,7 @@ class Item:
 
 
 class Comfy:
-    """The server's state and routes; made and run by `comfyui`."""
+    """State and routes of the server, which `comfyui` runs."""
 
     def __init__(self, installed: InstalledFiles) -> None:
         self.installed = installed
@@ -95,7 +95,7 @@ class Comfy:
         self.answers: dict[str, bytes | ASGIApp] = {}
         self.silent: set[str] = set()
         self.delay_seconds = 0.0
-        self.changed = asyncio.Event()  # the queue or the history; cleared by whoever waits for it
+        self.changed = asyncio.Event()  # the queue or the history; the waiting code clears it
         self.ran: list[str] = []  # the class of each node that was run
         self._holds: dict[str, Hold] = {}
         self._clients: dict[str, WebSocket] = {}
@@ -455,7 +455,7 @@ class _Run:
         try:
             self._comfy.vram.load(self.prompt, class_type)
             return await comfyui_nodes.NODES[class_type](self, **inputs)
-        except (OSError, ValueError, MemoryError) as error:  # bad pictures, and too many
+        except (OSError, ValueError, MemoryError) as error:  # invalid images, and too many
             raise _Raised(type(error).__name__, str(error)) from error
 
     async def _input(self, value: Any) -> Any:

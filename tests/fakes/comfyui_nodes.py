@@ -1,8 +1,8 @@
 """Node classes of the fake ComfyUI: their schemas in the format of `/object_info`, and their functions.
 
-Nothing is denoised. A latent is a picture an eighth as large; the sampler mixes into it soft colours that
-hang on model, seed, words and place in the batch, as far as `denoise` says. Pictures are real ones: what
-was uploaded is decoded, scaled and mixed, and what comes out is a PNG with the prompt in it.
+Nothing is denoised. A latent is an image of an eighth of the size; the sampler blends it, by `denoise`, with
+colors that depend on the model, the seed, the prompt and the index in the batch. Images are real: uploads are
+decoded, scaled and blended, and the output is a PNG with the prompt in its metadata.
 """
 
 from __future__ import annotations
@@ -147,7 +147,10 @@ _CLASSES: dict[str, Row] = {
     ),
     "JoinImageWithAlpha": ({"image": ["IMAGE", {}], "alpha": ["MASK", {}]}, _IMAGE),
     "ImageUpscaleWithModel": ({"upscale_model": ["UPSCALE_MODEL", {}], "image": ["IMAGE", {}]}, _IMAGE),
-    "CustomTint": ({"image": _IMAGE, "strength": _number(0.5, 1)}, _IMAGE),  # nobody's but this server's
+    "CustomTint": (
+        {"image": _IMAGE, "strength": _number(0.5, 1)},
+        _IMAGE,
+    ),  # a class that only this server has
     "PreviewImage": ({"images": _IMAGE}, []),
     "SaveImage": ({"images": _IMAGE, "filename_prefix": ["STRING", {"default": "ComfyUI"}]}, []),
     "SaveImageWebsocket": ({"images": _IMAGE}, []),

@@ -24,7 +24,7 @@ class Verdict:
 
 
 def validate(prompt: Prompt, schemas: Schemas, has_file: Callable[[str], bool]) -> Verdict:
-    """Validate a prompt as ComfyUI does; `has_file` tells whether LoadImage would find an image."""
+    """Validate a prompt as ComfyUI does; `has_file` returns whether LoadImage would find an image."""
     for node, spec in prompt.items():
         class_type = spec.get("class_type")
         if class_type not in schemas:

@@ -1,7 +1,7 @@
 """Video classes of the fake ComfyUI: latents of many frames, and real files as results.
 
-Nothing is denoised: a film begins with its still, or with a colour of its seed, and grows brighter from frame
-to frame. What is decoded stays as small as its latents, so that a test need not encode real ones.
+Nothing is denoised: a video begins with its still image, or with a color of its seed, and each frame is
+brighter than the previous one. Decoded frames have the size of their latents, so encoded videos are small.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ async def _sample(run: Any, **inputs: Any) -> tuple[Any, ...]:
 
 
 async def sampled(run: Any, reel: Reel, seed: int, steps: int) -> Floats:
-    """The frames of a film: its still, or a colour of the seed, ever brighter."""
+    """Return the frames of a video: its still image or a color of the seed, increasingly bright."""
     for done in range(steps):
         await run.step(done + 1, steps)
     height, width = reel.size

@@ -117,8 +117,8 @@ class Fal:
     nsfw: bool = False
     failure: tuple[int, Any] | None = None
     billable_units: str = ""
-    file: tuple[bytes, str] | None = None  # instead of an honest picture
-    address: str = ""  # of the result, instead of one of ours
+    file: tuple[bytes, str] | None = None  # in place of a valid image
+    address: str = ""  # URL of the result, in place of this server's
 
     @property
     def url(self) -> str:

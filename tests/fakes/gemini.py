@@ -1,6 +1,7 @@
 """Fake of Google's `generateContent` on loopback, for Gemini and Vertex AI, with service-account tokens.
 
-`say N words` gives N words, a tool that is there is called, requested JSON is given, and an image is seen.
+`say N words` returns N words, an available tool is called, requested JSON is returned, and images are
+recognized.
 
 Sources: https://ai.google.dev/api/generate-content and https://ai.google.dev/gemini-api/docs/thought-signatures.
 """

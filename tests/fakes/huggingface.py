@@ -20,9 +20,9 @@ _PAGE = 5  # files in one answer of the tree
 
 @dataclass
 class LoopbackHub:
-    """`folder/owner/name/…` as repositories. `faults[path]` is a list that requests for a file use up:
-    a number cuts the answer after so many bytes, `wrong` changes a byte, `no-range` sends all of it, and
-    `429`, `503`, `404`, `401` are answered as such. `claims` changes rows of the tree."""
+    """Repositories in `folder/owner/name/…`. Each request for a file consumes an entry of `faults[path]`:
+    a number truncates the response to that many bytes, `wrong` changes a byte, `no-range` ignores ranges, and
+    `429`, `503`, `404`, `401` are returned as the status. `claims` changes rows of the tree."""
 
     folder: Path
     url: str = ""

@@ -26,7 +26,7 @@ PROOF = "Basic " + base64.b64encode(b"sixfold:a%20client%27s%20secret").decode()
 
 @dataclass
 class OpenId:
-    """Fake provider: `claims` describe the user; `lies` change a token, `key` and `headers` its signature."""
+    """Fake provider: `claims` describe the user; `lies` falsify a token, `key` and `headers` a signature."""
 
     claims: dict[str, Any] = field(
         default_factory=lambda: {"sub": "ada-1", "email": "ada@example.com", "email_verified": True}

@@ -1,7 +1,7 @@
 """Media and embedding endpoints of a fake model server on loopback.
 
-Pictures take 272 tokens each, speech one for each character. Raw speech comes in
-pieces, the last of them once the server is told to go on (`trickle`).
+Images take 272 tokens each, speech one for each character. Raw speech is sent in
+chunks, the last of them when the test sets `go_on` (`trickle`).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Replicate:
     ends: bool = True
     error: str = ""
     address: str = ""
-    film: bytes = b""  # instead of an honest one
+    film: bytes = b""  # in place of a generated one
 
     @property
     def url(self) -> str:

@@ -15,7 +15,7 @@ from tests.harness.embedded_server import EmbeddedServer
 
 @asynccontextmanager
 async def serve(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
-    """Serve an application within the block and yield its origin; the port is free unless given."""
+    """Serve an application within the block and yield its origin; `port` 0 selects a free port."""
     config = uvicorn.Config(
         app, lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=2
     )

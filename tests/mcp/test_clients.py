@@ -60,16 +60,16 @@ async def over_stdio(origin: str, key: str, mode: str) -> AsyncIterator[Client]:
         yield client
 
 
-WAYS = {"http": over_http, "stdio": over_stdio}
+TRANSPORTS = {"http": over_http, "stdio": over_stdio}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_official_client_calls_tools_and_reads_resources(
     served_app: tuple[AppFixture, str], way: str, mode: str
 ) -> None:
     app, origin = served_app
-    async with WAYS[way](origin, app.key, mode) as client:
+    async with TRANSPORTS[way](origin, app.key, mode) as client:
         newest = jsonrpc.LATEST if mode == "auto" else jsonrpc.HANDSHAKE[-1]
         assert client.protocol_version == newest
         assert {tool.name for tool in (await client.list_tools()).tools} == MEMORY | MAKING

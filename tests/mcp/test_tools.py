@@ -44,7 +44,7 @@ async def test_handshake_accepts_every_known_version(agent: Agent) -> None:
         assert result["serverInfo"]["name"] == "sixfold"
         assert result["capabilities"].keys() >= {"tools", "resources", "prompts"}
         assert "search" in result["instructions"]
-        assert len(result["instructions"]) < 2_000  # it stands in every conversation
+        assert len(result["instructions"]) < 2_000  # they are part of every conversation
 
 
 async def test_handshake_with_unknown_version_offers_its_own(agent: Agent) -> None:
@@ -154,7 +154,7 @@ async def test_invalid_message_gets_a_json_rpc_error(agent: Agent) -> None:
         assert answer.json()["error"]["code"] == code, body[:80]
 
 
-NOT_TO_BE_ASKED: list[tuple[str, Any, int]] = [
+INVALID_CALLS: list[tuple[str, Any, int]] = [
     ("no/such/method", {}, jsonrpc.METHOD_NOT_FOUND),
     ("x" * 10_000, {}, jsonrpc.METHOD_NOT_FOUND),
     ("tools/call", {}, jsonrpc.INVALID_PARAMS),
@@ -175,7 +175,7 @@ NOT_TO_BE_ASKED: list[tuple[str, Any, int]] = [
 
 
 async def test_invalid_request_is_a_protocol_error(agent: Agent) -> None:
-    for method, params, code in NOT_TO_BE_ASKED:
+    for method, params, code in INVALID_CALLS:
         error = (await agent.rpc(method, params))["error"]
         assert error["code"] == code, (method[:80], params)
         assert len(error["message"]) < 300

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-gr: Any = importlib.import_module("gradio")  # no part of our own environment
+gr: Any = importlib.import_module("gradio")  # not part of the environment of this project
 
-WORK = threading.Event()  # that takes its time
-TOLD_SECONDS = 0.3  # after which Gradio has told how far it is: it looks ten times a second
+WORK = threading.Event()  # never set: its wait takes the full time
+TOLD_SECONDS = 0.3  # Gradio reports progress ten times a second
 COLOURS = [("Plain one", "plain"), ("Bold", "bold")]
 
 
@@ -36,7 +36,7 @@ def paint(
     seen: int | None,
     progress: Any = gr.Progress(),  # noqa: B008 - so Gradio finds it
 ) -> Iterator[tuple[Any, int, int]]:
-    """A first sketch, and then the picture; every input is a pixel of it."""
+    """Yield a sketch and then the image; each input sets one pixel."""
     if words == "fail":
         raise gr.Error("There is no such paint")
     if words == "break":
