@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -247,3 +248,12 @@ async def test_signing_in_again_asks_for_the_password_again(app_and_provider: Bo
         known = isinstance(seconds_ago, int) and not isinstance(seconds_ago, bool)
         result.lies["auth_time"] = int(time.time()) - int(seconds_ago or 0) if known else seconds_ago
         assert (await visitor.get(result.grant(url))).status_code == status, seconds_ago
+
+
+async def test_sign_ins_share_a_discovery_in_progress(pair: Both) -> None:
+    app, provider = pair
+    provider.metadata = {"issuer": "https://other.example"}
+    provider.discoveries = 0
+    answers = await asyncio.gather(*(app.visitor().get("/signin/oidc") for _ in range(12)))
+    assert {answer.status_code for answer in answers} == {502}
+    assert provider.discoveries == 1

@@ -39,6 +39,7 @@ class OpenId:
     algorithm: str = "ES256"
     signing_key: Any = None
     issuer: str = ""
+    discoveries: int = 0
     codes: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def routes(self) -> list[Route]:
@@ -51,6 +52,7 @@ class OpenId:
         ]
 
     async def described(self, request: Request) -> Response:
+        self.discoveries += 1
         document = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",

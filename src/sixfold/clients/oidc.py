@@ -25,6 +25,7 @@ from sixfold.core.accounts.authentication.oidc_identities import Identity, OidcL
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.core.accounts.organizations import group_roles
 from sixfold.core.accounts.organizations.group_roles import GroupRules
+from sixfold.core.concurrency.shared_reads import SharedReads
 from sixfold.net import limited_responses
 from sixfold.settings import LOOPBACK_HOSTS, InvalidSetting, Settings
 
@@ -76,6 +77,9 @@ class OidcClient:
         self._discovered_at = 0.0
         self._keys: dict[str, jwt.PyJWK] = {}
         self._keys_fetched_at = 0.0
+        # Otherwise each sign-in would hold a connection while the provider does not respond.
+        self._discovery = SharedReads[_Metadata]()
+        self._key_reads = SharedReads[None]()
 
     @property
     def name(self) -> str:
@@ -147,19 +151,23 @@ class OidcClient:
                 "Sign-in with an external provider is disabled: set SIXFOLD_OIDC_ISSUER"
             )
         if self._metadata is None or time.monotonic() - self._discovered_at > _CACHE_SECONDS:
-            url = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
-            document = await self._request_json("GET", url)
-            try:
-                metadata = msgspec.convert(document, _Metadata)
-            except msgspec.ValidationError as error:
-                raise errors.EngineFailed(_UNREACHABLE) from error
-            if metadata.issuer != self._issuer or not all(map(self._is_safe, _endpoints(metadata))):
-                raise errors.EngineFailed(
-                    "The sign-in provider's discovery document is not usable. "
-                    "Its issuer must equal oidc_issuer, and its endpoints must use https"
-                )
-            self._metadata, self._discovered_at = metadata, time.monotonic()
+            return await self._discovery.get("", self._fetch_metadata)
         return self._metadata
+
+    async def _fetch_metadata(self) -> _Metadata:
+        url = f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"
+        document = await self._request_json("GET", url)
+        try:
+            metadata = msgspec.convert(document, _Metadata)
+        except msgspec.ValidationError as error:
+            raise errors.EngineFailed(_UNREACHABLE) from error
+        if metadata.issuer != self._issuer or not all(map(self._is_safe, _endpoints(metadata))):
+            raise errors.EngineFailed(
+                "The sign-in provider's discovery document is not usable. "
+                "Its issuer must equal oidc_issuer, and its endpoints must use https"
+            )
+        self._metadata, self._discovered_at = metadata, time.monotonic()
+        return metadata
 
     def _is_safe(self, url: str) -> bool:
         """Return whether a URL uses https, or plain http on the issuer's loopback host."""
@@ -248,16 +256,19 @@ class OidcClient:
         """Return the key with this id, or the provider's only key for a token without a key id."""
         age = time.monotonic() - self._keys_fetched_at
         if age > _CACHE_SECONDS or not self._keys or (kid not in self._keys and age > _REFETCH_SECONDS):
-            document = await self._request_json("GET", metadata.jwks_uri)
-            keys = (await asyncio.to_thread(_key_set, document)).keys
-            self._keys = {key.key_id or "": key for key in keys if key.public_key_use in (None, "sig")}
-            self._keys_fetched_at = time.monotonic()
+            await self._key_reads.get(metadata.jwks_uri, lambda: self._fetch_keys(metadata.jwks_uri))
         key = self._keys.get(kid) if kid else next(iter(self._keys.values()), None)
         if key is None or (not kid and len(self._keys) > 1):
             raise jwt.InvalidKeyError("the token was signed with an unknown key")
         if key.key_type == "oct" or algorithm not in _ALGORITHMS:
             raise jwt.InvalidKeyError("the token must be signed with an asymmetric key")
         return key
+
+    async def _fetch_keys(self, url: str) -> None:
+        document = await self._request_json("GET", url)
+        keys = (await asyncio.to_thread(_key_set, document)).keys
+        self._keys = {key.key_id or "": key for key in keys if key.public_key_use in (None, "sig")}
+        self._keys_fetched_at = time.monotonic()
 
 
 def _key_set(document: Mapping[str, Any]) -> jwt.PyJWKSet:
