@@ -44,6 +44,7 @@ START_SECONDS = 300.0
 _LOOK_SECONDS = 0.05
 _GONE_SECONDS = 0.2
 _LOG_LINES = 20
+_OUTPUT_BYTES, _LINE_BYTES = 64 * 1024, 4096
 _SERVING = {"GRADIO_SERVER_PORT": str(PORT), "GRADIO_ANALYTICS_ENABLED": "False"}
 _FAILURES = (SpaceError, httpx.HTTPError, OSError)
 
@@ -264,11 +265,16 @@ class SandboxHandle:
         await asyncio.to_thread(self._folder.leave)
 
     async def _read(self) -> None:
+        # The output is read to its end, because a full pipe would stop the space.
         assert self._process.stdout is not None  # noqa: S101 - created with a pipe
-        # A line without an end is too long.
-        with contextlib.suppress(ValueError):
-            async for line in self._process.stdout:
-                self._lines.append(line.decode(errors="replace").rstrip())
+        partial = b""
+        while data := await self._process.stdout.read(_OUTPUT_BYTES):
+            *lines, partial = (partial + data).split(b"\n")
+            # A progress bar is one line, of which its end is shown.
+            partial = partial[-_LINE_BYTES:]
+            self._lines.extend(line[-_LINE_BYTES:].decode(errors="replace").rstrip() for line in lines)
+        if partial:
+            self._lines.append(partial.decode(errors="replace").rstrip())
 
 
 async def _start_sandbox(
