@@ -38,6 +38,9 @@ _INSET = 0.35
 _ROUND = 0.18
 _OUTLINE = 0.045
 _OUTLINE_GAIN, _OUTLINE_MAX = 2.6, 0.82
+_MAX_SIDE = 16_384
+# Of a larger block, only the part that the frame shows is rendered.
+_MAX_WHOLE_PIXELS = 4 * 2**20
 # The luma from which letters count as light.
 _LIGHT = 0.43
 
@@ -55,6 +58,12 @@ class _TextLines(msgspec.Struct, frozen=True):
         return [self.font.getlength(line) for line in self.lines]
 
     @property
+    def block_size(self) -> tuple[int, int]:
+        """The width and height of the block in pixels, without the outline."""
+        width = round(max(self.widths)) + 2 * self.inset + 2
+        return min(width, _MAX_SIDE), min(self.height, _MAX_SIDE)
+
+    @property
     def step(self) -> float:
         """The line height in pixels."""
         return self.size * _LEADING
@@ -67,14 +76,46 @@ class _TextLines(msgspec.Struct, frozen=True):
 
 def of(clip: Clip, project: Project) -> Sprite:
     box = _text_box(clip, project)
-    block, bleed = _render(clip, _layout(clip, box, project))
-    height, width = block.shape[:2]
-    left = round(box.left + _left_offset(clip, box.width - width + 2 * bleed)) - bleed
-    top = round(box.top + _top_offset(clip, box.height - height + 2 * bleed)) - bleed
+    text = _layout(clip, box, project)
+    bleed = math.ceil(3 * text.size * _OUTLINE) if clip.style.background is None else 0
+    width, height = text.block_size
+    left = round(box.left + _left_offset(clip, box.width - width)) - bleed
+    top = round(box.top + _top_offset(clip, box.height - height)) - bleed
+    around = box
+    if clip.width is None and clip.height is None:
+        around = SpriteBox(left, top, width + 2 * bleed, height + 2 * bleed)
+    window = (0, 0, width, height)
+    if width * height > _MAX_WHOLE_PIXELS:
+        margin = bleed + math.ceil(4 * text.size * _OUTLINE) + 2
+        window = _visible_window(clip, project, around, (left + bleed, top + bleed), (width, height), margin)
+    corner = (left + window[0], top + window[1])
+    block = _render(clip, text, window, bleed)
     if clip.rotation % 360:
-        around = SpriteBox(left, top, width, height) if clip.width is None and clip.height is None else box
-        return sprites.rotate(block, (left, top), around, clip.rotation)
-    return sprites.sprite(block, left, top)
+        return sprites.rotate(block, corner, around, clip.rotation)
+    return sprites.sprite(block, *corner)
+
+
+def _visible_window(
+    clip: Clip,
+    project: Project,
+    around: SpriteBox,
+    corner: tuple[int, int],
+    size: tuple[int, int],
+    margin: int,
+) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of the part of a block at `corner` that the frame shows.
+
+    The part has a margin, and at least one pixel.
+    """
+    middle = (around.left + around.width / 2, around.top + around.height / 2)
+    matrix = cv2.getRotationMatrix2D(middle, clip.rotation, 1.0)
+    right, bottom = project.width + 1, project.height + 1
+    corners = np.array([[0, 0, 1], [right, 0, 1], [0, bottom, 1], [right, bottom, 1]]) @ matrix.T - corner
+    low = np.floor(corners.min(0)).astype(int) - margin
+    high = np.ceil(corners.max(0)).astype(int) + margin
+    x0, y0 = (int(np.clip(at, 0, side - 1)) for at, side in zip(low, size, strict=True))
+    x1, y1 = (int(np.clip(at, 1, side)) for at, side in zip(high, size, strict=True))
+    return x0, y0, max(x1, x0 + 1), max(y1, y0 + 1)
 
 
 def _text_box(clip: Clip, project: Project) -> SpriteBox:
@@ -126,29 +167,31 @@ def _top_offset(clip: Clip, space: float) -> float:
     return 0.0 if clip.y is not None and clip.height is None else space / 2
 
 
-def _render(clip: Clip, text: _TextLines) -> tuple[Array, int]:
-    """Render the lines as premultiplied RGBA; return the pixels and the outline's width in pixels."""
+def _render(clip: Clip, text: _TextLines, window: tuple[int, int, int, int], bleed: int) -> Array:
+    """Render the part of the lines in a window as premultiplied RGBA, with `bleed` pixels around it."""
     background = css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0)
     widths, inset = text.widths, text.inset
-    width = round(max(widths)) + 2 * inset + 2
-    image = Image.new("RGBA", (min(width, 16384), min(text.height, 16384)), (0, 0, 0, 0))
+    (width, height), (left, top, right, bottom) = text.block_size, window
+    image = Image.new("RGBA", (right - left, bottom - top), (0, 0, 0, 0))
     if background[3]:
-        edge = (0, 0, image.width - 1, image.height - 1)
+        edge = (-left, -top, width - 1 - left, height - 1 - top)
         ImageDraw.Draw(image).rounded_rectangle(edge, text.size * _ROUND, fill=background)
     mask_image = Image.new("L", image.size, 0)
     letters = ImageDraw.Draw(mask_image)
     ascent, descent = text.font.getmetrics()
     baseline = inset + (text.step - ascent - descent) / 2
     for number, (line, line_width) in enumerate(zip(text.lines, widths, strict=True)):
-        x = inset + 1 + _left_offset(clip, image.width - 2 * inset - 2 - line_width)
-        text.font.draw(letters, x, baseline + number * text.step, line)
+        y = baseline + number * text.step
+        # Letters may extend beyond their line by its height.
+        if top - 2 * text.step <= y <= bottom + text.step:
+            x = inset + 1 + _left_offset(clip, width - 2 * inset - 2 - line_width)
+            text.font.draw(letters, x - left, y - top, line)
     color = css_colors.rgba(clip.style.color) or (255, 255, 255, 255)
-    pixels, mask, bleed = decoder.premultiply(np.asarray(image)), np.asarray(mask_image), 0
-    if clip.style.background is None:
-        bleed = math.ceil(3 * text.size * _OUTLINE)
+    pixels, mask = decoder.premultiply(np.asarray(image)), np.asarray(mask_image)
+    if bleed:
         mask = np.pad(mask, bleed)
         pixels = _outline(mask, text.size * _OUTLINE, color)
-    return _blend_letters(pixels, mask, color), bleed
+    return _blend_letters(pixels, mask, color)
 
 
 def _outline(letters: Array, reach: float, color: css_colors.Color) -> Array:
