@@ -5,6 +5,7 @@ Source: https://docs.docker.com/reference/api/engine/version/v1.41/ (Podman 4 an
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Mapping
@@ -16,12 +17,14 @@ import httpx
 import msgspec
 
 from sixfold.clients import cog, provider_client
+from sixfold.net import limited_responses
 
 SOCKETS = (Path("/var/run/docker.sock"), Path("/run/podman/podman.sock"))
 LABEL = "sixfold.owner"
 _CALL_SECONDS = 60.0
 _PULL_SECONDS, _BUILD_SECONDS = 3600.0, 900.0
 _FRAME_HEADER_BYTES = 8
+_MAX_LOG_BYTES = 256 * 1024
 
 
 class ContainersFailed(Exception):
@@ -145,13 +148,24 @@ class DockerClient:
         return "was removed"
 
     async def log(self, name: str, lines: int = 20) -> str:
-        """Return the last lines of a container's output, or an empty string if it does not exist."""
+        """Return the last lines of a container's output, or an empty string if it does not exist.
+
+        Of long lines, the first `_MAX_LOG_BYTES` in total are returned.
+        """
         query = {"stdout": "1", "stderr": "1", "tail": str(lines)}
-        with contextlib.suppress(httpx.HTTPError):
-            response = await self._client.get(f"/containers/{name}/logs", params=query)
-            if response.is_success:
-                return _strip_headers(response.content).decode(errors="replace").strip()
-        return ""
+        path, headers = f"/containers/{name}/logs", limited_responses.IDENTITY
+        data = bytearray()
+        with contextlib.suppress(httpx.HTTPError, TimeoutError):
+            async with (
+                asyncio.timeout(_CALL_SECONDS),
+                self._client.stream("GET", path, params=query, headers=headers) as response,
+            ):
+                if response.is_success:
+                    async for chunk in limited_responses.chunks(response):
+                        data += chunk
+                        if len(data) >= _MAX_LOG_BYTES:
+                            break
+        return _strip_headers(bytes(data[:_MAX_LOG_BYTES])).decode(errors="replace").strip()
 
     async def remove(self, name: str) -> None:
         """Kill and remove a container, if it exists."""
