@@ -27,6 +27,8 @@ _CALL_SECONDS = 10.0
 _MAX_BYTES, _MAX_RESULT_BYTES = 8 * 2**20, 128 * 2**20
 # A multiple of three, so that the pieces of a file in base64 can be joined.
 _PIECE_BYTES = 192 * 1024
+# The end of a longer log or error is kept.
+_MAX_TEXT_CHARS = 256 * 1024
 _MIN_POLL_SECONDS = 0.02
 _MAX_POLL_SECONDS = 0.5
 _PREDICTION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -149,9 +151,8 @@ class CogClient:
         state = result.get("status")
         if state not in ("succeeded", "failed", "canceled"):
             raise CogUnreachable(f"it returned {response.status} with the status {state!r}")
-        return CogResult(
-            state, result.get("output"), str(result.get("error") or ""), str(result.get("logs") or "")
-        )
+        texts = (str(result.get(name) or "")[-_MAX_TEXT_CHARS:] for name in ("error", "logs"))
+        return CogResult(state, result.get("output"), *texts)
 
     async def cancel(self, name: str) -> None:
         """Cancel a run; an unknown run is ignored."""

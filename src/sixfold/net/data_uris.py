@@ -14,6 +14,9 @@ from sixfold.errors import FetchFailed, TooLarge
 _HEADER = re.compile(r"data:(?P<type>[^;,]*)(?P<parameters>(?:;[^;,]*)*?)(?P<base64>;base64)?", re.I)
 _MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 _MAX_HEADER = 1024
+_PIECE_CHARS, _TAIL_CHARS = 1 << 20, 4096
+_PADDING = "= \t\r\n\f"
+_NOT_BASE64 = "This data: URI is not valid: its content is not base64."
 _BLANKS = bytes.maketrans(b"", b""), b" \t\r\n\f"
 
 
@@ -40,8 +43,7 @@ def parse_data_uri(text: str, max_bytes: int) -> InlineData:
     # A byte is encoded in at most three characters (%41), or more in base64 if those are escaped too.
     if len(text) - comma - 1 > max_bytes * (6 if match["base64"] else 3) + 1024:
         raise _too_large(max_bytes)
-    content = text[comma + 1 :]
-    body = _base64(content, max_bytes) if match["base64"] else _percent(content)
+    body = _base64(text, comma + 1, max_bytes) if match["base64"] else _percent(text[comma + 1 :])
     if len(body) > max_bytes:
         raise _too_large(max_bytes)
     return InlineData(body, content_type)
@@ -54,15 +56,43 @@ def _percent(content: str) -> bytes:
         raise FetchFailed("This data: URI is not valid: its content is not valid UTF-8.") from error
 
 
-def _base64(content: str, max_bytes: int) -> bytes:
-    packed = _percent(content) if "%" in content else content.encode("utf-8", "replace")
-    packed = packed.translate(*_BLANKS).rstrip(b"=")
-    if len(packed) * 3 // 4 > max_bytes:
-        raise _too_large(max_bytes)
+def _base64(text: str, start: int, max_bytes: int) -> bytes:
+    """Decode base64 from a position in pieces: one call for 100 MB would hold the GIL for a second."""
+    if "%" in text:
+        text, start = _percent(text[start:]).decode("latin-1"), 0
+    end = _content_end(text)
+    body, rest = bytearray(), b""
+    while start < end:
+        stop = min(end, start + _PIECE_CHARS)
+        packed = rest + text[start:stop].encode("utf-8", "replace").translate(*_BLANKS)
+        cut = len(packed) - len(packed) % 4
+        # Padding is allowed at the end only.
+        if b"=" in packed:
+            raise FetchFailed(_NOT_BASE64)
+        body += _decoded(packed[:cut])
+        start, rest = stop, packed[cut:]
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+    body += _decoded(rest + b"=" * (-len(rest) % 4))
+    return bytes(body)
+
+
+def _content_end(text: str) -> int:
+    """Return the end of the text without padding and blanks, searched from the end without a copy."""
+    end = len(text)
+    while end:
+        begin = max(0, end - _TAIL_CHARS)
+        if tail := text[begin:end].rstrip(_PADDING):
+            return begin + len(tail)
+        end = begin
+    return 0
+
+
+def _decoded(packed: bytes) -> bytes:
     try:
-        return base64.b64decode(packed + b"=" * (-len(packed) % 4), validate=True)
+        return base64.b64decode(packed, validate=True)
     except binascii.Error as error:
-        raise FetchFailed("This data: URI is not valid: its content is not base64.") from error
+        raise FetchFailed(_NOT_BASE64) from error
 
 
 def _too_large(max_bytes: int) -> TooLarge:

@@ -1,4 +1,4 @@
-"""Files for containers and spaces are sent in parts, and responses that nobody needs are limited."""
+"""Files for containers and spaces are sent in parts, and responses of containers are limited."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import base64
 import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -15,6 +17,8 @@ from starlette.routing import BaseRoute, Route
 
 from sixfold.clients.cog import CogClient, CogFile
 from sixfold.clients.gradio.server import GradioServer
+from sixfold.core.catalog.engines import EngineError, Result, Task
+from sixfold.engines.providers.cog import CogContainer, CogEngine
 from sixfold.net.limited_responses import UnreadableResponse
 from tests import loop_time
 from tests.fakes import fault_server
@@ -101,3 +105,39 @@ async def test_a_large_answer_to_a_cancellation_is_not_read() -> None:
     async with fault_server.serve(server.routes) as port, httpx.AsyncClient(trust_env=False) as client:
         with pytest.raises(UnreadableResponse, match="more than 8,388,608 bytes"):
             await CogClient(client, f"http://127.0.0.1:{port}").cancel("one")
+
+
+class Output:
+    """A server whose predictions have an output and a log."""
+
+    def __init__(self, output: Any, logs: str = "") -> None:
+        self._document = {"status": "succeeded", "output": output, "logs": logs}
+        self.routes: list[BaseRoute] = [Route("/predictions/{name}", self._predict, methods=["PUT"])]
+
+    async def _predict(self, _request: Request) -> Response:
+        return JSONResponse(self._document)
+
+
+async def run_cog(server: Output, folder: Path) -> tuple[Result, list[str]]:
+    lines: list[str] = []
+    async with fault_server.serve(server.routes) as port, httpx.AsyncClient(trust_env=False) as client:
+        container = CogContainer(CogClient(client, f"http://127.0.0.1:{port}"), "1", folder, no_removal)
+        context = SimpleNamespace(progress=lambda _: None, log=lines.append)
+        return await CogEngine(container).run(Task("one", "model", {}, {}), cast("Any", context)), lines
+
+
+async def no_removal() -> None:
+    return
+
+
+async def test_the_end_of_a_long_log_is_kept(tmp_path: Path) -> None:
+    _, lines = await run_cog(Output("done", "a line\n" * 100_000 + "x" * 5000), tmp_path)
+    assert len(lines) == 1000
+    assert lines[-1] == "x" * 1000
+
+
+async def test_a_container_returns_at_most_1000_files(tmp_path: Path) -> None:
+    result, _ = await run_cog(Output(["data:text/plain,a"] * 1000), tmp_path)
+    assert len(result.artifacts) == 1000
+    with pytest.raises(EngineError, match="returned 1,001 files"):
+        await run_cog(Output({"a": ["data:text/plain,a"] * 1000, "b": "data:text/plain,b"}), tmp_path)

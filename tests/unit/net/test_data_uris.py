@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sixfold.errors import FetchFailed, TooLarge
 from sixfold.net.data_uris import InlineData, is_data_uri, parse_data_uri
-from tests import loop_time
+from tests import gil_time, loop_time
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,26 @@ def test_large_data_uri_is_refused_without_decoding(content: str) -> None:
             parse_data_uri(text, 1 << 20)
 
     assert loop_time.cpu_seconds(expect_refusal, 1.0) < 1.0
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 100, 3 * 2**18 - 1, 3 * 2**18, 3 * 2**18 + 1, 2**21 + 5])
+def test_long_base64_is_decoded_in_pieces(size: int) -> None:
+    content = bytes(number * 7 % 256 for number in range(size))
+    encoded = base64.b64encode(content).decode()
+    lines = "\r\n".join(encoded[at : at + 76] for at in range(0, len(encoded), 76))
+    for text in (encoded, encoded.rstrip("="), lines, f"{encoded} \n{' ' * 900}"):
+        assert parse_data_uri(f"data:image/png;base64,{text}", size).body == content
+        if size:
+            with pytest.raises(TooLarge):
+                parse_data_uri(f"data:image/png;base64,{text}", size - 1)
+
+
+@pytest.mark.parametrize("text", ["QQ==QUJD", "A" * 2**20 + "QQ==" + "A" * 2**20, "A" * 2**20 + "é", "A"])
+def test_padding_within_base64_and_foreign_characters_are_refused(text: str) -> None:
+    with pytest.raises(FetchFailed, match="its content is not base64"):
+        parse_data_uri(f"data:image/png;base64,{text}", 2**22)
+
+
+def test_a_long_uri_does_not_hold_the_interpreter_lock() -> None:
+    text = f"data:video/mp4;base64,{'A' * (64 * 2**20)}"
+    assert gil_time.longest_call(lambda: parse_data_uri(text, 2**26), 20) < 40

@@ -23,6 +23,8 @@ from sixfold.core.workers.remote_engines import RemoteLost
 from sixfold.net.data_uris import is_data_uri, parse_data_uri
 
 _MAX_FILE_BYTES = 512 * 2**20
+_MAX_FILES = 1_000
+_MAX_LOG_LINES, _MAX_LINE_CHARS = 1_000, 1_000
 _CANCEL_SECONDS = 2.0
 _SLOT_SECONDS = 5.0  # a canceled run occupies its slot at most this long
 _SLOT_POLL_SECONDS = 0.05
@@ -61,8 +63,8 @@ class CogEngine:
             raise EngineError(f"The model's container returned an invalid response: {broken}.") from broken
         except httpx.TransportError as error:
             raise RemoteLost("stopped with its container") from error
-        for line in prediction.log.splitlines():
-            context.log(line)
+        for line in prediction.log.splitlines()[-_MAX_LOG_LINES:]:
+            context.log(line[:_MAX_LINE_CHARS])
         if prediction.state != "succeeded":
             raise EngineError(
                 prediction.error.strip() or f"The model {prediction.state} without an error message."
@@ -131,6 +133,10 @@ def _detected_type(path: Path) -> str:
 
 def _result(output: Any, joined: bool) -> Result:
     """Return files as artifacts, named by their key in an object, and everything else as data."""
+    values = output.values() if isinstance(output, dict) else [output]
+    files = sum(len(value) if isinstance(value, list) else 1 for value in values if _holds_files(value))
+    if files > _MAX_FILES:
+        raise EngineError(f"The model returned {files:,} files; a container can return {_MAX_FILES:,}.")
     if isinstance(output, dict):
         files = {name: value for name, value in output.items() if _holds_files(value)}
         rest = {name: value for name, value in output.items() if name not in files}
