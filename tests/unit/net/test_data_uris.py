@@ -91,7 +91,7 @@ def test_long_base64_is_decoded_in_pieces(size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["QQ==QUJD", "A" * 2**20 + "QQ==" + "A" * 2**20, "A" * 2**20 + "é", "A"])
-def test_padding_within_base64_and_foreign_characters_are_refused(text: str) -> None:
+def test_inner_padding_and_foreign_characters_are_refused(text: str) -> None:
     with pytest.raises(FetchFailed, match="its content is not base64"):
         parse_data_uri(f"data:image/png;base64,{text}", 2**22)
 
