@@ -303,6 +303,7 @@ async def test_imported_export_keeps_the_redirects_of_old_slugs(app: AppFixture)
 
 async def test_import_of_an_own_export_changes_no_page(app: AppFixture) -> None:
     await put(app, "plain")
+    await put(app, "fields", "---\ntitle: Fields\nother: 1\n---\ntext")
     await put(app, "people/ann", "# Ann\n", type="person", tags=["a", "b"], collections=["c"])
     await put(app, "old", "[[plain]]")
     rename = {"operation": "rename", "slug": "new"}
@@ -316,7 +317,7 @@ async def test_import_of_an_own_export_changes_no_page(app: AppFixture) -> None:
 
     pages, files = await get(app, "/api/pages"), await exported_files(app)
     report = await import_report(app, zip_of(files.items()))
-    assert (report["created"], report["updated"], report["skipped"]) == (0, 0, 4)
+    assert (report["created"], report["updated"], report["skipped"]) == (0, 0, 5)
     assert await get(app, "/api/pages") == pages
     assert await exported_files(app) == files
 

@@ -82,7 +82,8 @@ def compose(
 def _as_stored(draft: PageDraft, page: MemoryPage) -> PageDraft:
     """Return the draft of a file, with the page's own head and path if the page is exported as this file."""
     exported = replace(of(page), head=draft.head, path=page.path or f"{page.slug}.md")
-    if draft.head == page.head or replace(draft, links=None, entries=(), old_slugs=()) != exported:
+    is_equal = (draft.head, draft.path) == (page.head, page.path)
+    if is_equal or replace(draft, links=None, entries=(), old_slugs=()) != exported:
         return draft
     is_export = draft.head == frontmatter.update(page.head, exported_fields(page))
     return replace(draft, head=page.head, path=page.path) if is_export else draft
