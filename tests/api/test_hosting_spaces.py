@@ -14,10 +14,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sixfold.core import money
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.sessions import repository as sessions
 from sixfold.errors import Forbidden
 from tests.api.app_fixture import AppFixture, bearer, running_app
 from tests.fakes import fault_server
@@ -116,6 +118,29 @@ async def test_failure_of_a_space_fails_the_run_free_of_charge(tmp_path: Path, v
         body = (await post(app, RUN, {"model": "acme-paint", "input": {"prompt": "x"}})).json()
         assert "queue is full" in body["error"]
         assert await app.balance() == ("5.00", "0.00")
+
+
+async def test_time_in_the_queue_of_a_space_is_not_charged(either: Path) -> None:
+    held_seconds = 2
+    async with app_with_space(either, "6") as (app, space):
+        await post(app, IMPORT, {"space": "acme/paint", "hardware": "gpu-16gb-a"})
+        space.queue = asyncio.Event()
+        run = asyncio.create_task(
+            post(app, RUN, {"model": "acme-paint", "input": {"prompt": "a fox"}, "wait": 60})
+        )
+        async with asyncio.timeout(60):
+            await space.began.wait()
+        asyncio.get_running_loop().call_later(held_seconds, space.queue.set)
+        body = (await run).json()
+        assert body["status"] == "succeeded"
+        prediction = await app.predictions.get_any(body["id"])
+        assert prediction.started_at is not None
+        assert prediction.completed_at is not None
+        total_us = prediction.completed_at - prediction.started_at
+        assert body["metrics"]["predict_ms"] * 1000 <= total_us - held_seconds * 1_000_000
+        cost = sessions.usage_micros(300_000, round(body["metrics"]["predict_ms"] * 1000))
+        assert body["cost"] == money.format_usd(cost)
+        assert await app.faults() == ()
 
 
 async def test_a_canceled_run_leaves_the_queue_of_the_space(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from sixfold.core.catalog import models as catalogs
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.core.catalog.models import Catalog
+from sixfold.core.gpu import run_clock
+from sixfold.core.gpu.run_clock import RunClock
 from sixfold.core.workers.ports import (
     Outcome,
     RunCompleted,
@@ -188,6 +190,20 @@ async def test_run_waits_for_an_occupied_slot(containers: FakeContainers, worker
     assert not slot.is_set()
     del containers.cog.running["somebody"]
     assert isinstance((await waiting)[0], RunCompleted)
+
+
+async def test_time_of_an_occupied_slot_is_not_part_of_the_run(
+    containers: FakeContainers, worker: Worker
+) -> None:
+    containers.cog.running["somebody"] = asyncio.Event()
+    async with asyncio.timeout(60) as limit:
+        clock = RunClock(limit)
+        run_clock.current.set(clock)
+        waiting = asyncio.create_task(run(worker))
+        asyncio.get_running_loop().call_later(1.0, containers.cog.running.pop, "somebody")
+        outcome, _ = await waiting
+    assert isinstance(outcome, RunCompleted)
+    assert clock.waited > 0
 
 
 async def test_a_killed_container_loses_its_run_and_its_worker(

@@ -22,12 +22,16 @@ PICTURE = fault_server.picture(96, 64)
 
 @dataclass
 class GradioServer:
-    """Fake application; `config` and `info` may be changed, `hang` keeps a run from ending."""
+    """Fake application; `config` and `info` may be changed, `hang` keeps a run from ending.
+
+    If `queue` is set, a run waits in the queue until the event is set.
+    """
 
     version: str
     port: int = 0
     hang: bool = False
     full: bool = False
+    queue: asyncio.Event | None = None
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     joined: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -105,6 +109,8 @@ class GradioServer:
     async def messages(self) -> AsyncIterator[bytes]:
         response = self.runs.get(self.joined[-1]["data"][0], self.runs["a fox"])
         for message in response:
+            if self.queue is not None and message["msg"] == "process_starts":
+                await self.queue.wait()
             yield f"data: {json.dumps(message)}\n\n".encode()
             self.began.set()
             if self.hang:

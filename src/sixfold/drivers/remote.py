@@ -184,7 +184,7 @@ class RemoteWorker:
             # The task has the traceback of its exception, whose frames refer to the run: a cycle that the
             # garbage collector of Python 3.11 does not find.
             run.work = None
-        # Waiting for a GPU is not part of the run, which may be priced by its time.
+        # Waiting for a GPU or in a queue is not part of the run, which may be priced by its time.
         run_us = (time.perf_counter_ns() - began) // 1000 - int(run_clock.waited_seconds() * 1_000_000)
         if isinstance(outcome, Canceled) and not self._alive:
             return WorkerLost(f"the worker {self.why}")

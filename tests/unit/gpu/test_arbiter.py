@@ -195,3 +195,10 @@ async def test_invalid_state_file_is_replaced(tmp_path: Path) -> None:
         (await gpu.acquire(Holder("a", {"m": 60}), "m", 10)).release()
         await gpu.aclose()
         assert gpu.view().total == CAPACITY
+
+
+async def test_overlapping_waits_are_counted_once() -> None:
+    clock = RunClock(asyncio.timeout(None))
+    for began, ended in ((10.0, 12.0), (11.0, 13.0), (10.0, 13.0), (20.0, 21.0)):
+        clock.exclude(began, ended)
+    assert clock.waited == 4.0

@@ -1,4 +1,7 @@
-"""The clock of a prediction's run, which stops while the run waits for the GPU."""
+"""The clock of a prediction's run, which does not count the time in which the run waits.
+
+A run waits for the GPU, or in the queue of the space, container or provider that runs it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,15 @@ class RunClock:
         self.waited = 0.0
         self._limit = limit
         self._depth = 0
+        self._excluded_until = 0.0
+
+    def exclude(self, began: float, ended: float) -> None:
+        """Count an interval of the event loop's time as a wait, without the parts that are already counted.
+
+        The time limit of the run includes this wait.
+        """
+        self.waited += max(0.0, ended - max(began, self._excluded_until))
+        self._excluded_until = max(self._excluded_until, ended)
 
     @contextlib.contextmanager
     def stopped(self) -> Generator[None]:
@@ -47,6 +59,13 @@ def stopped() -> contextlib.AbstractContextManager[None]:
     """Stop the clock of the current run, if any, within the block."""
     clock = current.get()
     return contextlib.nullcontext() if clock is None else clock.stopped()
+
+
+def exclude(began: float, ended: float) -> None:
+    """Count an interval of the event loop's time as a wait of the current run, if any, see `RunClock`."""
+    clock = current.get()
+    if clock is not None:
+        clock.exclude(began, ended)
 
 
 def waited_seconds() -> float:

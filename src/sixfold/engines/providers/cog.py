@@ -17,6 +17,7 @@ from sixfold import errors
 from sixfold.clients import cog
 from sixfold.clients.cog import CogClient, CogFile
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.gpu import run_clock
 from sixfold.core.media import mounts
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.workers.remote_engines import RemoteLost
@@ -76,14 +77,17 @@ class CogEngine:
         await self._container.remove()
 
     async def _predict(self, name: str, inputs: Mapping[str, Any]) -> cog.CogResult:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             async with asyncio.timeout(None) as limit:
                 while True:
                     with contextlib.suppress(cog.CogBusy):
                         return await self._container.server.predict(name, inputs)
                     if limit.when() is None:
-                        limit.reschedule(asyncio.get_running_loop().time() + _SLOT_SECONDS)
+                        limit.reschedule(loop.time() + _SLOT_SECONDS)
                     await asyncio.sleep(_SLOT_POLL_SECONDS)
+                    run_clock.exclude(began, loop.time())
         except TimeoutError as error:
             raise RemoteLost("did not free its slot and was removed") from error
         except asyncio.CancelledError:

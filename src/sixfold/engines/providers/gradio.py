@@ -15,6 +15,7 @@ from sixfold.clients import provider_client
 from sixfold.clients.gradio import server
 from sixfold.clients.gradio.server import GradioServer
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.gpu import run_clock
 from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.host_services import ClientServices
@@ -62,9 +63,10 @@ class GradioEngine:
         gradio = self._server()
         data = [await self._argument(gradio, argument, task) for argument in self._arguments]
         session = secrets.token_hex(8)
+        joined_at = asyncio.get_running_loop().time()
         event = await gradio.join(self._function, data, session)
         try:
-            outputs = await self._follow(gradio, session, event, context)
+            outputs = await self._follow(gradio, (session, event), joined_at, context)
         except BaseException:
             await provider_client.cancel_quietly(
                 gradio.cancel(self._function, session, event), _GRACE_SECONDS
@@ -103,9 +105,15 @@ class GradioEngine:
 
     # -- progress ----------------------------------------------------------------------------------
 
-    async def _follow(self, gradio: GradioServer, session: str, event: str, context: Context) -> list[Any]:
-        async for message in gradio.events(session, event, _RUN_SECONDS):
+    async def _follow(
+        self, gradio: GradioServer, names: tuple[str, str], joined_at: float, context: Context
+    ) -> list[Any]:
+        queued = True
+        async for message in gradio.events(*names, _RUN_SECONDS):
             match message.get("msg"):
+                case "process_starts" if queued:
+                    queued = False
+                    run_clock.exclude(joined_at, asyncio.get_running_loop().time())
                 case "estimation" if isinstance(rank := message.get("rank"), int):
                     context.log(f"queue position {rank + 1} at the space")
                 case "progress":

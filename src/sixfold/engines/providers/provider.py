@@ -12,6 +12,7 @@ import msgspec
 from sixfold.clients import provider_client
 from sixfold.clients.provider_client import J, ProviderClient, ProviderEndpoint, ProviderLimits, ProviderQueue
 from sixfold.core.catalog.engines import Context, EngineError
+from sixfold.core.gpu import run_clock
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers.image_io import UploadImage
@@ -52,11 +53,19 @@ class ProviderRun(msgspec.Struct):
     async def queued(
         self, queue: ProviderQueue[J], start: Awaitable[J], report: Callable[[float], None]
     ) -> J:
-        """Submit a job, log and report its progress until it ends, and return the final job."""
-        lines_logged = 0
+        """Submit a job, log and report its progress until it ends, and return the final job.
+
+        The time in the provider's queue is not part of the run.
+        """
+        lines_logged, queued = 0, True
+        loop = asyncio.get_running_loop()
+        began = loop.time()
 
         def log(job: J) -> None:
-            nonlocal lines_logged
+            nonlocal lines_logged, queued
+            queued = queued and job.state == "queued"
+            if queued:
+                run_clock.exclude(began, loop.time())
             self.log(job.lines[lines_logged:])
             lines_logged = max(lines_logged, len(job.lines))
             if not job.ended:

@@ -11,6 +11,8 @@ import pytest
 from starlette.requests import Request
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
+from sixfold.core.gpu import run_clock
+from sixfold.core.gpu.run_clock import RunClock
 from sixfold.drivers.remote import ServerServices
 from sixfold.engines.providers.replicate import ReplicateEngine
 from tests.fakes import fault_server
@@ -48,6 +50,18 @@ async def test_image_has_exactly_the_requested_size(
     assert request.headers["x-sixfold-hop"] == "1"
     assert result.upstream_cost_micros == 25_000
     assert len(replicate.faults.steps("look")) == (0 if quick else 2)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+async def test_time_in_the_queue_of_the_provider_is_no_run_time(
+    replicate: fakes.Replicate, outside: ServerServices, record: Record, quick: bool
+) -> None:
+    replicate.quick = quick
+    async with asyncio.timeout(60) as limit:
+        clock = RunClock(limit)
+        run_clock.current.set(clock)
+        await engine(replicate, outside).run(parts.drawing(width=800, height=333), record)
+    assert (clock.waited > 0) == (not quick)
 
 
 async def test_upscale_by_version_is_billed_per_second(
