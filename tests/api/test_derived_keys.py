@@ -1,18 +1,21 @@
-"""What a key creates has no more rights than the key, and ends with it and with its creator."""
+"""What a key or a login session creates has no more rights, and ends with it and with its creator."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from sixfold.core.accounts import accounts, keys
-from sixfold.core.accounts.authentication import key_changes
+from sixfold.core.accounts.authentication import key_changes, login_sessions
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.operation import customers
 from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.clock import DAY_US
-from sixfold.core.database import now
+from sixfold.core.database import Transaction, now
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer
 from tests.api.test_oauth import AUTHORIZE, OAuthClient
 from tests.api.test_organizations import ORGANIZATION, accepted, acting, invite, key_of, member
@@ -179,3 +182,46 @@ async def test_a_suspended_user_authorizes_no_program(app: AppFixture) -> None:
         await suspend(app, "ada@example.com", suspended=suspended)
         answer = await app.client.post(AUTHORIZE, data=form, headers={"Origin": ORIGIN})
         assert (answer.status_code, "is suspended" in answer.text) == (code, suspended)
+
+
+async def end_one(app: AppFixture) -> Transaction[Any]:
+    (row,) = await app.database.read(login_sessions.of_account(app.account.id, ""))
+    return login_sessions.end_one(app.account.id, row["id"])
+
+
+async def end_others(app: AppFixture) -> Transaction[Any]:
+    return login_sessions.end_others(app.account.id)
+
+
+async def end_by_way(app: AppFixture) -> Transaction[Any]:
+    return login_sessions.end_by_way(app.account.id, "link")
+
+
+@pytest.mark.parametrize("ending", [end_one, end_others, end_by_way])
+async def test_programs_end_with_the_session_that_authorized_them(
+    any_database_app: AppFixture, ending: Callable[[AppFixture], Any]
+) -> None:
+    app = any_database_app
+    program = await OAuthClient.registered(app)
+    tokens, lasting = await program.tokens(), await program.tokens()
+    assert await reads(app, tokens) == await reads(app, lasting) == 200
+    code = (await program.let_in())["code"]
+    await app.database.write(await ending(app))
+    assert (await program.change(code)).status_code == 400, "the code of the ended session"
+    assert (await reads(app, tokens), await reads(app, lasting)) == (200, 200), "of sessions that signed out"
+
+
+async def test_tokens_end_with_the_session_that_authorized_them(any_database_app: AppFixture) -> None:
+    app = any_database_app
+    program = await OAuthClient.registered(app)
+    tokens = await program.tokens(scope="models")
+    refreshed = (await program.refresh(tokens["refresh_token"])).json()
+    assert await reads(app, refreshed) == 200
+    await app.database.write(await end_one(app))
+    assert await reads(app, refreshed) == 401
+    assert (await program.refresh(refreshed["refresh_token"])).status_code == 400
+
+
+async def reads(app: AppFixture, tokens: dict[str, Any]) -> int:
+    """Return the status of a request with an access token."""
+    return (await app.client.get("/api/pages", headers=bearer(tokens["access_token"]))).status_code

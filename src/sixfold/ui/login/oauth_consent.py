@@ -78,7 +78,9 @@ class ConsentPages:
         if form.get("decision") != "allow":
             return self._redirect(authorization.redirect_uri, authorization.state, error="access_denied")
         code = await self._services.database.write(
-            oauth.grant(session.account.id, authorization, session.principal.member_id)
+            oauth.grant(
+                session.account.id, authorization, session.principal.member_id, session.login_id or None
+            )
         )
         return self._redirect(authorization.redirect_uri, authorization.state, code=code)
 

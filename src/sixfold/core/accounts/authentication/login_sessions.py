@@ -9,9 +9,10 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import audit_log, keys, rights
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.authentication import oauth
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.database import Query, Row, Rows, Transaction, one
 
 LINK_LIFE_US = HOUR_US
 SESSION_LIFE_US = 30 * DAY_US
@@ -123,17 +124,22 @@ def end(token: str) -> Transaction[None]:
 
 
 def end_one(account_id: str, session_id: str) -> Transaction[None]:
-    """End a session of an account by its id; raises `NotFound`."""
+    """End a session of an account by its id, with the OAuth grants made in it; raises `NotFound`."""
     rows = yield Query("login_session_end_one", {"account_id": account_id, "id": session_id})
     if not rows:
         raise errors.NotFound("Session not found")
     yield from audit_log.note(account_id, "session.end", session_id)
+    yield from _end_grants(rows)
 
 
 def end_others(account_id: str, token: str = "") -> Transaction[int]:
-    """End all sessions and links of an account except the session of `token`; return their number."""
+    """End all sessions and links of an account except the session of `token`; return their number.
+
+    The OAuth grants made in these sessions end, too.
+    """
     rows = yield Query("login_sessions_end", {"account_id": account_id, "but": keys.hash_of(token)})
     yield from audit_log.note(account_id, "session.end_all", str(len(rows)))
+    yield from _end_grants(rows)
     return len(rows)
 
 
@@ -141,12 +147,19 @@ def end_by_way(account_id: str, way: str, token: str = "") -> Transaction[int]:
     """End the sessions opened by one method, except the session of `token`; return their number.
 
     This is used when a passkey or identity is removed, because a session does not record which one opened it.
+    The OAuth grants made in these sessions end, too.
     """
     params = {"account_id": account_id, "way": way, "but": keys.hash_of(token)}
     rows = yield Query("login_sessions_end_by_way", params)
     if rows:
         yield from audit_log.note(account_id, "session.end_all", f"{len(rows)}, {way}")
+    yield from _end_grants(rows)
     return len(rows)
+
+
+def _end_grants(sessions: Rows) -> Transaction[None]:
+    for session_row in sessions:
+        yield from oauth.end_of_login(session_row["id"])
 
 
 def sweep() -> Transaction[int]:

@@ -145,10 +145,13 @@ def parse_authorization_request(
 # -- grants ----------------------------------------------------------------------------------------
 
 
-def grant(account_id: str, request: AuthorizationRequest, member_id: str | None = None) -> Transaction[str]:
+def grant(
+    account_id: str, request: AuthorizationRequest, member_id: str | None = None, login_id: str | None = None
+) -> Transaction[str]:
     """Record the user's consent and return the authorization code.
 
-    `member_id` is the member who consented, if the account is an organization.
+    `member_id` is the member who consented, if the account is an organization. If the login session
+    `login_id` is revoked, the grant ends.
     """
     code = ids.secret("code")
     yield Query(
@@ -158,6 +161,7 @@ def grant(account_id: str, request: AuthorizationRequest, member_id: str | None 
             "client_id": request.client.id,
             "account_id": account_id,
             "member_id": member_id,
+            "login_id": login_id,
             "scopes": " ".join(request.scopes),
             "redirect_uri": request.redirect_uri,
             "challenge": request.challenge,
@@ -290,6 +294,14 @@ def end_all(account_id: str) -> Transaction[int]:
     if count:
         yield from audit_log.note(account_id, "oauth.end_all", str(count))
     return count
+
+
+def end_of_login(login_id: str) -> Transaction[None]:
+    """End the grants to which the user consented in a login session that is revoked."""
+    for row in (yield Query("oauth_grants_end_login", {"login_id": login_id})):
+        if row["key_id"]:
+            yield Query("key_revoke", {"id": row["key_id"]})
+        yield from audit_log.note(row["account_id"], "oauth.end", row["id"])
 
 
 def _end_of(account_id: str, grant_id: str) -> Transaction[int]:

@@ -7,11 +7,11 @@ ORDER BY created_at DESC, id DESC LIMIT 1000;
 DELETE FROM signin WHERE account_id = :account_id AND id = :id AND kind = 'session' RETURNING id;
 
 -- name: login_sessions_end | Delete all login sessions and links of an account except one.
-DELETE FROM signin WHERE account_id = :account_id AND token_hash <> :but RETURNING account_id;
+DELETE FROM signin WHERE account_id = :account_id AND token_hash <> :but RETURNING id;
 
 -- name: login_sessions_end_by_way | Delete all login sessions of an account that were opened in one way, except one.
 DELETE FROM signin
-WHERE account_id = :account_id AND kind = 'session' AND way = :way AND token_hash <> :but RETURNING account_id;
+WHERE account_id = :account_id AND kind = 'session' AND way = :way AND token_hash <> :but RETURNING id;
 
 -- name: audit_insert | Insert an entry of an account's audit log.
 INSERT INTO audit (id, account_id, action, detail, created_at)

@@ -6,9 +6,9 @@ SELECT * FROM oauth_client WHERE id = :id;
 
 -- name: oauth_grant_insert | Insert an OAuth grant whose authorization code has not been exchanged yet.
 INSERT INTO oauth_grant
-    (id, client_id, account_id, member_id, scopes, redirect_uri, challenge, code_hash, expires_at, created_at)
+    (id, client_id, account_id, member_id, login_id, scopes, redirect_uri, challenge, code_hash, expires_at, created_at)
 VALUES
-    (:id, :client_id, :account_id, :member_id, :scopes, :redirect_uri, :challenge, :code_hash, :now + :life, :now);
+    (:id, :client_id, :account_id, :member_id, :login_id, :scopes, :redirect_uri, :challenge, :code_hash, :now + :life, :now);
 
 -- name: oauth_grant_by_code | Return the grant of an authorization code, exchanged or not.
 SELECT *, CASE WHEN expires_at > :now THEN 1 ELSE 0 END AS living FROM oauth_grant WHERE code_hash = :code_hash;
@@ -51,6 +51,9 @@ ORDER BY g.created_at DESC, g.id DESC LIMIT 1000;
 UPDATE oauth_grant SET ended_at = :now
 WHERE account_id = :account_id AND ended_at IS NULL AND (id = :id OR (:id = '' AND member_id IS NULL))
 RETURNING id, key_id;
+
+-- name: oauth_grants_end_login | End the grants that were made in a login session; return their keys.
+UPDATE oauth_grant SET ended_at = :now WHERE login_id = :login_id AND ended_at IS NULL RETURNING id, account_id, key_id;
 
 -- name: oauth_sweep_spent | Delete used refresh tokens whose grant no longer exists.
 DELETE FROM oauth_spent WHERE NOT EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = oauth_spent.grant_id);
