@@ -22,7 +22,7 @@ from tests.harness import databases
 BEGAN = 1_764_500_000_000_000
 BACK = "http://127.0.0.1/back"
 VERIFIER = "v" * 43
-ASKED = {
+AUTHORIZATION_REQUEST = {
     "response_type": "code",
     "code_challenge_method": "S256",
     "code_challenge": base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest())
@@ -60,7 +60,9 @@ def _upload(account_id: str) -> Transaction[Given]:
 
 def _code(account_id: str) -> Transaction[Given]:
     client = yield from oauth.register("a program", [BACK])
-    code = yield from oauth.grant(account_id, oauth.parse_authorization_request(client, BACK, ASKED, ()))
+    code = yield from oauth.grant(
+        account_id, oauth.parse_authorization_request(client, BACK, AUTHORIZATION_REQUEST, ())
+    )
     return code, client.id, BACK, VERIFIER
 
 
@@ -80,7 +82,7 @@ def _call(account_id: str) -> Transaction[Given]:
     return (account_id,)
 
 
-def _asked_before(name: str) -> Transaction[Any]:
+def _insert_earlier_request(name: str) -> Transaction[Any]:
     return (yield from one("gateway_call_once_get", id=name, life=DAY_US))
 
 
@@ -94,7 +96,7 @@ LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[...,
     "a session": (30 * DAY_US, _session, login_sessions.session),
     "a ceremony": (10 * MINUTE_US, _ceremony, auth_challenges.consume),
     "an upload": (HOUR_US, _upload, _media),
-    "a call's Idempotency-Key": (DAY_US, _call, _asked_before),
+    "a call's Idempotency-Key": (DAY_US, _call, _insert_earlier_request),
     "a grant's code": (5 * MINUTE_US, _code, oauth.exchange),
     "a refresh token": (30 * DAY_US, _refresh, oauth.refresh),
 }

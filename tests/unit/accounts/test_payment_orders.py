@@ -101,7 +101,7 @@ def won_and_lost(intent: str) -> list[dict[str, Any]]:
 
 
 # Events in addition to a payment of 2000 cents, and how many cents the account then has.
-STORIES: Mapping[str, tuple[Any, int]] = {
+EVENT_SEQUENCES: Mapping[str, tuple[Any, int]] = {
     "nothing": (lambda _intent: [], 2000),
     "refunded whole": (lambda intent: [refunded(intent, 2000)], 0),
     "refunded in parts": (lambda intent: [refunded(intent, total) for total in (300, 800, 1100)], 900),
@@ -180,7 +180,9 @@ def plan_event(account_id: str, name: str, step: str, created: int, status: str)
 Pages = Mapping[str, Any]
 
 
-async def tell(database: Database, events: Sequence[Mapping[str, Any]], pages: Pages | None = None) -> None:
+async def deliver(
+    database: Database, events: Sequence[Mapping[str, Any]], pages: Pages | None = None
+) -> None:
     """Deliver each event as a signed webhook; `pages` are responses of the processor by path."""
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -221,9 +223,9 @@ def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     loop.close()
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", EVENT_SEQUENCES)
 def test_balance_is_independent_of_the_order_of_payment_events(ledger_of: Play, story: str) -> None:
-    response, cents = STORIES[story]
+    response, cents = EVENT_SEQUENCES[story]
 
     @settings(max_examples=12, deadline=None, derandomize=True)
     @given(data=st.data())
@@ -232,7 +234,7 @@ def test_balance_is_independent_of_the_order_of_payment_events(ledger_of: Play, 
             account_id, intent = await customer(database), f"pi_{next(_numbers)}"
             once = [paid(account_id, intent), *response(intent)]
             again = data.draw(st.lists(st.sampled_from(once), max_size=4))
-            await tell(database, data.draw(st.permutations([*once, *again])))
+            await deliver(database, data.draw(st.permutations([*once, *again])))
             assert await left(database, account_id) == cents
 
         ledger_of(play)
@@ -248,7 +250,7 @@ def test_plan_is_independent_of_the_order_of_events(ledger_of: Play, story: str)
         for order in itertools.permutations(steps):
             account_id, name = await customer(database), f"sub_{next(_numbers)}"
             messages = [plan_event(account_id, name, *step) for step in order]
-            await tell(database, [*messages, *messages])
+            await deliver(database, [*messages, *messages])
             assert (await database.read(accounts.by_id(account_id))).plan == plan, order
 
     ledger_of(play)
@@ -257,20 +259,20 @@ def test_plan_is_independent_of_the_order_of_events(ledger_of: Play, story: str)
 def test_negative_balance_blocks_runs_until_it_is_paid(ledger_of: Play) -> None:
     async def play(database: Database) -> None:
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
-        await tell(database, [paid(account_id, intent)])
+        await deliver(database, [paid(account_id, intent)])
         await database.write(ledger.hold(account_id, f"hold{intent}", 1500 * CENT))
         await database.write(
             ledger.capture(f"hold{intent}", 1500 * CENT, ledger.LedgerEntry("charge", "test"))
         )
-        await tell(database, [refunded(intent, 2000)])
+        await deliver(database, [refunded(intent, 2000)])
         assert await left(database, account_id) == -1500
         for spend in (ledger.hold(account_id, f"more{intent}", 1), ledger.require_not_below_zero(account_id)):
             with pytest.raises(errors.InsufficientCredits):
                 await database.write(spend)
-        await tell(database, [paid(account_id, f"{intent}_b", 1499)])
+        await deliver(database, [paid(account_id, f"{intent}_b", 1499)])
         with pytest.raises(errors.InsufficientCredits):
             await database.write(ledger.require_not_below_zero(account_id))
-        await tell(database, [paid(account_id, f"{intent}_c", 101)])
+        await deliver(database, [paid(account_id, f"{intent}_c", 101)])
         assert await left(database, account_id) == 100
         row = await database.read(one("account_by_id", id=account_id))
         assert row is not None
@@ -318,11 +320,11 @@ def test_a_reversed_payment_of_a_plan_ends_it(ledger_of: Play, story: str) -> No
             pages = origin_of_plan(account_id, name)
             reversal = response(f"pi_{name}")
             orders = ([created, *reversal], [*reversal, created], [created, *reversal, again], reversal)
-            await tell(database, orders[order], pages)
+            await deliver(database, orders[order], pages)
             assert (await database.read(accounts.by_id(account_id))).plan == plan, order
             assert await left(database, account_id) == 0
             renewed = {**bought(account_id, name), "latest_invoice": f"in_2{name}"}
-            await tell(database, [event("customer.subscription.updated", 2**33, **renewed)], pages)
+            await deliver(database, [event("customer.subscription.updated", 2**33, **renewed)], pages)
             assert (await database.read(accounts.by_id(account_id))).plan == "monthly"
 
     ledger_of(play)
@@ -334,15 +336,15 @@ def test_payment_without_a_stored_intent_is_reversed(ledger_of: Play) -> None:
         purchase = paid(account_id, intent)
         # The version before credited the payment and recorded no intent.
         without = {**purchase, "data": {"object": {**purchase["data"]["object"], "payment_intent": None}}}
-        await tell(database, [without])
+        await deliver(database, [without])
         assert await left(database, account_id) == 2000
         pages = {"checkout/sessions": {"data": [purchase["data"]["object"]]}}
         with pytest.raises(errors.EngineFailed):
-            await tell(database, [refunded(intent, 500)], {"checkout/sessions": 500})
+            await deliver(database, [refunded(intent, 500)], {"checkout/sessions": 500})
         assert await left(database, account_id) == 2000
-        await tell(database, [refunded(intent, 500), purchase, refunded(intent, 500)], pages)
+        await deliver(database, [refunded(intent, 500), purchase, refunded(intent, 500)], pages)
         assert await left(database, account_id) == 1500
-        await tell(database, lost(intent, cents=1500), {"checkout/sessions": 500})
+        await deliver(database, lost(intent, cents=1500), {"checkout/sessions": 500})
         assert await left(database, account_id) == 0
 
     ledger_of(play)
@@ -353,7 +355,7 @@ def test_key_without_payment_rights_does_not_fail_the_webhook(ledger_of: Play, s
     async def play(database: Database) -> None:
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
         refused: Pages = {"checkout/sessions": status, "invoice_payments": status}
-        await tell(database, [refunded(intent, 500), paid(account_id, intent)], refused)
+        await deliver(database, [refunded(intent, 500), paid(account_id, intent)], refused)
         assert await left(database, account_id) == 1500
 
     ledger_of(play)
@@ -363,10 +365,10 @@ def test_payment_of_another_shop_is_ignored(ledger_of: Play) -> None:
     async def play(database: Database) -> None:
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
         foreign = {**paid(account_id, intent)["data"]["object"], "metadata": {}}
-        await tell(database, [refunded(intent, 500)], {"checkout/sessions": {"data": [foreign]}})
+        await deliver(database, [refunded(intent, 500)], {"checkout/sessions": {"data": [foreign]}})
         theirs = {**origin_of_plan(account_id, "sub_of_others")}
         theirs["subscriptions/sub_of_others"] = {**bought(account_id, "sub_of_others"), "metadata": {}}
-        await tell(database, [refunded(f"{intent}_2", 800)], theirs)
+        await deliver(database, [refunded(f"{intent}_2", 800)], theirs)
         assert await left(database, account_id) == 0
         assert (await database.read(accounts.by_id(account_id))).plan == "free"
 

@@ -9,9 +9,9 @@ import pytest
 
 from sixfold.clients.chat.messages import Messages
 
-ASKED: dict[str, Any] = {"role": "user", "content": "hi"}
+QUESTION: dict[str, Any] = {"role": "user", "content": "hi"}
 CALL: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "n", "input": {"thinking": 1}}
-TOLD: dict[str, Any] = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
+TOOL_RESULT: dict[str, Any] = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
 TEXT: dict[str, Any] = {"type": "text", "text": "so"}
 
 
@@ -31,22 +31,22 @@ def pass_on(*messages: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seal", ["", "reasoning", "reasoning_content"])
 def test_foreign_reasoning_is_removed_and_own_is_kept(seal: str) -> None:
-    result = pass_on(ASKED, assistant_message(thought(seal), thought("EqRk"), TEXT), ASKED)
-    assert result["messages"] == [ASKED, assistant_message(thought("EqRk"), TEXT), ASKED]
+    result = pass_on(QUESTION, assistant_message(thought(seal), thought("EqRk"), TEXT), QUESTION)
+    assert result["messages"] == [QUESTION, assistant_message(thought("EqRk"), TEXT), QUESTION]
     assert (result["model"], result["thinking"]["type"]) == ("small", "enabled")
 
 
 def test_turn_with_only_foreign_reasoning_is_removed() -> None:
-    assert pass_on(ASKED, assistant_message(thought("")), ASKED)["messages"] == [ASKED, ASKED]
+    assert pass_on(QUESTION, assistant_message(thought("")), QUESTION)["messages"] == [QUESTION, QUESTION]
 
 
 def test_tool_turn_keeps_thinking_only_with_its_own_reasoning() -> None:
-    result = pass_on(ASKED, assistant_message(thought("reasoning"), CALL), TOLD)
-    assert result["messages"] == [ASKED, assistant_message(CALL), TOLD]
+    result = pass_on(QUESTION, assistant_message(thought("reasoning"), CALL), TOOL_RESULT)
+    assert result["messages"] == [QUESTION, assistant_message(CALL), TOOL_RESULT]
     assert "thinking" not in result
-    assert "thinking" in pass_on(ASKED, assistant_message(thought("EqRk"), thought(""), CALL), TOLD)
+    assert "thinking" in pass_on(QUESTION, assistant_message(thought("EqRk"), thought(""), CALL), TOOL_RESULT)
     assert "thinking" in pass_on(
-        ASKED, assistant_message(thought(""), CALL), TOLD, assistant_message(TEXT), ASKED
+        QUESTION, assistant_message(thought(""), CALL), TOOL_RESULT, assistant_message(TEXT), QUESTION
     )
 
 

@@ -37,7 +37,7 @@ MANIFEST = manifest.Manifest(
 )
 TEXT = signing.Signer(bytes(32)).sign(MANIFEST)
 CHAIN, KEY = certificates.create("Example", 30)
-NOBODY: Any = None
+UNUSED: Any = None
 FILES = {
     "image/png": lambda: containers.image("PNG"),
     "image/jpeg": lambda: containers.image("JPEG"),
@@ -151,7 +151,7 @@ async def stored_file(tmp_path: Path, media_type: str, data: bytes, credentials:
     staged = tmp_path / "staged"
     staged.write_bytes(data)
     store = FileStore(tmp_path / "blobs")
-    media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
+    media = MediaService(UNUSED, store, UNUSED, UNUSED, UNUSED)
     media.credentials = credentials
     file = StagedFile(staged, media_type, {})
     (output,) = (await media.store_outputs("pred_1", "acct_1", (file,), (TEXT,))).files

@@ -19,7 +19,7 @@ from tests.fakes import comfyui_rules
 
 SCHEMAS = sorted((source.ROOT.parent / "shared/data/workflows").glob("object_info_comfyui_*.json"))
 STATS = ComfyStats("0.8.0", "GPU", 0, 0)
-WISH = ImageSpec("a lake", "people", 1360, 768, 2**31 - 1, 2)
+SPEC = ImageSpec("a lake", "people", 1360, 768, 2**31 - 1, 2)
 FILES = {
     ("CheckpointLoaderSimple", "ckpt_name"): ["sd_xl_base_1.0.safetensors", "v1-5-pruned-emaonly.ckpt"],
     ("UNETLoader", "unet_name"): [
@@ -155,12 +155,12 @@ def test_every_graph_fits_the_schemas_of_a_real_server(path: Path, file: str) ->
     schemas = real(path)
     stock = stocked(schemas, file)
     plans = (
-        graphs.text_to_image(stock, WISH),
-        graphs.text_to_image(stock, WISH, alone=1),
+        graphs.text_to_image(stock, SPEC),
+        graphs.text_to_image(stock, SPEC, alone=1),
         graphs.text_to_image(stock, ImageSpec("x", "", 2048, 2048, 0)),
-        graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]", alpha=True), 0.6),
-        graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]"), 0.6, alone=1),
-        graphs.fill(stock, WISH, ImageSource("a.png [temp]"), "a.png [temp]"),
+        graphs.image_to_image(stock, SPEC, ImageSource("a.png [temp]", alpha=True), 0.6),
+        graphs.image_to_image(stock, SPEC, ImageSource("a.png [temp]"), 0.6, alone=1),
+        graphs.fill(stock, SPEC, ImageSource("a.png [temp]"), "a.png [temp]"),
         graphs.upscale(stock, ImageSource("a.png [temp]"), 1000, 700),
     )
     for plan in plans:
@@ -173,7 +173,7 @@ def test_every_graph_fits_the_schemas_of_a_real_server(path: Path, file: str) ->
 @pytest.mark.skipif(not SCHEMAS, reason="ComfyUI's own schemas are not beside this checkout")
 def test_check_against_real_schemas_detects_errors() -> None:
     schemas = real(SCHEMAS[0])
-    plan = graphs.text_to_image(stocked(schemas, "v1-5-pruned-emaonly.ckpt"), WISH)
+    plan = graphs.text_to_image(stocked(schemas, "v1-5-pruned-emaonly.ckpt"), SPEC)
     for changes in ({"steps": 0}, {"sampler_name": "none"}, {"model": ["1", 1]}):
         broken = copy.deepcopy(plan.nodes)
         broken[plan.sampler]["inputs"].update(changes)

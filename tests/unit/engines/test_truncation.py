@@ -47,7 +47,7 @@ def webm() -> bytes:
     return out.getvalue()
 
 
-FILMS = {"mp4": lambda: fault_server.video(16, 4), "webm": webm, "gif": lambda: picture("gif")}
+VIDEOS = {"mp4": lambda: fault_server.video(16, 4), "webm": webm, "gif": lambda: picture("gif")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,9 +62,9 @@ def test_image_is_complete_with_a_suffix_and_not_when_truncated(kind: str, tmp_p
             headers.probe(path, whole=True)
 
 
-@pytest.mark.parametrize("kind", FILMS)
+@pytest.mark.parametrize("kind", VIDEOS)
 def test_video_is_complete_with_a_suffix_and_not_when_truncated(kind: str, tmp_path: Path) -> None:
-    data, path = FILMS[kind](), tmp_path / "film"
+    data, path = VIDEOS[kind](), tmp_path / "film"
     for whole in (data, data + bytes(64)):
         path.write_bytes(whole)
         film_headers.seconds(path, whole=True)

@@ -117,7 +117,7 @@ async def watcher(node: Node, database: Database) -> AsyncIterator[DepositWatche
         yield result
 
 
-async def someone(database: Database, name: str = "ann") -> Account:
+async def create_account(database: Database, name: str = "ann") -> Account:
     return await database.write(accounts.create(f"{name}@example.com"))
 
 
@@ -127,7 +127,7 @@ async def balance(database: Database, account: Account) -> int:
 
 
 async def test_each_account_has_its_own_constant_address(watcher: DepositWatcher, database: Database) -> None:
-    people = [await someone(database, f"p{n}") for n in range(4)]
+    people = [await create_account(database, f"p{n}") for n in range(4)]
     response = await asyncio.gather(*(watcher.address(each.id) for each in people for _ in range(2)))
     results = [str(each["address"]) for each in response]
     assert len(set(results)) == 4
@@ -139,7 +139,7 @@ async def test_each_account_has_its_own_constant_address(watcher: DepositWatcher
 async def test_transfer_is_credited_after_its_confirmations(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
-    ann = await someone(database)
+    ann = await create_account(database)
     address = str((await watcher.address(ann.id))["address"])
     node.send(address, 12_340_000, block=101)
     node.head = 110
@@ -153,7 +153,7 @@ async def test_transfer_is_credited_after_its_confirmations(
 async def test_reverted_transfer_is_never_credited(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
-    ann = await someone(database)
+    ann = await create_account(database)
     address = str((await watcher.address(ann.id))["address"])
     node.send(address, 5_000_000, block=101)
     node.head = 105
@@ -168,7 +168,7 @@ async def test_reverted_transfer_is_never_credited(
 async def test_only_coins_of_the_list_count_and_only_for_their_owner(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
-    ann, ben = await someone(database, "ann"), await someone(database, "ben")
+    ann, ben = await create_account(database, "ann"), await create_account(database, "ben")
     address = str((await watcher.address(ann.id))["address"])
     await watcher.address(ben.id)
     node.send(address, 1_000_000, block=101, coin=OTHER_COIN)
@@ -186,7 +186,7 @@ async def test_a_part_of_a_micro_dollar_is_not_credited(node: Node, database: Da
     async with httpx.AsyncClient() as client:
         watcher = DepositWatcher(client, database, table(node, chains={"main": chain}))
         await watcher.read()
-        ann = await someone(database)
+        ann = await create_account(database)
         address = str((await watcher.address(ann.id))["address"])
         node.send(address, 5 * micro + micro - 1, block=101)
         node.send(address, micro - 1, block=102)
@@ -198,7 +198,7 @@ async def test_a_part_of_a_micro_dollar_is_not_credited(node: Node, database: Da
 async def test_unreachable_node_loses_no_transfer(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
-    ann = await someone(database)
+    ann = await create_account(database)
     node.send(str((await watcher.address(ann.id))["address"]), 1_000_000, block=2500)
     node.head, node.broken = 5000, True
     assert await watcher.read() == 0
@@ -208,7 +208,7 @@ async def test_unreachable_node_loses_no_transfer(
 
 
 async def test_address_needs_a_reachable_chain(node: Node, database: Database) -> None:
-    ann = await someone(database)
+    ann = await create_account(database)
     node.broken = True
     unreachable = {**table(node)["chains"]["main"], "id": 2, "rpc_url": "http://127.0.0.1:9/"}
     async with httpx.AsyncClient() as client:
@@ -229,7 +229,7 @@ async def test_address_needs_a_reachable_chain(node: Node, database: Database) -
 async def test_blocks_with_too_many_transfers_are_read_in_parts(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
-    ann = await someone(database)
+    ann = await create_account(database)
     address = str((await watcher.address(ann.id))["address"])
     for block in range(200, 240):
         node.send(address, 1_000_000, block=block)
@@ -241,7 +241,7 @@ async def test_blocks_with_too_many_transfers_are_read_in_parts(
 async def test_concurrent_servers_credit_a_transfer_once(
     watcher: DepositWatcher, node: Node, database: Database
 ) -> None:
-    ann = await someone(database)
+    ann = await create_account(database)
     node.send(str((await watcher.address(ann.id))["address"]), 1_000_000, block=120)
     node.head = 140
     async with httpx.AsyncClient() as client:

@@ -15,7 +15,7 @@ from sixfold.core.media.media import MAX_ACCOUNT_FETCHES, MediaService, MediaSou
 from sixfold.core.media.ports import MediaLimits
 from sixfold.store.file_store import FileStore
 
-NOBODY: Any = None
+UNUSED: Any = None
 
 
 class SlowServers:
@@ -41,7 +41,7 @@ class SlowServers:
 async def test_one_account_fetches_few_urls_at_a_time(tmp_path: Path, kind: Any) -> None:
     servers = SlowServers()
     limits = MediaLimits(2**20, 1_000_000, 5, 2**30, 1)
-    media = MediaService(NOBODY, FileStore(tmp_path), servers, NOBODY, limits)
+    media = MediaService(UNUSED, FileStore(tmp_path), servers, UNUSED, limits)
 
     def fetch(account: str, number: int) -> asyncio.Task[Any]:
         url = f"http://{account}.example/{number}"
@@ -62,6 +62,6 @@ async def test_video_a_second_too_long_is_told_apart(tmp_path: Path) -> None:
     blobs = FileStore(tmp_path)
     await blobs.put("video", b"header")
     limits = MediaLimits(2**20, 1_000_000, 5, 2**30, 1)
-    media = MediaService(NOBODY, blobs, SlowServers(), NOBODY, limits, lambda _path, _kind: 1801.0)
+    media = MediaService(UNUSED, blobs, SlowServers(), UNUSED, limits, lambda _path, _kind: 1801.0)
     with pytest.raises(errors.TooLarge, match=r"at most 30 minutes long \(got 30 min 1 s\)"):
         await media.check_duration(MediaSource("video", "video/mp4", 6), "video")

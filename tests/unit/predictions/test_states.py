@@ -44,7 +44,7 @@ STEPS: dict[PredictionEvent, Callable[[Prediction], Transaction[object]]] = {
     PredictionEvent.EXPIRE: lambda p: predictions.expire(2**62),
     PredictionEvent.REFUND: lambda p: refunds.refund(p.id, "test"),
 }
-WAYS: dict[PredictionState, tuple[PredictionEvent, ...]] = {
+EVENTS_TO: dict[PredictionState, tuple[PredictionEvent, ...]] = {
     PredictionState.QUEUED: (),
     PredictionState.STARTING: (PredictionEvent.CLAIM,),
     PredictionState.RUNNING: (PredictionEvent.CLAIM_WARM,),
@@ -72,7 +72,7 @@ async def _now(pipeline: PipelineFixture, prediction: Prediction) -> Prediction:
 
 async def _bring_to(pipeline: PipelineFixture, state: PredictionState) -> Prediction:
     prediction = await pipeline.service.submit(pipeline.order())
-    for event in WAYS[state]:
+    for event in EVENTS_TO[state]:
         await _step(pipeline, prediction, event)
         prediction = await _now(pipeline, prediction)
     assert prediction.state is state

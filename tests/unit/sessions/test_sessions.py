@@ -38,7 +38,7 @@ from tests.harness.charge_recomputation import recomputed
 
 SECOND, SLICE = 1_000_000, 9_000  # 0.54 USD an hour
 LEASE = SessionLease("boot_test", 30 * SECOND)
-WAYS: dict[SessionState, tuple[SessionEvent, ...]] = {
+EVENTS_TO: dict[SessionState, tuple[SessionEvent, ...]] = {
     SessionState.REQUESTED: (),
     SessionState.STARTING: (SessionEvent.START,),
     SessionState.READY: (SessionEvent.START, SessionEvent.READY),
@@ -71,7 +71,7 @@ class SessionFixture:
 
     async def bring(self, state: SessionState) -> SessionRecord:
         session = await self.ask()
-        for event in WAYS[state]:
+        for event in EVENTS_TO[state]:
             session = await self.write(sessions.transition(session.id, event, LEASE))
         assert session.state is state
         return session
@@ -192,7 +192,7 @@ async def test_another_server_continues_the_current_interval(fixture: SessionFix
 
 async def test_free_session_remains_in_its_first_interval(fixture: SessionFixture) -> None:
     session = await fixture.ask(rate=0)
-    for event in WAYS[SessionState.READY]:
+    for event in EVENTS_TO[SessionState.READY]:
         session = await fixture.write(sessions.transition(session.id, event, LEASE))
     fixture.clock["now"] += 90 * SECOND
     session = await fixture.write(sessions.renew_slice(session.id, None))
@@ -201,7 +201,7 @@ async def test_free_session_remains_in_its_first_interval(fixture: SessionFixtur
 
 async def test_free_session_closes_once_its_account_is_below_zero(fixture: SessionFixture) -> None:
     session = await fixture.ask(rate=0)
-    for event in WAYS[SessionState.READY]:
+    for event in EVENTS_TO[SessionState.READY]:
         await fixture.write(sessions.transition(session.id, event, LEASE))
     reversal = ledger.LedgerEntry("reversal", "dispute")
     await fixture.write(ledger.deposit(fixture.account.id, -30_001, reversal, below_zero=True))
@@ -247,7 +247,7 @@ async def test_session_closes_without_credit_for_another_interval(fixture: Sessi
     assert await fixture.money() == (3_000, 0)
 
 
-PAUSED = (*WAYS[SessionState.IDLE], SessionEvent.PAUSE)
+PAUSED = (*EVENTS_TO[SessionState.IDLE], SessionEvent.PAUSE)
 
 
 async def paused_after(fixture: SessionFixture, seconds: int) -> SessionRecord:

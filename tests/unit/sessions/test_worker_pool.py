@@ -35,15 +35,17 @@ async def driver() -> AsyncIterator[InlineDriver]:
     await opened.close()
 
 
-async def sat(pool: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0) -> Sequence[SessionSlot]:
+async def acquire_slots(
+    pool: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0
+) -> Sequence[SessionSlot]:
     return await asyncio.gather(*(pool.acquire(about, SLOTS, lost) for _ in range(count)))
 
 
 async def test_sessions_share_a_worker_and_the_last_stops_it(driver: InlineDriver, tmp_path: Path) -> None:
     pool = SessionWorkerPool(driver)
-    slots = await sat(pool, spec(tmp_path), 4)
+    slots = await acquire_slots(pool, spec(tmp_path), 4)
     assert len({slot.shared_worker for slot in slots}) == len(driver.workers) == 2
-    (other,) = await sat(pool, spec(tmp_path, "another"), 1)
+    (other,) = await acquire_slots(pool, spec(tmp_path, "another"), 1)
     assert other.shared_worker not in {slot.shared_worker for slot in slots}
     for slot in (*slots, other):
         assert slot.shared_worker.worker is not None
@@ -51,21 +53,21 @@ async def test_sessions_share_a_worker_and_the_last_stops_it(driver: InlineDrive
         await slot.release()
         await slot.release()
     assert not driver.workers
-    (again,) = await sat(pool, spec(tmp_path), 1)
+    (again,) = await acquire_slots(pool, spec(tmp_path), 1)
     assert isinstance(await again.step(ask()), PackedStepResult)
 
 
 async def test_released_slot_is_used_by_the_next_session(driver: InlineDriver, tmp_path: Path) -> None:
     pool = SessionWorkerPool(driver)
-    slots = await sat(pool, spec(tmp_path), SLOTS)
+    slots = await acquire_slots(pool, spec(tmp_path), SLOTS)
     await slots[0].release()
-    (late,) = await sat(pool, spec(tmp_path), 1)
+    (late,) = await acquire_slots(pool, spec(tmp_path), 1)
     assert late.shared_worker is slots[1].shared_worker
     assert len(driver.workers) == 1
 
 
 async def test_concurrent_requests_get_own_answers_and_failures(driver: InlineDriver, tmp_path: Path) -> None:
-    slots = await sat(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
+    slots = await acquire_slots(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
     good, worse, best = await asyncio.gather(
         slots[0].step(ask()), slots[1].step(ask(state=b"\x80")), slots[2].step(ask(prompt="run"))
     )
@@ -79,7 +81,7 @@ async def test_concurrent_requests_get_own_answers_and_failures(driver: InlineDr
 
 
 async def test_output_is_independent_of_concurrent_sessions(driver: InlineDriver, tmp_path: Path) -> None:
-    slots = await sat(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
+    slots = await acquire_slots(SessionWorkerPool(driver), spec(tmp_path), SLOTS)
     alone = await slots[0].step(ask())
     together = await asyncio.gather(*(slot.step(ask()) for slot in slots))
     assert list(together) == [alone] * SLOTS
@@ -89,21 +91,21 @@ async def test_lost_worker_ends_its_sessions_and_is_shared_by_fewer(tmp_path: Pa
     driver = ProcessDriver(failpoints={"crashing": "crash"}, preload=())
     pool = SessionWorkerPool(driver)
     try:
-        slots = await sat(pool, spec(tmp_path), SLOTS)
+        slots = await acquire_slots(pool, spec(tmp_path), SLOTS)
         answers = await asyncio.gather(*(slot.step(ask("crashing")) for slot in slots))
         assert all(isinstance(answer, WorkerLost) for answer in answers)
         for slot in slots:
             await slot.release()
-        alone = await sat(pool, spec(tmp_path), SLOTS, lost=1)
+        alone = await acquire_slots(pool, spec(tmp_path), SLOTS, lost=1)
         assert len({slot.shared_worker for slot in alone}) == SLOTS
-        (fresh,) = await sat(pool, spec(tmp_path), 1)
+        (fresh,) = await acquire_slots(pool, spec(tmp_path), 1)
         assert fresh.shared_worker not in {slot.shared_worker for slot in alone}
         assert isinstance(await fresh.step(ask()), PackedStepResult)
     finally:
         await driver.close()
 
 
-class Mute:
+class SilentWorker:
     """Worker that never responds."""
 
     def __init__(self) -> None:
@@ -118,9 +120,9 @@ class Mute:
 
 async def test_unresponsive_worker_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "_ANSWER_SECONDS", 0.01)
-    mute = Mute()
+    mute = SilentWorker()
 
-    async def hire() -> Mute:
+    async def hire() -> SilentWorker:
         return mute
 
     shared_worker = worker_pool.SharedWorker(worker_pool.SessionKind("e", "h", 2), hire())
@@ -140,6 +142,6 @@ async def test_waiting_for_a_failed_start_or_leaving_early(tmp_path: Path) -> No
     await asyncio.sleep(0)
     leaving.cancel()
     await asyncio.wait({leaving})
-    (slot,) = await sat(pool, spec(tmp_path), 1)
+    (slot,) = await acquire_slots(pool, spec(tmp_path), 1)
     assert isinstance(await slot.step(ask()), PackedStepResult)
     await driver.close()

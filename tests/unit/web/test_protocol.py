@@ -17,7 +17,7 @@ from sixfold.web.connections.uvicorn_protocol import ConnectionSweep, HttpProtoc
 from sixfold.web.raw_asgi import CONNECTION, RawResponse
 
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
-_ASKED = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
+_REQUEST = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
@@ -65,7 +65,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[list[bytes], bytes]:
 async def test_complete_response_has_its_own_and_server_headers() -> None:
     async with _served() as (port, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(_ASKED % b"one")
+        writer.write(_REQUEST % b"one")
         head, body = await _answer(reader)
         assert (head[0], body) == (b"HTTP/1.1 200 OK", b"one")
         assert {b"date: now", b"x-path: one", b"content-type: application/json"} < set(head)
@@ -75,7 +75,7 @@ async def test_complete_response_has_its_own_and_server_headers() -> None:
 async def test_pipelined_requests_are_answered_in_order() -> None:
     async with _served() as (port, state, request, response), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(_ASKED % b"late" + _ASKED % b"two" + _ASKED % b"three")
+        writer.write(_REQUEST % b"late" + _REQUEST % b"two" + _REQUEST % b"three")
         await request.wait()
         response.set()
         assert [(await _answer(reader))[1] for _ in range(3)] == [b"late", b"two", b"three"]
@@ -86,7 +86,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 async def test_header_with_a_line_break_is_never_sent() -> None:
     async with _served() as (port, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(_ASKED % b"one!set-cookie:")
+        writer.write(_REQUEST % b"one!set-cookie:")
         assert await reader.read() == b""  # uvicorn hangs up
         writer.close()
 
@@ -106,12 +106,12 @@ async def test_head_has_no_body_and_connection_close_is_obeyed() -> None:
 async def test_idle_connection_is_closed_and_waiting_one_is_not() -> None:
     async with _served() as (port, state, request, response), asyncio.timeout(60):
         idle, closing = await asyncio.open_connection("127.0.0.1", port)
-        closing.write(_ASKED % b"one")
+        closing.write(_REQUEST % b"one")
         await _answer(idle)
         waiting, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(_ASKED % b"one")
+        writer.write(_REQUEST % b"one")
         await _answer(waiting)
-        writer.write(_ASKED % b"late")
+        writer.write(_REQUEST % b"late")
         await request.wait()
         moment = asyncio.get_running_loop().time()
         SWEEP.run(state.connections, moment + 29)
@@ -129,7 +129,7 @@ async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
     refused = refusals.recorder().totals["slow_headers"]
     async with _served() as (port, state, *_), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(_ASKED % b"one")
+        writer.write(_REQUEST % b"one")
         await _answer(reader)
         silent, other = await asyncio.open_connection("127.0.0.1", port)
         other.write(sent)
@@ -141,7 +141,7 @@ async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
         assert len(state.connections) == 2
         SWEEP.run(state.connections, moment + 11)
         assert (await silent.read()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        writer.write(_ASKED % b"two")
+        writer.write(_REQUEST % b"two")
         assert (await _answer(reader))[1] == b"two"
         assert refusals.recorder().totals["slow_headers"] == refused + 1
         for each in (writer, other):
@@ -151,7 +151,7 @@ async def test_sweep_headers_late_answers_408_and_closes(sent: bytes) -> None:
 async def test_sweep_gives_next_headers_time_after_a_long_response() -> None:
     async with _served() as (port, state, request, response), asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(_ASKED % b"late" + b"GET /two HTTP/1.1\r\n")
+        writer.write(_REQUEST % b"late" + b"GET /two HTTP/1.1\r\n")
         await request.wait()
         SWEEP.run(state.connections, asyncio.get_running_loop().time() + 3600)
         response.set()
@@ -214,7 +214,7 @@ async def test_answered_request_leaves_no_garbage_cycles() -> None:
         gc.disable()
         try:
             for _ in range(50):
-                writer.write(_ASKED % b"one")
+                writer.write(_REQUEST % b"one")
                 await _answer(reader)
             assert gc.collect() < 50
         finally:

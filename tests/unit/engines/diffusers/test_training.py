@@ -24,7 +24,7 @@ def trainer(weights: Weights, name: str = "sd", **inputs: Any) -> Any:
     return TrainingEngine(**{"weights": weights.folder, "source": name, **usual, **inputs})
 
 
-def lesson(folder: Path, count: int = 2) -> Task:
+def training_task(folder: Path, count: int = 2) -> Task:
     files: dict[str, Path] = {}
     for number in range(count):
         shade = np.zeros((40, 48, 3), np.uint8)
@@ -34,16 +34,16 @@ def lesson(folder: Path, count: int = 2) -> Task:
     return Task("pred_1", "training", {"name": "glow", "base": "ra2", "seed": 3}, files)
 
 
-def learnt(weights: Weights, folder: Path, name: str = "sd", **inputs: Any) -> tuple[Result, Listener]:
+def train(weights: Weights, folder: Path, name: str = "sd", **inputs: Any) -> tuple[Result, Listener]:
     """Result and log of a training."""
     (folder / "scratch").mkdir()
     listener = Listener(folder / "scratch")
-    return trainer(weights, name, **inputs).run(lesson(folder), listener), listener
+    return trainer(weights, name, **inputs).run(training_task(folder), listener), listener
 
 
 @pytest.mark.parametrize("name", ["sd", "sdxl"])
 def test_loss_falls_and_the_adapter_changes_the_image(weights: Weights, tmp_path: Path, name: str) -> None:
-    result, listener = learnt(weights, tmp_path, name)
+    result, listener = train(weights, tmp_path, name)
     losses = result.data["loss"]
     assert len(losses) == 5
     assert losses[-1] < losses[0]
@@ -67,7 +67,7 @@ def test_text_encoder_training_changes_the_image(
 ) -> None:
     from safetensors.torch import load_file, save_file  # noqa: PLC0415 - they need torch
 
-    result, _ = learnt(weights, tmp_path, name, text_encoder=True, steps=6)
+    result, _ = train(weights, tmp_path, name, text_encoder=True, steps=6)
     assert result.data["loss"][-1] < result.data["loss"][0]
     layers = load_file(result.artifacts[0].path or Path())
     reading = {key: value for key, value in layers.items() if key.startswith("text_encoder")}
@@ -86,18 +86,18 @@ def test_text_encoder_training_changes_the_image(
 def test_equal_training_inputs_give_an_equal_adapter(weights: Weights, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    results = [learnt(weights, tmp_path / name, steps=2)[0] for name in ("one", "two")]
+    results = [train(weights, tmp_path / name, steps=2)[0] for name in ("one", "two")]
     first, second = [(result.artifacts[0].path or Path()).read_bytes() for result in results]
     assert first == second
 
 
 def test_canceled_training_stops(weights: Weights, tmp_path: Path) -> None:
     with pytest.raises(Canceled):
-        trainer(weights).run(lesson(tmp_path), Listener(tmp_path, cancel_at=0.3))
+        trainer(weights).run(training_task(tmp_path), Listener(tmp_path, cancel_at=0.3))
 
 
 def test_unsupported_training_is_refused_with_a_reason(weights: Weights, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="FluxPipeline cannot be trained"):
-        trainer(weights, "flux").run(lesson(tmp_path), Listener(tmp_path))
+        trainer(weights, "flux").run(training_task(tmp_path), Listener(tmp_path))
     with pytest.raises(UnusableInput, match="at least one image"):
-        trainer(weights).run(lesson(tmp_path, 0), Listener(tmp_path))
+        trainer(weights).run(training_task(tmp_path, 0), Listener(tmp_path))

@@ -22,7 +22,7 @@ SHORT = {**BASE, "duration": 0.25}
 
 
 @pytest.fixture(scope="module")
-def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def video_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Return engines by the name of their tiny weights; skip without torch."""
     for package in ("diffusers", "ftfy"):
         pytest.importorskip(package, reason=PACKAGE_MISSING)
@@ -66,10 +66,10 @@ def decoded_frames(result: Result) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 def test_text_to_video_has_the_requested_frames_and_size(
-    films: Callable[..., Any], tmp_path: Path, name: str
+    video_engine: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:
     listener = Listener(tmp_path)
-    result = films(name).run(Task("pred_1", "video-c", SHORT), listener)
+    result = video_engine(name).run(Task("pred_1", "video-c", SHORT), listener)
     frames = decoded_frames(result)
     assert (len(frames), frames[0].shape) == (6, (64, 96, 3))
     assert result.artifacts[0].info == {"width": 96, "height": 64, "duration": 0.25, "fps": 24}
@@ -81,20 +81,22 @@ def test_text_to_video_has_the_requested_frames_and_size(
 
 @pytest.mark.parametrize("name", ["wan-both", "ltx"])
 def test_image_is_the_first_frame_and_long_videos_are_chunked(
-    films: Callable[..., Any], tmp_path: Path, name: str
+    video_engine: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:
     task = Task("pred_1", "video-image", {**BASE, "duration": 0.75, "sound": True}, picture(tmp_path))
-    result = films(name).run(task, Listener(tmp_path))
+    result = video_engine(name).run(task, Listener(tmp_path))
     assert len(decoded_frames(result)) == 18  # twice what these weights make at once
     assert result.artifacts[0].path is not None
     with closing(AudioTrack(result.artifacts[0].path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.01
 
 
-def test_numbered_frames_are_kept_and_others_interpolated(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_numbered_frames_are_kept_and_others_interpolated(
+    video_engine: Callable[..., Any], tmp_path: Path
+) -> None:
     request = {**BASE, "num_frames": 9, "frames_per_second": 16, "num_interpolated_frames": 2}
     task = Task("pred_1", "video-a", {**request, "interpolator_model": "film"}, picture(tmp_path))
-    result = films("ltx").run(task, Listener(tmp_path))
+    result = video_engine("ltx").run(task, Listener(tmp_path))
     assert len(decoded_frames(result)) == 8 * 3 + 1
     assert result.artifacts[0].info["fps"] == 48
     assert result.artifacts[0].path is not None
@@ -102,18 +104,20 @@ def test_numbered_frames_are_kept_and_others_interpolated(films: Callable[..., A
         AudioTrack(result.artifacts[0].path)
 
 
-def test_video_bytes_depend_only_on_the_seed(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_video_bytes_depend_only_on_the_seed(video_engine: Callable[..., Any], tmp_path: Path) -> None:
     results = []
     for number, seed in enumerate((7, 7, 8)):
         scratch = tmp_path / str(number)
         scratch.mkdir()
-        result = films("wan").run(Task("pred_1", "video-c", {**SHORT, "seed": seed}), Listener(scratch))
+        result = video_engine("wan").run(
+            Task("pred_1", "video-c", {**SHORT, "seed": seed}), Listener(scratch)
+        )
         results.append(result.artifacts[0].path.read_bytes())
     assert results[0] == results[1] != results[2]
 
 
-def test_step_cache_reuses_results_of_similar_steps(films: Callable[..., Any], tmp_path: Path) -> None:
-    engine, ran, result = films("wan-deep"), [], []
+def test_step_cache_reuses_results_of_similar_steps(video_engine: Callable[..., Any], tmp_path: Path) -> None:
+    engine, ran, result = video_engine("wan-deep"), [], []
     last = engine.load().pipeline.transformer.blocks[-1]
     hook = last.attn1.register_forward_hook(lambda *_: ran.append(len(result)))
     for number, cached in enumerate((False, True, False)):
@@ -128,37 +132,39 @@ def test_step_cache_reuses_results_of_similar_steps(films: Callable[..., Any], t
     assert not np.array_equal(result[0], result[1])
 
 
-def test_steps_and_guidance_follow_the_request(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_steps_and_guidance_follow_the_request(video_engine: Callable[..., Any], tmp_path: Path) -> None:
     results = []
     for number, more in enumerate(({}, {"num_inference_steps": 3}, {"guidance_scale": 9.0})):
         scratch = tmp_path / str(number)
         scratch.mkdir()
         request = {**SHORT, "num_inference_steps": 2, "guidance_scale": 4.0, **more}
         results.append(
-            decoded_frames(films("wan").run(Task("pred_1", "video-t2v", request), Listener(scratch)))
+            decoded_frames(video_engine("wan").run(Task("pred_1", "video-t2v", request), Listener(scratch)))
         )
     assert not np.array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])
 
 
-def test_text_to_video_ignores_an_image(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_text_to_video_ignores_an_image(video_engine: Callable[..., Any], tmp_path: Path) -> None:
     task = Task("pred_1", "video-t2v", {**SHORT, "by_words": True}, picture(tmp_path))
-    assert len(decoded_frames(films("wan").run(task, Listener(tmp_path)))) == 6
+    assert len(decoded_frames(video_engine("wan").run(task, Listener(tmp_path)))) == 6
 
 
-def test_text_to_video_weights_refuse_an_image(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_text_to_video_weights_refuse_an_image(video_engine: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="do not support an input image"):
-        films("wan").run(Task("pred_1", "video-c", SHORT, picture(tmp_path)), Listener(tmp_path))
+        video_engine("wan").run(Task("pred_1", "video-c", SHORT, picture(tmp_path)), Listener(tmp_path))
     with pytest.raises(EngineError, match=r"at most 0\.5625 seconds"):
-        films("wan").run(Task("pred_1", "video-c", {**BASE, "duration": 2}), Listener(tmp_path))
+        video_engine("wan").run(Task("pred_1", "video-c", {**BASE, "duration": 2}), Listener(tmp_path))
 
 
-def test_canceled_run_ends_between_two_steps(films: Callable[..., Any], tmp_path: Path) -> None:
+def test_canceled_run_ends_between_two_steps(video_engine: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(Canceled):
-        films("wan").run(Task("pred_1", "video-c", SHORT), Listener(tmp_path, cancel_at=0.3))
+        video_engine("wan").run(Task("pred_1", "video-c", SHORT), Listener(tmp_path, cancel_at=0.3))
 
 
-def test_image_model_is_refused_for_videos(films: Callable[..., Any], weights: Any, tmp_path: Path) -> None:
+def test_image_model_is_refused_for_videos(
+    video_engine: Callable[..., Any], weights: Any, tmp_path: Path
+) -> None:
     from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine  # noqa: PLC0415 - it needs torch
 
     weights.path("sd")

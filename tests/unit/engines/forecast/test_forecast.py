@@ -16,7 +16,7 @@ from sixfold.engines.forecast.engine import ForecastEngine
 from tests.unit.engines.engine_runs import RunContext
 
 
-def foretold(folder: Path, values: Any, horizon: int = 12, **inputs: Any) -> dict[str, Any]:
+def run_forecast(folder: Path, values: Any, horizon: int = 12, **inputs: Any) -> dict[str, Any]:
     value = list(values) if not isinstance(values, np.ndarray) else values.tolist()
     task = Task("t", "forecast", {"series": value, "horizon": horizon, "levels": [80, 95], **inputs})
     return dict(ForecastEngine().run(task, RunContext(folder)).data)
@@ -28,7 +28,7 @@ def wave(count: int, period: int = 12) -> NDArray[np.float64]:
 
 def test_season_on_a_linear_trend_is_continued(tmp_path: Path) -> None:
     truth = 50 + 0.7 * np.arange(108) + wave(108)
-    response = foretold(tmp_path, truth[:96])
+    response = run_forecast(tmp_path, truth[:96])
     assert response["season_length"] == 12
     assert np.allclose(response["mean"], truth[96:], rtol=0.03)
 
@@ -37,7 +37,7 @@ def test_growing_season_is_continued(tmp_path: Path) -> None:
     at = np.arange(120)
     rng = np.random.default_rng(2)
     truth = 100 * np.exp(0.01 * at + 0.2 * np.sin(at * np.pi / 6) + 0.02 * rng.standard_normal(120))
-    response = foretold(tmp_path, truth[:108])
+    response = run_forecast(tmp_path, truth[:108])
     error = np.abs(np.array(response["mean"]) - truth[108:]) / truth[108:]
     assert error.mean() < 0.04
     assert np.array(response["intervals"]["95"]["lower"]).min() > 0
@@ -50,7 +50,7 @@ def test_interval_contains_the_truth_as_often_as_stated(tmp_path: Path) -> None:
         rng = np.random.default_rng(seed)
         noise = rng.standard_normal(92)
         truth = 100 + 3 * noise + (np.cumsum(2 * noise) if seed % 2 else wave(92))
-        response = foretold(tmp_path, truth[:80])
+        response = run_forecast(tmp_path, truth[:80])
         for level, bounds in response["intervals"].items():
             inside = (truth[80:] >= bounds["lower"]) & (truth[80:] <= bounds["upper"])
             hits[level].append(float(inside.mean()))
@@ -60,7 +60,7 @@ def test_interval_contains_the_truth_as_often_as_stated(tmp_path: Path) -> None:
 
 def test_intervals_contain_mean_and_widen_with_level_and_time(tmp_path: Path) -> None:
     values = np.cumsum(np.random.default_rng(1).standard_normal(90))
-    response = foretold(tmp_path, values, levels=[50, 80, 99])
+    response = run_forecast(tmp_path, values, levels=[50, 80, 99])
     assert list(response["intervals"]) == ["50", "80", "99"]
     widths = [
         np.subtract(response["intervals"][name]["upper"], response["intervals"][name]["lower"])
@@ -72,7 +72,7 @@ def test_intervals_contain_mean_and_widen_with_level_and_time(tmp_path: Path) ->
 
 
 def test_backtest_reports_the_error_of_each_model(tmp_path: Path) -> None:
-    response = foretold(tmp_path, 50 + wave(96) + np.random.default_rng(0).standard_normal(96))
+    response = run_forecast(tmp_path, 50 + wave(96) + np.random.default_rng(0).standard_normal(96))
     backtest = response["backtest"]
     assert backtest["windows"] >= 3
     assert response["model"] in backtest["models"]
@@ -86,7 +86,7 @@ def test_backtest_reports_the_error_of_each_model(tmp_path: Path) -> None:
     [[1, 2], [3, 3, 3, 3], [5, -5, 5], [0.0] * 50, [-3, -2.5, -4, -3.5, -3], [1e9, 2e9, 1.5e9, 2.2e9]],
 )
 def test_short_flat_and_negative_series_are_forecast(tmp_path: Path, values: list[float]) -> None:
-    response = foretold(tmp_path, values, horizon=5)
+    response = run_forecast(tmp_path, values, horizon=5)
     lower, upper = (np.array(response["intervals"]["80"][side]) for side in ("lower", "upper"))
     assert np.isfinite(response["mean"]).all()
     assert (lower <= response["mean"]).all()
@@ -95,7 +95,7 @@ def test_short_flat_and_negative_series_are_forecast(tmp_path: Path, values: lis
 
 
 def test_constant_series_has_a_forecast_without_an_interval(tmp_path: Path) -> None:
-    response = foretold(tmp_path, [7.0] * 30, horizon=1000)
+    response = run_forecast(tmp_path, [7.0] * 30, horizon=1000)
     assert response["model"] == "constant"
     assert response["mean"] == [7.0] * 1000
     assert response["intervals"]["95"]["upper"][-1] == 7.0
@@ -106,7 +106,7 @@ def test_gaps_are_filled_by_season_and_neighbors(tmp_path: Path) -> None:
     holes: list[float | None] = list(truth[:96])
     for at in (5, 17, 18, 40, 41, 42, 77):
         holes[at] = None
-    response = foretold(tmp_path, holes, season_length=12)
+    response = run_forecast(tmp_path, holes, season_length=12)
     assert np.allclose(response["mean"], truth[96:], atol=1.0)
 
 
@@ -118,7 +118,7 @@ def test_timestamps_order_values_and_reveal_gaps(tmp_path: Path) -> None:
     shuffled = [*missing[50:], *missing[:50]]
     assert series.read(shuffled).size == 96
     assert np.isnan(series.read(shuffled)[[30, 31, 60]]).all()
-    response = foretold(tmp_path, shuffled)
+    response = run_forecast(tmp_path, shuffled)
     assert response["season_length"] == 12
     assert np.allclose(response["mean"], 50 + wave(108)[96:], atol=1.0)
 
@@ -136,7 +136,7 @@ def test_timestamps_order_values_and_reveal_gaps(tmp_path: Path) -> None:
 )
 def test_unusable_series_is_refused_with_a_sentence(tmp_path: Path, points: list[Any], says: str) -> None:
     with pytest.raises(UnusableInput, match=says):
-        foretold(tmp_path, points)
+        run_forecast(tmp_path, points)
 
 
 @pytest.mark.parametrize("period", [4, 7, 12, 24])
@@ -148,7 +148,7 @@ def test_season_is_detected_and_noise_has_none(period: int) -> None:
 
 
 def test_step_is_not_detected_as_a_season(tmp_path: Path) -> None:
-    response = foretold(tmp_path, [1.0] * 30 + [100.0] * 30, 5)
+    response = run_forecast(tmp_path, [1.0] * 30 + [100.0] * 30, 5)
     assert (response["season_length"], np.allclose(response["mean"], 100, rtol=0.05)) == (1, True)
     assert seasonality.length(50 + 0.7 * np.arange(24) + wave(24)) == 12
 
@@ -156,14 +156,14 @@ def test_step_is_not_detected_as_a_season(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("level", "size"), [(0.0, 1e-9), (1e7, 1.0)])
 def test_seasonality_is_found_in_small_numbers_and_changes(tmp_path: Path, level: float, size: float) -> None:
     truth = level + size * wave(132)
-    response = foretold(tmp_path, truth[:120])
+    response = run_forecast(tmp_path, truth[:120])
     assert response["season_length"] == 12
     assert np.allclose(response["mean"], truth[120:], rtol=0, atol=size)
 
 
 def test_the_same_series_has_the_same_forecast(tmp_path: Path) -> None:
     values = 50 + wave(60) + np.random.default_rng(0).standard_normal(60)
-    assert foretold(tmp_path, values) == foretold(tmp_path, values)
+    assert run_forecast(tmp_path, values) == run_forecast(tmp_path, values)
 
 
 @pytest.mark.nightly
@@ -171,7 +171,7 @@ def test_two_seasons_are_found_and_continued(tmp_path: Path) -> None:
     at = np.arange(24 * 7 * 6)
     rng = np.random.default_rng(4)
     truth = 100 + wave(at.size, 24) + 8.0 * ((at // 24) % 7 >= 5) + rng.standard_normal(at.size)
-    response = foretold(tmp_path, truth[:-48], horizon=48)
+    response = run_forecast(tmp_path, truth[:-48], horizon=48)
     assert response["seasons"] == [24, 168]
     assert np.abs(np.array(response["mean"]) - truth[-48:]).mean() < 1.5
 
@@ -225,6 +225,6 @@ def test_arima_is_chosen_where_it_forecasts_best(tmp_path: Path) -> None:
     values = np.zeros(240)
     for at in range(2, 240):
         values[at] = 1.6 * values[at - 1] - 0.9 * values[at - 2] + noise[at]
-    response = foretold(tmp_path, 50 + values[:228], season_length=1)
+    response = run_forecast(tmp_path, 50 + values[:228], season_length=1)
     assert "ARIMA" in response["model"]
     assert response["backtest"]["models"]["ARIMA"] < response["backtest"]["models"]["Theta"]

@@ -20,7 +20,7 @@ from tests.fakes import fault_server
 from tests.unit.engines.providers import parts
 from tests.unit.engines.providers.parts import LIMITS, Record
 
-ASKED = {
+INPUTS = {
     "prompt": "slow pan left",
     "negative_prompt": "blur",
     "seed": 7,
@@ -41,15 +41,15 @@ def engine(fal: fakes.Fal, outside: ServerServices, **options: Any) -> FalVideoE
     return FalVideoEngine(outside, route="film", base_url=fal.url, limits=limits, **options)
 
 
-def order(folder: Path) -> Task:
-    return parts.task("video-a", {"image_url": parts.source(folder)}, **ASKED)
+def video_task(folder: Path) -> Task:
+    return parts.task("video-a", {"image_url": parts.source(folder)}, **INPUTS)
 
 
 async def test_video_is_stored_with_its_properties_and_cost(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
-    result = await engine(fal, outside).run(order(tmp_path), record)
+    result = await engine(fal, outside).run(video_task(tmp_path), record)
     (artifact,) = result.artifacts
     assert artifact.content_type == "video/mp4"
     assert artifact.info == {"width": 64, "height": 48, "duration": 0.25, "fps": 32}
@@ -63,10 +63,10 @@ async def test_video_is_stored_with_its_properties_and_cost(
 async def test_every_parameter_is_sent_and_the_image_is_stripped(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
-    await engine(fal, outside).run(order(tmp_path), Record(tmp_path))
+    await engine(fal, outside).run(video_task(tmp_path), Record(tmp_path))
     (seen,) = fal.faults.steps("submit")
     picture = seen.document.pop("image_url")
-    assert seen.document == ASKED
+    assert seen.document == INPUTS
     assert seen.path == "/fal-ai/wan/v2.2-a14b/image-to-video"
     assert data_uris.parse_data_uri(picture, 1 << 20).body.startswith(b"\xff\xd8")
 
@@ -86,14 +86,14 @@ async def test_invalid_video_is_refused_whatever_its_name(
 ) -> None:
     fal.file = file
     with pytest.raises(EngineError, match="cannot be read"):
-        await engine(fal, outside).run(order(tmp_path), Record(tmp_path))
+        await engine(fal, outside).run(video_task(tmp_path), Record(tmp_path))
 
 
 async def test_canceled_run_is_canceled_at_fal(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     fal.ends = False
-    running = asyncio.create_task(engine(fal, outside).run(order(tmp_path), Record(tmp_path)))
+    running = asyncio.create_task(engine(fal, outside).run(video_task(tmp_path), Record(tmp_path)))
     await fal.faults.event("status").wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -104,14 +104,14 @@ async def test_canceled_run_is_canceled_at_fal(
 async def test_failure_at_fal_fails_the_run(fal: fakes.Fal, outside: ServerServices, tmp_path: Path) -> None:
     fal.failure = (500, {"detail": "boom"})
     with pytest.raises(EngineError):
-        await engine(fal, outside, limits={"attempts": 1}).run(order(tmp_path), Record(tmp_path))
+        await engine(fal, outside, limits={"attempts": 1}).run(video_task(tmp_path), Record(tmp_path))
 
 
 async def test_run_without_an_image_sends_no_request(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
     with pytest.raises(EngineError, match="source image"):
-        await engine(fal, outside).run(parts.task("video-a", **ASKED), Record(tmp_path))
+        await engine(fal, outside).run(parts.task("video-a", **INPUTS), Record(tmp_path))
     assert fal.faults.steps("submit") == []
 
 
@@ -188,7 +188,7 @@ async def test_too_short_or_silent_video_is_refused(
 async def test_smart_video_has_the_length_and_size_of_its_backend(
     fal: fakes.Fal, outside: ServerServices, tmp_path: Path
 ) -> None:
-    inputs = {**ASKED, "negative_prompt": "", "backend": "video-a"}
+    inputs = {**INPUTS, "negative_prompt": "", "backend": "video-a"}
     task = parts.task("ra2v", {"image_url": parts.source(tmp_path)}, **inputs)
     result = await scenes(fal, outside).run(task, Record(tmp_path))
     (seen,) = fal.faults.steps("submit")

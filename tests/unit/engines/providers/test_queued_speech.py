@@ -23,7 +23,7 @@ from tests.fakes import replicate as replicate_fakes
 from tests.unit.engines.providers import parts
 from tests.unit.engines.providers.parts import LIMITS, Record
 
-SAID = "Good morning, dear friends of the harbour."
+TEXT = "Good morning, dear friends of the harbour."
 Fakes = tuple[fal_fakes.Fal, replicate_fakes.Replicate]
 
 
@@ -59,14 +59,14 @@ async def test_text_uses_the_voice_mapped_for_each_provider(
     fakes: Fakes, outside: ServerServices, record: Record
 ) -> None:
     for speaker in speakers(fakes, outside):
-        task = parts.task("tts", prompt=SAID, voice="ben", speed=2, format="wav", language="de")
+        task = parts.task("tts", prompt=TEXT, voice="ben", speed=2, format="wav", language="de")
         result = await speaker.run(task, record)
-        assert result.artifacts[0].info["duration"] == pytest.approx(0.01 * len(SAID), abs=0.06)
+        assert result.artifacts[0].info["duration"] == pytest.approx(0.01 * len(TEXT), abs=0.06)
         assert (result.quality, result.data["voice"]) == ("full", "ben")
-        assert result.upstream_cost_micros == 60 * len(SAID)
+        assert result.upstream_cost_micros == 60 * len(TEXT)
     assert [job.inputs for job in fakes[0].jobs.values()] == [
         {
-            "text": SAID,
+            "text": TEXT,
             "voice_setting": {"voice_id": "Casual_Guy", "speed": 2.0},
             "language_boost": "German",
             "output_format": "url",
@@ -74,7 +74,7 @@ async def test_text_uses_the_voice_mapped_for_each_provider(
     ]
     assert [job.inputs for job in fakes[1].jobs.values()] == [
         {
-            "text": SAID,
+            "text": TEXT,
             "voice_id": "Casual_Guy",
             "speed": 2.0,
             "language_boost": "German",
@@ -88,8 +88,8 @@ async def test_unsupported_speed_is_applied_by_the_server(
     fakes: Fakes, outside: ServerServices, record: Record, speed: float
 ) -> None:
     for speaker in speakers(fakes, outside):
-        result = await speaker.run(parts.task("tts", prompt=SAID, speed=speed, format="wav"), record)
-        lasting = 0.02 * len(SAID) / speed
+        result = await speaker.run(parts.task("tts", prompt=TEXT, speed=speed, format="wav"), record)
+        lasting = 0.02 * len(TEXT) / speed
         assert result.artifacts[0].info["duration"] == pytest.approx(lasting, rel=0.1)
 
 
@@ -144,7 +144,7 @@ async def test_response_without_audio_or_text_fails(
         "result", fault_server.answer(200, {"audio": {}}), fault_server.answer(200, {"chunks": []})
     )
     with pytest.raises(EngineError, match="fal did not return audio"):
-        await speakers(fakes, outside)[0].run(parts.task("tts", prompt=SAID), record)
+        await speakers(fakes, outside)[0].run(parts.task("tts", prompt=TEXT), record)
     with pytest.raises(EngineError, match="fal did not return text"):
         await listeners(fakes, outside)[0].run(parts.task("stt", recording(tmp_path)), record)
 
@@ -154,7 +154,7 @@ async def test_canceled_speech_is_canceled_at_both_providers(
 ) -> None:
     for fake, speaker in zip(fakes, speakers(fakes, outside), strict=True):
         fake.ends = False
-        running = asyncio.create_task(speaker.run(parts.task("tts", prompt=SAID), record))
+        running = asyncio.create_task(speaker.run(parts.task("tts", prompt=TEXT), record))
         await fake.faults.event("status" if isinstance(fake, fal_fakes.Fal) else "look").wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

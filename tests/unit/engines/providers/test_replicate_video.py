@@ -43,7 +43,7 @@ def engine(
     return ReplicateVideoEngine(outside, route=route, base_url=replicate.url, limits=LIMITS, **options)
 
 
-def order(folder: Path, **more: Any) -> Task:
+def video_task(folder: Path, **more: Any) -> Task:
     return parts.task("video-a", {"image_url": parts.source(folder)}, **{**ASKED, **more})
 
 
@@ -51,7 +51,7 @@ async def test_video_has_the_requested_frames_rate_and_shape(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
-    result = await engine(replicate, outside).run(order(tmp_path), record)
+    result = await engine(replicate, outside).run(video_task(tmp_path), record)
     (artifact,) = result.artifacts
     assert artifact.path is not None
     assert artifact.info == {"width": 64, "height": 64, "duration": pytest.approx(1.61, abs=0.01), "fps": 100}
@@ -69,7 +69,7 @@ async def test_supported_inputs_are_sent_and_others_reported(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     record = Record(tmp_path)
-    await engine(replicate, outside).run(order(tmp_path), record)
+    await engine(replicate, outside).run(video_task(tmp_path), record)
     (seen,) = replicate.faults.steps("create")
     assert seen.path == "/v1/models/wan-video/wan-2.2-i2v-fast/predictions"
     assert seen.headers["prefer"] == "wait=5"
@@ -128,7 +128,7 @@ async def test_canceled_run_is_canceled_at_replicate(
     replicate: fakes.Replicate, outside: ServerServices, tmp_path: Path
 ) -> None:
     replicate.ends = False
-    running = asyncio.create_task(engine(replicate, outside).run(order(tmp_path), Record(tmp_path)))
+    running = asyncio.create_task(engine(replicate, outside).run(video_task(tmp_path), Record(tmp_path)))
     await replicate.faults.event("look").wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -144,7 +144,7 @@ async def test_invalid_or_too_short_video_is_refused(
 ) -> None:
     replicate.film = film
     with pytest.raises(EngineError, match="cannot be read"):
-        await engine(replicate, outside).run(order(tmp_path), Record(tmp_path))
+        await engine(replicate, outside).run(video_task(tmp_path), Record(tmp_path))
 
 
 async def test_failure_at_replicate_fails_the_run(
@@ -152,4 +152,4 @@ async def test_failure_at_replicate_fails_the_run(
 ) -> None:
     replicate.error = "CUDA out of memory"
     with pytest.raises(EngineError, match="out of memory"):
-        await engine(replicate, outside).run(order(tmp_path), Record(tmp_path))
+        await engine(replicate, outside).run(video_task(tmp_path), Record(tmp_path))

@@ -83,7 +83,7 @@ def test_other_aspect_ratio_is_cropped_to_the_center(
 
 
 # The image moves right when the camera moves left, and down when it moves up.
-WAYS = [
+MOVES = [
     ("pan left", 1, 0),
     ("pan right", -1, 0),
     ("tilt up", 0, 1),
@@ -94,7 +94,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "right", "down"), nightly_after(3, WAYS))
+@pytest.mark.parametrize(("prompt", "right", "down"), nightly_after(3, MOVES))
 def test_image_moves_opposite_to_the_camera(
     tmp_path: Path, source: Path, prompt: str, right: int, down: int
 ) -> None:

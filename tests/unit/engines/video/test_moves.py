@@ -8,7 +8,7 @@ import pytest
 
 from sixfold.engines.video import camera_moves, dimensions, parallax
 
-SAID: list[tuple[str, list[list[str]]]] = [
+PROMPTS: list[tuple[str, list[list[str]]]] = [
     ("the camera pans slowly to the left", [["pan +0.6"]]),
     ("fast pan right across the bay", [["pan -1.6"]]),
     ("tilt up to the sky", [["tilt +1"]]),
@@ -30,7 +30,7 @@ SAID: list[tuple[str, list[list[str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "plan"), SAID)
+@pytest.mark.parametrize(("prompt", "plan"), PROMPTS)
 def test_camera_moves_are_parsed_from_the_prompt(prompt: str, plan: list[list[str]]) -> None:
     assert camera_moves.parse(prompt).description == plan
 
