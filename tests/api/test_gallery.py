@@ -114,10 +114,14 @@ async def test_form_tags_that_only_begin_as_json_are_text(app: AppFixture) -> No
 
 
 async def test_avatar_may_be_a_file_of_a_form(app: AppFixture) -> None:
-    files = {"avatar": ("a.png", png(), "text/html")}
     data = {"api_key": app.key, "name": "Orion"}
-    body = (await app.client.post("/api/create-ai", data=data, files=files)).json()
-    assert body["avatar_file_name"].endswith(".png")
+    file = ("a.png", png(), "text/html")
+    for part in ("avatar", "avatar_bytes"):
+        body = (await app.client.post("/api/create-ai", data=data, files={part: file})).json()
+        assert body["avatar_file_name"].endswith(".png"), part
+    both = {"avatar": file, "avatar_bytes": file}
+    refused = await app.client.post("/api/create-ai", data=data, files=both)
+    assert refused.json()["error"].startswith("Invalid avatar: only one of avatar_url, avatar_bytes")
     bare = (await character(app)).json()
     assert bare["avatar_file_name"] is None
 

@@ -148,14 +148,15 @@ class GalleryRoutes:
         self, tenant: Tenant, fields: BodyFields, name: str, allowed: frozenset[str]
     ) -> MediaSource | None:
         """Store the file from `<name>_url`, `<name>_bytes` or a form, if its type is allowed."""
-        by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", fields.files.get(name)
+        by_url, by_bytes = f"{name}_url", f"{name}_bytes"
+        uploads = [fields.files[part] for part in (name, by_bytes) if part in fields.files]
         sources = [key for key in (by_url, by_bytes) if fields.values.get(key) not in (None, "")]
-        if len(sources) + (uploaded is not None) > 1:
+        if len(sources) + len(uploads) > 1:
             raise _unusable(name, f"{name}: only one of {by_url}, {by_bytes} and a file is allowed")
         media, at = self._services.media, sources[0] if sources else name
         try:
-            if uploaded is not None:
-                source = await media.store_unnamed(uploaded, media_types.UNKNOWN, tenant.account_id)
+            if uploads:
+                source = await media.store_unnamed(uploads[0], media_types.UNKNOWN, tenant.account_id)
             elif not sources:
                 return None
             elif at == by_url:
