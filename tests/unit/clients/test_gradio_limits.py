@@ -193,6 +193,15 @@ async def test_an_event_over_the_limit_is_refused() -> None:
         _ = [each async for each in space(dense).events("s", "e", 60)]
 
 
+@pytest.mark.parametrize("line", [b"\n", b"data:{}\n", b": comment\n"])
+async def test_a_flood_of_lines_lets_other_tasks_run_and_ends(line: bytes) -> None:
+    flood = Body(line * 100_000, line * 100_001)
+    async with loop_time.watched() as seen:
+        with pytest.raises(SpaceError, match="more than 200,000 lines"):
+            _ = [each async for each in space(flood).events("s", "e", 60)]
+    assert seen.longest < 0.03
+
+
 async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
     chunks = b"1\r\n \r\n" * 30_000 + b"2\r\n{}\r\n0\r\n\r\n"
     answer = servers.raw(servers.head("Transfer-Encoding: chunked") + chunks)

@@ -26,6 +26,10 @@ from sixfold.net.fetch import in_turns
 MAX_DOCUMENT_BYTES = 8 * 2**20
 MAX_EVENT_BYTES = 32 * 2**20
 MAX_FILE_BYTES = 512 * 2**20
+# Lines of the events of one run.
+MAX_LINES = 200_000
+_TURN_LINES = 250
+_DATA = b"data:"
 _CALL_SECONDS = 30.0
 _FILE_SECONDS = 300.0
 
@@ -152,20 +156,32 @@ async def _error_message(response: httpx.Response) -> str:
 
 
 async def _messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    async for line in _lines(chunks):
-        if line.startswith(b"data:"):
-            yield _object(await _decoded(line[5:], "sent an event"))
+    async for data in _events(chunks):
+        yield _object(await _decoded(data, "sent an event"))
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream in linear time, however it is divided into chunks."""
-    buffer, searched = bytearray(), 0
+async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the data of each event in linear time, however the stream is divided into chunks.
+
+    Other tasks run between a few hundred lines, since a chunk may have thousands.
+    """
+    buffer, searched, count = bytearray(), 0, 0
     async for chunk in chunks:
         buffer += chunk
         while (end := buffer.find(b"\n", searched)) >= 0:
-            yield bytes(buffer[:end])
+            count += 1
+            if count > MAX_LINES:
+                raise SpaceError(f"The space sent more than {MAX_LINES:,} lines of events.")
+            if count % _TURN_LINES == 0:
+                await asyncio.sleep(0)
+            is_data = buffer.startswith(_DATA)
+            # A slice of the buffer would be a second copy of an event of up to 32 MiB.
+            with memoryview(buffer) as view:
+                data = bytes(view[len(_DATA) : end]) if is_data else b""
             del buffer[: end + 1]
             searched = 0
+            if is_data:
+                yield data
         searched = len(buffer)
         if searched > MAX_EVENT_BYTES:
             raise SpaceError(f"The space sent an event of more than {MAX_EVENT_BYTES >> 20} MiB.")
