@@ -28,7 +28,7 @@ from sixfold.settings import Settings
 from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
 from tests.api.app_fixture import AppFixture, small_models
-from tests.api.test_comfyui_face import PAINT
+from tests.api.test_comfyui_clients import PAINT
 from tests.api.test_pages import link
 from tests.harness import image_files
 

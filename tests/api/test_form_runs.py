@@ -16,7 +16,7 @@ from sixfold.core.predictions.states import PredictionState
 from tests.api import browser
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
-from tests.api.test_marks_browser import LEFT, RIGHT, photo
+from tests.api.test_image_marks_browser import LEFT, RIGHT, photo
 from tests.api.test_pages import HTML, signed_in
 
 

@@ -14,7 +14,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.workflows.execution import cache_keys
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.test_comfyui_face import node
+from tests.api.test_comfyui_clients import node
 
 PAIRS = 400
 

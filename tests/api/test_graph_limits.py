@@ -16,7 +16,7 @@ from sixfold.core.workflows.limits import DocumentMemory
 from sixfold.engines import workflow
 from sixfold.engines.workflow_nodes import serialization
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.test_comfyui_face import node
+from tests.api.test_comfyui_clients import node
 from tests.unit.core import test_manifest_containers as containers
 from tests.unit.workflows.test_image_metadata import chunk, png
 

@@ -12,7 +12,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from tests import loop_time
 from tests.api.app_fixture import running_app
-from tests.api.test_comfyui_face import node
+from tests.api.test_comfyui_clients import node
 from tests.api.test_graph_limits import BODIES, flat
 
 MAX_SECONDS = 0.06

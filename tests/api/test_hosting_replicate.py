@@ -19,7 +19,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from tests.api.app_fixture import ORIGIN, AppFixture, running_app
 from tests.api.gateway import running_gateway
-from tests.api.test_hosting_hire import models
+from tests.api.test_hosting_runs import models
 from tests.api.test_hosting_webhooks import INSIDE, wait_for_messages, webhook_url
 from tests.fakes.fault_server import Faults
 

@@ -15,7 +15,7 @@ from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.settings import InvalidSetting, Settings
 from tests.api.app_fixture import AppFixture, bearer, running_app, small_models
 from tests.api.gateway import PRICE, running_gateway
-from tests.api.test_comfyui_face import PAINT
+from tests.api.test_comfyui_clients import PAINT
 from tests.api.test_pages import signed_in
 from tests.api.test_providers import catalog_with, running_server
 from tests.api.test_workflows_remote import PAINT_AND_TINT, ComfySetup

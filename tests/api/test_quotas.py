@@ -14,7 +14,7 @@ from PIL import Image, PngImagePlugin
 
 from sixfold.core.database import one
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.test_comfyui_face import PAINT
+from tests.api.test_comfyui_clients import PAINT
 
 LARGE = "x" * 30_000
 PAGE = {"slug": "large", "title": "large", "body": LARGE}

@@ -15,7 +15,7 @@ from sixfold.core.accounts.organizations import members, teams
 from sixfold.core.database import Query, Transaction
 from tests.api.app_fixture import AppFixture, bearer
 from tests.api.gateway import Gateway, running_gateway
-from tests.api.test_comfyui_face import PAINT as GRAPH
+from tests.api.test_comfyui_clients import PAINT as GRAPH
 from tests.api.test_organizations import acting, browser
 from tests.api.test_shares import PATH, anonymous_visitor, files_of, run, share
 

@@ -22,7 +22,7 @@ from sixfold.core.predictions.refunds import REFUNDED
 from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.fake_engines import DotEngine
-from tests.api.test_comfyui_face import node
+from tests.api.test_comfyui_clients import node
 from tests.api.test_workflows_money import dot_app, run_and_hold
 
 __all__ = ["dot_app"]

@@ -23,7 +23,7 @@ from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL
 from tests.api.app_fixture import ORIGIN, AppFixture, bearer, client, running_app, small_models
 from tests.api.gateway import running_gateway
-from tests.api.test_comfyui_face import running_server
+from tests.api.test_comfyui_clients import running_server
 from tests.api.test_oauth import OAuthClient, tools
 from tests.api.test_pages import signed_in
 from tests.harness import backends, postgres

@@ -26,7 +26,7 @@ from tests.api.app_fixture import AppFixture, bearer
 from tests.api.gateway import Gateway, running_gateway
 from tests.api.test_account_data import lines, read_zip
 from tests.api.test_chat_pages import ChatUser
-from tests.api.test_comfyui_face import PAINT as GRAPH
+from tests.api.test_comfyui_clients import PAINT as GRAPH
 from tests.api.test_pages import signed_in
 
 PATH = "/api/shares"

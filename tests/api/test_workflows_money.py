@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app, small_models
-from tests.api.test_comfyui_face import PAINT, node
+from tests.api.test_comfyui_clients import PAINT, node
 from tests.harness.charge_recomputation import micros, recomputed
 
 SPACES = "/api/graph/spaces"

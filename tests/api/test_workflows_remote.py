@@ -17,7 +17,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
 from tests.api.app_fixture import AppFixture, bearer, running_app
-from tests.api.test_comfyui_face import PAINT, node
+from tests.api.test_comfyui_clients import PAINT, node
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.harness import image_files
 

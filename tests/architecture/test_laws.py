@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from tests.architecture import source, test_documented, test_places, test_shape
+from tests.architecture import source, test_documented, test_machine_paths, test_shape
 from tools import lock
 
 
@@ -78,7 +78,7 @@ def test_a_silenced_rule_needs_its_name_and_a_reason(line: str, good: bool) -> N
     ],
 )
 def test_path_of_a_machine_is_reported(text: str, is_found: bool) -> None:
-    assert bool(test_places.ELSEWHERE.search(text)) is is_found
+    assert bool(test_machine_paths.ELSEWHERE.search(text)) is is_found
 
 
 def test_test_without_an_assertion_is_reported() -> None:

@@ -30,7 +30,7 @@ from sixfold.core.predictions.states import PredictionState
 from tests.harness import backends, databases, mutants
 from tests.harness.cases import nightly_after
 from tests.harness.mutants import Mutant, statement
-from tests.unit.accounts.result_places import PLACES, places, publish
+from tests.unit.accounts.result_routes import PLACES, places, publish
 
 pytestmark = pytest.mark.slow
 

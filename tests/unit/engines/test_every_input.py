@@ -126,7 +126,7 @@ WHOLE = {  # every input of these has a test of its own, and a run of them takes
     "speech-to-speech": "tests/api/test_speech_to_speech.py",
     "music-diffusion": "tests/unit/engines/audio/test_music.py",
     "song-gen": "tests/unit/engines/audio/test_song.py",
-    "image-to-3d-pbr": "tests/unit/engines/three_d/test_pictures.py",
+    "image-to-3d-pbr": "tests/unit/engines/three_d/test_image_to_3d.py",
 }
 
 

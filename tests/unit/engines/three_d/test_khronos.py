@@ -12,7 +12,7 @@ from sixfold.core.provenance import embed
 from sixfold.engines.three_d.engine import ReliefEngine, TextTo3DEngine, VoxelEngine
 from tests.harness import nodejs, processes
 from tests.unit.engines import engine_runs
-from tests.unit.engines.three_d.test_pictures import SMALL, figure
+from tests.unit.engines.three_d.test_image_to_3d import SMALL, figure
 
 VALIDATOR = "gltf-validator@2.0.0-dev.3.10"
 PROGRAM = """

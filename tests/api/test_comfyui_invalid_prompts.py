@@ -12,7 +12,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from tests.api.app_fixture import AppFixture, running_app
-from tests.api.test_comfyui_face import node
+from tests.api.test_comfyui_clients import node
 
 
 async def finished_prompt(app: AppFixture, prompt_id: str) -> Any:

@@ -32,7 +32,7 @@ from sixfold.core.workflows.comfyui import websocket_hub
 from sixfold.core.workflows.comfyui.websocket_hub import HubClient
 from sixfold.errors import Conflict
 from tests.api.app_fixture import AppFixture, running_app, small_models
-from tests.api.test_comfyui_face import SAMPLED, ComfyScript, ServerWithScript, node, running_server
+from tests.api.test_comfyui_clients import SAMPLED, ComfyScript, ServerWithScript, node, running_server
 from tests.api.test_reversals import painting
 from tests.harness import databases
 
