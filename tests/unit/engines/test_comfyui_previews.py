@@ -1,7 +1,8 @@
-"""What the engine on ComfyUI shows of an image before it is complete, and several source images."""
+"""Partial images of the engine on ComfyUI, several source images, and its queue."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from sixfold.core.gpu import run_clock
+from sixfold.core.gpu.run_clock import RunClock
 from tests.unit.engines.test_comfyui import ComfySetup, Context, comfy_setup, decode
 
 
@@ -49,3 +52,20 @@ async def test_several_images_are_uploaded_as_one_sheet(setup: ComfySetup) -> No
     result = await setup.run("style-transfer", files, style_prompt="ukiyo-e", format="png", seed=1)
     # At the height of the tallest, 128: 192 + 128 + 32 pixels wide.
     assert decode(result).size == (352, 128)
+
+
+async def test_time_in_the_queue_of_comfyui_is_no_run_time(setup: ComfySetup) -> None:
+    hold = setup.comfy.hold("KSampler")
+    inputs = {"prompt": "a lake", "width": 64, "height": 64, "format": "png"}
+    first = asyncio.create_task(setup.run(**inputs, seed=1))
+    async with asyncio.timeout(60) as limit:
+        await hold.reached.wait()
+        clock = RunClock(limit)
+        run_clock.current.set(clock)
+        second = asyncio.create_task(setup.run(**inputs, seed=2))
+        while not setup.comfy.pending:
+            setup.comfy.changed.clear()
+            await setup.comfy.changed.wait()
+        hold.go.set()
+        await asyncio.gather(first, second)
+    assert clock.waited > 0

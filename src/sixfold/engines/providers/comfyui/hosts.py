@@ -7,7 +7,6 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
 from sixfold.clients.comfyui.events import Event, EventCallback
 from sixfold.clients.comfyui.server import ComfyServer, Graph
 from sixfold.core.catalog.engines import EngineError
+from sixfold.core.gpu import run_clock
 from sixfold.core.gpu.arbiter import GpuAccess
 from sixfold.engines.host_services import HostServices
 from sixfold.engines.providers.comfyui import capabilities
@@ -78,12 +78,20 @@ class HostRun(msgspec.Struct):
     ) -> Mapping[str, Mapping[str, Any]]:
         """Run a graph with `model` when its GPU has room; raises `ComfyError`."""
 
-        def handle(event: Event) -> None:
-            self.started = True
-            on_event(event)
+        async def graph_run(handle: EventCallback) -> Mapping[str, Mapping[str, Any]]:
+            loop = asyncio.get_running_loop()
+            submitted_at = loop.time()
 
-        graph_run = partial(self.server.run, graph, output_nodes, previews=previews)
-        return await shared_gpu.run(self.gpu, model, graph_run, handle)
+            def start(event: Event) -> None:
+                # The first event ends the time in ComfyUI's queue, which is not part of the run.
+                if not self.started:
+                    run_clock.exclude(submitted_at, loop.time())
+                self.started = True
+                handle(event)
+
+            return await self.server.run(graph, output_nodes, start, previews=previews)
+
+        return await shared_gpu.run(self.gpu, model, graph_run, on_event)
 
 
 class ComfyHosts:
