@@ -33,8 +33,8 @@ from sixfold.web.services import WebServices
 
 _MAX_NAME = 80
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
-# The kind whose output kind has another name.
-_3D = "3d"
+# The kind of a workflow by the kind of its output.
+_KINDS = {"image": "image", "video": "video", "audio": "sfx", "model3d": "3d", "json": "api"}
 _parse_graph = functools.partial(bodies.parse_object, limits=json_limits.GRAPH)
 
 
@@ -157,13 +157,13 @@ class WorkflowImportRoutes:
         await asyncio.sleep(0)
         models = model_files.find(graph, registry, converted.models)
         await asyncio.sleep(0)
-        kind = self._kind(graph)
+        output_kind = self._output_kind(graph)
         return Workflow(
             slug=await self.free_slug(account_id, workflows.slug_of(imported.name) or "workflow"),
             name=imported.name,
             description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
-            kind=kind or "api",
-            output_kind="model3d" if kind == _3D else kind or "json",
+            kind=_KINDS[output_kind],
+            output_kind=output_kind,
             graph=graph,
             content=imported.content,
             inputs=inputs or None,
@@ -216,17 +216,17 @@ class WorkflowImportRoutes:
             name for name in names if name.startswith(workflows.OWN) or name not in self._workshop.registry
         ]
 
-    def _kind(self, graph: Graph) -> str:
-        """Return the kind of a graph's output, from its output nodes; empty if unknown."""
+    def _output_kind(self, graph: Graph) -> str:
+        """Return the kind of a graph's output, from its output nodes."""
         for node in graph.values():
             spec = self._workshop.classes.get(str(node["class_type"]))
             if spec is not None and spec.output_node:
                 if "3D" in spec.class_type:
-                    return _3D
+                    return "model3d"
                 for descriptor in spec.inputs:
                     if descriptor.type in _OUTPUTS:
                         return "video" if "Animated" in spec.class_type else _OUTPUTS[descriptor.type]
-        return ""
+        return "json"
 
     async def free_slug(self, account_id: str, slug: str) -> str:
         """Return the slug if it is not in use, or else the slug with a number."""
