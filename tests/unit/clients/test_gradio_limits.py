@@ -199,7 +199,7 @@ async def test_a_flood_of_lines_lets_other_tasks_run_and_ends(line: bytes) -> No
     async with loop_time.watched() as seen:
         with pytest.raises(SpaceError, match="more than 200,000 lines"):
             _ = [each async for each in space(flood).events("s", "e", 60)]
-    assert seen.longest < 0.03
+    assert seen.longest < 0.1
 
 
 async def test_chunks_of_one_byte_let_other_tasks_run() -> None:

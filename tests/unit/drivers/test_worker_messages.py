@@ -44,7 +44,7 @@ async def test_a_large_result_is_decoded_in_a_thread_in_its_order() -> None:
     assert handled == sent
     assert transport.calls == ["pause", "resume"]
     assert not broken
-    assert seen.longest < 0.025
+    assert seen.longest < 0.04
 
 
 async def test_a_large_message_that_is_invalid_is_a_violation() -> None:
@@ -62,4 +62,4 @@ async def test_a_large_message_that_is_invalid_is_a_violation() -> None:
 def test_vectors_are_decoded_one_by_one() -> None:
     body = protocol.encode(LARGE)
     assert protocol.decode_large(body) == LARGE
-    assert gil_time.longest_call(lambda: protocol.decode_large(body), 12) < 25
+    assert gil_time.longest_call(lambda: protocol.decode_large(body), 12) < 35

@@ -183,4 +183,4 @@ async def test_a_message_with_many_numbers_leaves_the_loop_free(either: Path) ->
         runs = [await finish_with(pipeline, [n / 7 for n in range(1_500_000)])]
         async with loop_time.watched() as seen, sending(pipeline, SlowReceiver()) as outbox:
             await send_all(pipeline, outbox, runs)
-    assert seen.longest < 0.1
+    assert seen.longest < 0.17
