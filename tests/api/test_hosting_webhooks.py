@@ -48,11 +48,11 @@ async def stored_messages(app: AppFixture, prediction_id: str) -> list[Row]:
 
 
 async def wait_for_messages(
-    app: AppFixture, prediction_id: str, wanted: Callable[[list[Row]], bool]
+    app: AppFixture, prediction_id: str, condition: Callable[[list[Row]], bool]
 ) -> list[Row]:
     """Wait until the messages satisfy a condition, and return them."""
     async with asyncio.timeout(120):
-        while not wanted(rows := await stored_messages(app, prediction_id)):  # noqa: ASYNC110 - a row has no event
+        while not condition(rows := await stored_messages(app, prediction_id)):  # noqa: ASYNC110 - a row has no event
             await asyncio.sleep(0.01)
     return rows
 

@@ -61,9 +61,9 @@ def png(size: tuple[int, int] = (96, 64)) -> bytes:
     return image_files.encode(Image.linear_gradient("L").resize(size).convert("RGB"))
 
 
-async def fetch_image(app: AppFixture, told: Any) -> Image.Image:
-    assert told["status"] == "succeeded", told["error"]
-    answer = await app.client.get(told["output"]["url"])
+async def fetch_image(app: AppFixture, run: Any) -> Image.Image:
+    assert run["status"] == "succeeded", run["error"]
+    answer = await app.client.get(run["output"]["url"])
     return Image.open(io.BytesIO(answer.content))
 
 

@@ -244,15 +244,15 @@ class Holder(NamedTuple):
     """The holder of a key within an organization: a member, a team, or else the account itself.
 
     `grant_id` is the OAuth grant if the key is an access token; `name` is the holder's name for the key.
-    `maker_id` is the member who creates the key of a team. If the key is created with another key, that is
-    its `parent_id`, and `rates_id` is the key whose rates also count its requests.
+    `creator_member_id` is the member who creates the key of a team. If the key is created with another key,
+    that is its `parent_id`, and `rates_id` is the key with the rates that also count its requests.
     """
 
     member_id: str | None = None
     team_id: str | None = None
     grant_id: str | None = None
     name: str = ""
-    maker_id: str | None = None
+    creator_member_id: str | None = None
     parent_id: str | None = None
     rates_id: str | None = None
 
@@ -295,7 +295,7 @@ def create(
             "member_id": holder.member_id,
             "team_id": holder.team_id,
             "name": checked_name(holder.name),
-            "maker_id": holder.maker_id,
+            "creator_member_id": holder.creator_member_id,
             "parent_id": holder.parent_id,
             "rates_id": holder.rates_id,
         },

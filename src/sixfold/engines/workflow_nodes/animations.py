@@ -64,12 +64,12 @@ def _with_all_frames(data: bytes, durations: Sequence[int]) -> bytes:
 
 def _frames(body: bytes, durations: Iterator[int]) -> Iterator[bytes]:
     remaining = int.from_bytes(body[_DURATION : _DURATION + 3], "little")
-    picture = body[:_DURATION], body[_DURATION + 3 :]
+    frame = body[:_DURATION], body[_DURATION + 3 :]
     while remaining > 0:
         duration = next(durations, remaining)
         remaining -= duration
-        yield riff.chunk(_FRAME, duration.to_bytes(3, "little").join(picture))
-        picture = bytes(_DURATION), b"\0" + _transparent_pixel()
+        yield riff.chunk(_FRAME, duration.to_bytes(3, "little").join(frame))
+        frame = bytes(_DURATION), b"\0" + _transparent_pixel()
 
 
 @cache

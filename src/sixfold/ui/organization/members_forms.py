@@ -144,7 +144,7 @@ class MembersForms:
         if team_id is not None:
             principal.require(rights.ADMIN)
             await self._services.database.read(teams.find(session.account.id, team_id))
-            holder = Holder(None, team_id, maker_id=principal.member_id)
+            holder = Holder(None, team_id, creator_member_id=principal.member_id)
             grantable &= rights.OF_ROLE["member"]
         key = await self._services.database.write(
             keys.create(session.account.id, scope, granted=grantable, holder=holder)

@@ -31,7 +31,9 @@ def create_with(parent: Principal, scope: Scope, granted: Rights, holder: Holder
                 )
         scope = replace(scope, **rates)
     origin = holder._replace(
-        parent_id=parent.key_id, rates_id=parent.rate_id if is_limited else None, maker_id=parent.member_id
+        parent_id=parent.key_id,
+        rates_id=parent.rate_id if is_limited else None,
+        creator_member_id=parent.member_id,
     )
     key = yield from keys.create(parent.account_id, scope, granted=granted, holder=origin)
     yield from keys.end_derived()

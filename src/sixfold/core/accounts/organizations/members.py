@@ -121,7 +121,7 @@ def add(
             "member_id": member_id,
             "team_id": team_id,
             "name": "",
-            "maker_id": None,
+            "creator_member_id": None,
             "parent_id": None,
             "rates_id": None,
         },

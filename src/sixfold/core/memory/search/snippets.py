@@ -38,16 +38,16 @@ def of_body(body: str, passage: int, words: Collection[str], chars: int, *, mark
     first = _window(positions, chars) if positions else start
     begin = _at_word(body, max(start, first - chars // 4), start) if positions else start
     lead = "…" if body[:begin].strip() else ""
-    room = chars
+    length = chars
     # Marks and `…` count as well, so the text is shortened by their number until the snippet fits.
-    while room > 0:
-        stop = _until_word(body, begin, min(len(body), begin + room))
+    while length > 0:
+        stop = _until_word(body, begin, min(len(body), begin + length))
         text = _marked(body, begin, stop, positions if marked else [])
         tail = "…" if body[stop:].strip() else ""
         snippet = f"{lead}{text}{tail}"
         if len(snippet) <= chars:
             return snippet
-        room = stop - begin - (len(snippet) - chars)
+        length = stop - begin - (len(snippet) - chars)
     return _marked(body, begin, begin + chars, [])
 
 

@@ -56,9 +56,9 @@ WHERE f.name = :name;
 
 -- name: key_insert | Insert an API key; only its hash is stored.
 INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, grant_id, member_id, team_id, name,
-                     parent_id, rates_id, maker_id)
+                     parent_id, rates_id, creator_id)
 VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id, :member_id, :team_id, :name,
-        :parent_id, :rates_id, (SELECT m.person_id FROM member m WHERE m.id = :maker_id));
+        :parent_id, :rates_id, (SELECT m.person_id FROM member m WHERE m.id = :creator_member_id));
 
 -- name: key_copy | Insert a key with the rights, limits and name of an active key of the account or, if given, of its member; return no row without one.
 INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_at, expires_at, member_id, team_id, name,
@@ -104,7 +104,7 @@ SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     COALESCE(a.suspended_at, p.suspended_at,
-             (SELECT u.suspended_at FROM account u WHERE u.id = k.maker_id)) AS suspended_at,
+             (SELECT u.suspended_at FROM account u WHERE u.id = k.creator_id)) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month
@@ -121,7 +121,7 @@ SELECT k.id AS key_id, k.budget_id, k.rates_id, k.grant_id, k.scope, k.rights, k
     (SELECT c.days FROM content_logging c WHERE c.account_id = a.id) AS content_days,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     COALESCE(a.suspended_at, p.suspended_at,
-             (SELECT u.suspended_at FROM account u WHERE u.id = k.maker_id)) AS suspended_at,
+             (SELECT u.suspended_at FROM account u WHERE u.id = k.creator_id)) AS suspended_at,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program,
     k.member_id, k.team_id, m.role, a.budget_day, a.budget_month, a.operator_day, a.operator_month, m.budget_day AS member_day,
     m.budget_month AS member_month, t.budget_day AS team_day, t.budget_month AS team_month

@@ -64,10 +64,10 @@ SELECT g.key_id FROM oauth_grant g JOIN account a ON a.id = g.account_id
 WHERE g.id = :grant_id AND g.ended_at IS NULL AND g.expires_at > :now AND a.closing_at IS NULL
 LIMIT 1;
 
--- name: batch_suspended | Return a row if the account of a batch, or the person or the maker of its key, is suspended.
+-- name: batch_suspended | Return a row if the account of a batch, or the user or the creator of its key, is suspended.
 SELECT a.id FROM account a LEFT JOIN api_key k ON k.id = :key_id
 LEFT JOIN member m ON m.id = k.member_id LEFT JOIN account p ON p.id = m.person_id
-LEFT JOIN account u ON u.id = k.maker_id
+LEFT JOIN account u ON u.id = k.creator_id
 WHERE a.id = :account_id
   AND (a.suspended_at IS NOT NULL OR p.suspended_at IS NOT NULL OR u.suspended_at IS NOT NULL);
 

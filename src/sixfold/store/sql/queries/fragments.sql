@@ -5,7 +5,7 @@
     OR EXISTS (SELECT 1 FROM oauth_grant g WHERE g.id = row.credential_id AND g.ended_at IS NULL
       AND g.expires_at > :now))
 
--- fragment: has_valid_key | Whether the key that made a row, if any, is valid.
+-- fragment: has_valid_key | Whether the key that created a row, if any, is valid.
 (row.key_id IS NULL
     OR EXISTS (SELECT 1 FROM api_key k WHERE k.id = row.key_id AND k.revoked_at IS NULL
       AND (k.expires_at IS NULL OR k.expires_at > :now)))

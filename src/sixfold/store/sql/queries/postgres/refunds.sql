@@ -3,7 +3,7 @@ SELECT k.id FROM api_key k JOIN account a ON a.id = k.account_id
 WHERE k.id = ANY (ARRAY(SELECT json_array_elements_text(:ids::json))) AND a.closing_at IS NULL AND a.suspended_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM member m JOIN account p ON p.id = m.person_id
                   WHERE m.id = k.member_id AND p.suspended_at IS NOT NULL)
-  AND NOT EXISTS (SELECT 1 FROM account u WHERE u.id = k.maker_id AND u.suspended_at IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM account u WHERE u.id = k.creator_id AND u.suspended_at IS NOT NULL)
   AND ((k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now))
        OR EXISTS (SELECT 1 FROM oauth_grant g
                   WHERE g.id = k.grant_id AND g.ended_at IS NULL AND g.expires_at > :now));
