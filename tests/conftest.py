@@ -103,6 +103,15 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a parameter that is not a fixture before any test runs, not when that test's turn comes."""
+    for item in items:
+        fixtures: Any = getattr(item, "_fixtureinfo", None)
+        for name in fixtures.names_closure if fixtures else ():
+            if name != "request" and name not in fixtures.name2fixturedefs:
+                raise pytest.UsageError(f"{item.nodeid}: there is no fixture {name!r}. Rename the parameter.")
+
+
 def pytest_collection_finish() -> None:
     """Exclude the modules and the tests of the suite, a million objects, from garbage collection."""
     gc.collect()
@@ -186,7 +195,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Register the failure plugin in CI, where a run may be interrupted."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and reporter is not None and not hasattr(session.config, "workerinput"):
-        session.config.pluginmanager.register(FailureReporter(reporter), "told")
+        session.config.pluginmanager.register(FailureReporter(reporter), "failure-reporter")
 
 
 @pytest.fixture

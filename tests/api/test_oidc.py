@@ -250,8 +250,8 @@ async def test_signing_in_again_asks_for_the_password_again(app_and_provider: Bo
         assert (await visitor.get(result.grant(url))).status_code == status, seconds_ago
 
 
-async def test_sign_ins_share_a_discovery_in_progress(pair: Both) -> None:
-    app, provider = pair
+async def test_sign_ins_share_a_discovery_in_progress(app_and_provider: Both) -> None:
+    app, provider = app_and_provider
     provider.metadata = {"issuer": "https://other.example"}
     provider.discoveries = 0
     answers = await asyncio.gather(*(app.visitor().get("/signin/oidc") for _ in range(12)))
