@@ -20,6 +20,7 @@ import msgspec
 from sixfold.clients import provider_client
 from sixfold.core.input_limits import json_encoding
 from sixfold.net import limited_responses
+from sixfold.net.response_memory import ResponseMemory
 
 PORT = 5000
 _CALL_SECONDS = 10.0
@@ -122,11 +123,11 @@ class CogClient:
             raise CogUnreachable("its /openapi.json does not describe Input")
         return document
 
-    async def predict(self, name: str, inputs: Mapping[str, Any]) -> CogResult:
+    async def predict(self, name: str, inputs: Mapping[str, Any], memory: ResponseMemory) -> CogResult:
         """Run a prediction to its end; the same name joins a run in progress.
 
         An input that is a `CogFile` is sent as a data: URI. Raises `CogBusy`, `CogRefused`, `CogUnreachable`,
-        and httpx's errors if the connection fails.
+        `TooManyRequests` if `memory` is in use, and httpx's errors if the connection fails.
         """
         parts = await asyncio.to_thread(_request_parts, inputs)
         length = sum(part.encoded_size if isinstance(part, CogFile) else len(part) for part in parts)
@@ -139,6 +140,7 @@ class CogClient:
             timeout=None,
             max_bytes=_MAX_RESULT_BYTES,
             seconds=None,
+            memory=memory,
         )
         if response.status == 409:
             raise CogBusy

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import re
+from collections.abc import Iterator
+from typing import BinaryIO
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -33,6 +36,13 @@ def is_data_uri(text: str) -> bool:
 
 def parse_data_uri(text: str, max_bytes: int) -> InlineData:
     """Decode a data: URI; raises `FetchFailed` if it is invalid, and `TooLarge` before decoding."""
+    body = io.BytesIO()
+    content_type = write_data_uri(text, body, max_bytes)
+    return InlineData(body.getvalue(), content_type)
+
+
+def write_data_uri(text: str, target: BinaryIO, max_bytes: int) -> str:
+    """Decode a data: URI into a file in pieces, and return its content type; raises as `parse_data_uri`."""
     comma = text.find(",", 0, _MAX_HEADER)
     match = _HEADER.fullmatch(text, 0, comma) if comma >= 0 else None
     if match is None:
@@ -43,10 +53,14 @@ def parse_data_uri(text: str, max_bytes: int) -> InlineData:
     # A byte is encoded in at most three characters (%41), or more in base64 if those are escaped too.
     if len(text) - comma - 1 > max_bytes * (6 if match["base64"] else 3) + 1024:
         raise _too_large(max_bytes)
-    body = _base64(text, comma + 1, max_bytes) if match["base64"] else _percent(text[comma + 1 :])
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    return InlineData(body, content_type)
+    pieces = _base64(text, comma + 1) if match["base64"] else iter((_percent(text[comma + 1 :]),))
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        target.write(piece)
+    return content_type
 
 
 def _percent(content: str) -> bytes:
@@ -56,12 +70,12 @@ def _percent(content: str) -> bytes:
         raise FetchFailed("This data: URI is not valid: its content is not valid UTF-8.") from error
 
 
-def _base64(text: str, start: int, max_bytes: int) -> bytes:
+def _base64(text: str, start: int) -> Iterator[bytes]:
     """Decode base64 from a position in pieces: one call for 100 MB would hold the GIL for a second."""
     if "%" in text:
         text, start = _percent(text[start:]).decode("latin-1"), 0
     end = _content_end(text)
-    body, rest = bytearray(), b""
+    rest = b""
     while start < end:
         stop = min(end, start + _PIECE_CHARS)
         packed = rest + text[start:stop].encode("utf-8", "replace").translate(*_BLANKS)
@@ -69,12 +83,9 @@ def _base64(text: str, start: int, max_bytes: int) -> bytes:
         # Padding is allowed at the end only.
         if b"=" in packed:
             raise FetchFailed(_NOT_BASE64)
-        body += _decoded(packed[:cut])
+        yield _decoded(packed[:cut])
         start, rest = stop, packed[cut:]
-        if len(body) > max_bytes:
-            raise _too_large(max_bytes)
-    body += _decoded(rest + b"=" * (-len(rest) % 4))
-    return bytes(body)
+    yield _decoded(rest + b"=" * (-len(rest) % 4))
 
 
 def _content_end(text: str) -> int:

@@ -7,7 +7,8 @@ every byte.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import io
+from collections.abc import AsyncGenerator
 from typing import Any, NamedTuple, cast
 
 import httpx
@@ -17,6 +18,7 @@ from sixfold import errors
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits import json_decoding, json_limits
 from sixfold.net.fetch import in_turns
+from sixfold.net.response_memory import ResponseMemory
 
 IDENTITY = {"Accept-Encoding": "identity"}
 _PLAIN = frozenset({"", "identity"})
@@ -40,22 +42,29 @@ async def request(
     *,
     max_bytes: int,
     seconds: float | None,
-    headers: Mapping[str, str] | None = None,
+    memory: ResponseMemory | None = None,
     **arguments: Any,
 ) -> LimitedResponse:
-    """Send a request and read the whole response within `seconds`; raises `httpx.HTTPError`."""
-    all_headers = {**IDENTITY, **(headers or {})}
+    """Send a request and read the whole response within `seconds`; raises `httpx.HTTPError`.
+
+    With `memory`, a large response waits for its share; raises `TooManyRequests`. The other arguments are
+    those of httpx.
+    """
+    headers: dict[str, str] = {**IDENTITY, **(arguments.pop("headers", None) or {})}
     try:
         async with (
             asyncio.timeout(seconds),
-            client.stream(method, url, headers=all_headers, **arguments) as response,
+            client.stream(method, url, headers=headers, **arguments) as response,
         ):
-            body = bytearray()
+            # Its value is not a second copy.
+            body = io.BytesIO()
             async for chunk in chunks(response):
-                body += chunk
-                if len(body) > max_bytes:
+                body.write(chunk)
+                if body.tell() > max_bytes:
                     raise UnreadableResponse(f"The response has more than {max_bytes:,} bytes")
-            return LimitedResponse(response.status_code, bytes(body))
+                if memory is not None:
+                    await memory.resize(body.tell())
+            return LimitedResponse(response.status_code, body.getvalue())
     except TimeoutError as error:
         raise httpx.ReadTimeout(f"The response took more than {seconds:g} seconds") from error
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from sixfold import errors
 from sixfold.clients.gradio import schema as gradio_schema
 from sixfold.clients.gradio import server as gradio_server
 from sixfold.clients.gradio.server import GradioServer, SpaceError
+from sixfold.net import response_memory
 from tests import loop_time
 from tests.unit.net import servers
 
@@ -170,6 +172,12 @@ async def test_a_description_within_the_limits_is_read() -> None:
     assert list(await server.describe()) == documents
 
 
+async def events_of(body: Body, server: str = "http://space") -> list[dict[str, Any]]:
+    """Return the messages of a run whose events have this body."""
+    with response_memory.response_memory(server) as memory:
+        return [each async for each in space(body).events("s", "e", 60, memory)]
+
+
 def test_event_is_parsed_in_linear_time_for_any_chunks() -> None:
     message = {"event_id": "e", "msg": "process_completed", "text": "x" * 20_000_000}
     line = b"data: " + json.dumps(message).encode() + b"\n\n"
@@ -178,7 +186,7 @@ def test_event_is_parsed_in_linear_time_for_any_chunks() -> None:
     chunks = (line[:cut], *(line[at : at + 1] for at in range(cut, len(line))))
 
     async def events() -> list[dict[str, Any]]:
-        return [each async for each in space(Body(*chunks)).events("s", "e", 60)]
+        return await events_of(Body(*chunks))
 
     assert asyncio.run(events()) == [message]
     assert loop_time.cpu_seconds(lambda: asyncio.run(events()), 1) < 1
@@ -187,10 +195,10 @@ def test_event_is_parsed_in_linear_time_for_any_chunks() -> None:
 async def test_an_event_over_the_limit_is_refused() -> None:
     long = Body(b"data: " + b" " * gradio_server.MAX_EVENT_BYTES)
     with pytest.raises(SpaceError, match="more than 32 MiB"):
-        _ = [each async for each in space(long).events("s", "e", 60)]
+        await events_of(long)
     dense = Body(b"data: " + DENSE["arrays"] + b"\n\n")
     with pytest.raises(SpaceError, match="too many values"):
-        _ = [each async for each in space(dense).events("s", "e", 60)]
+        await events_of(dense)
 
 
 @pytest.mark.parametrize("line", [b"\n", b"data:{}\n", b": comment\n"])
@@ -198,7 +206,7 @@ async def test_a_flood_of_lines_lets_other_tasks_run_and_ends(line: bytes) -> No
     flood = Body(line * 100_000, line * 100_001)
     async with loop_time.watched() as seen:
         with pytest.raises(SpaceError, match="more than 200,000 lines"):
-            _ = [each async for each in space(flood).events("s", "e", 60)]
+            await events_of(flood)
     assert seen.longest < 0.1
 
 
@@ -212,3 +220,16 @@ async def test_chunks_of_one_byte_let_other_tasks_run() -> None:
     ):
         assert await GradioServer(client, server.url("")).describe() == ({}, {})
     assert seen.longest < 0.1
+
+
+async def test_runs_share_the_memory_of_large_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_memory, "_MAX_BYTES", 30 * 2**20)
+    monkeypatch.setattr(response_memory, "_WAIT_SECONDS", 0.01)
+    large = b'data: {"text": "' + b"x" * 8 * 2**20 + b'"}\n\n'
+    with response_memory.response_memory("http://first") as memory:
+        async with aclosing(space(Body(large)).events("s", "e", 60, memory)) as events:
+            assert len((await anext(events))["text"]) == 8 * 2**20
+            with pytest.raises(errors.TooManyRequests, match="Large results of other runs"):
+                await events_of(Body(large), "http://second")
+            assert await events_of(Body(b"data: {}\n\n"), "http://second") == [{}]
+    assert len(await events_of(Body(large), "http://second")) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +20,7 @@ from sixfold.clients.gradio.server import GradioServer
 from sixfold.core.catalog.engines import EngineError, Result, Task
 from sixfold.engines.providers.cog import CogContainer, CogEngine
 from sixfold.net.limited_responses import UnreadableResponse
+from sixfold.net.response_memory import response_memory
 from tests import loop_time
 from tests.fakes import fault_server
 from tests.fakes.cog import FakeCog
@@ -67,6 +68,11 @@ def large_file(tmp_path: Path) -> Path:
     return path
 
 
+async def predict(server: CogClient, inputs: Mapping[str, Any]) -> None:
+    with response_memory("container") as memory:
+        await server.predict("one", inputs, memory)
+
+
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 200_000, 400_001])
 async def test_container_receives_a_file_as_one_data_uri(tmp_path: Path, size: int) -> None:
     content = bytes(number % 251 for number in range(size))
@@ -74,7 +80,7 @@ async def test_container_receives_a_file_as_one_data_uri(tmp_path: Path, size: i
     cog = FakeCog()
     async with fault_server.serve(cog.routes) as port, httpx.AsyncClient(trust_env=False) as client:
         inputs = {"prompt": 'a "é"', "photo": CogFile(tmp_path / "photo", "image/png", size), "tags": ["a"]}
-        await CogClient(client, f"http://127.0.0.1:{port}").predict("one", inputs)
+        await predict(CogClient(client, f"http://127.0.0.1:{port}"), inputs)
     photo = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     assert cog.asked["one"] == {"prompt": 'a "é"', "photo": photo, "tags": ["a"]}
 
@@ -89,7 +95,7 @@ async def test_a_large_file_is_sent_in_parts(large_file: Path, kind: str) -> Non
             async with loop_time.watched() as seen:
                 if kind == "container":
                     inputs = {"photo": CogFile(large_file, "image/png", LARGE)}
-                    await CogClient(client, address).predict("one", inputs)
+                    await predict(CogClient(client, address), inputs)
                 else:
                     assert await GradioServer(client, address).upload(large_file, "x.bin") == "stored.bin"
             peak = tracemalloc.get_traced_memory()[1]
@@ -118,11 +124,42 @@ class Output:
         return JSONResponse(self._document)
 
 
-async def run_cog(server: Output, folder: Path) -> tuple[Result, list[str]]:
+class LargeOutput:
+    """A server whose prediction returns a file of 48 MiB, sent in parts."""
+
+    def __init__(self) -> None:
+        self.routes: list[BaseRoute] = [Route("/predictions/{name}", self._predict, methods=["PUT"])]
+
+    async def _predict(self, request: Request) -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b'{"status": "succeeded", "output": "data:application/zip;base64,'
+            for _ in range(64):
+                yield b"A" * MIB
+            yield b'"}'
+
+        await request.body()
+        return StreamingResponse(parts())
+
+
+async def test_a_large_file_from_a_container_is_written_in_pieces(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        result, _ = await run_cog(LargeOutput(), tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    (artifact,) = result.artifacts
+    assert artifact.path is not None
+    assert (artifact.content_type, artifact.path.stat().st_size) == ("application/zip", 48 * MIB)
+    # The response and its decoded string.
+    assert peak < 150 * MIB
+
+
+async def run_cog(server: Output | LargeOutput, folder: Path) -> tuple[Result, list[str]]:
     lines: list[str] = []
     async with fault_server.serve(server.routes) as port, httpx.AsyncClient(trust_env=False) as client:
         container = CogContainer(CogClient(client, f"http://127.0.0.1:{port}"), "1", folder, no_removal)
-        context = SimpleNamespace(progress=lambda _: None, log=lines.append)
+        context = SimpleNamespace(progress=lambda _: None, log=lines.append, scratch=folder)
         return await CogEngine(container).run(Task("one", "model", {}, {}), cast("Any", context)), lines
 
 

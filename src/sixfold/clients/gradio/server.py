@@ -22,6 +22,7 @@ from sixfold.core.catalog.engines import EngineError
 from sixfold.core.concurrency.single_thread import PARSER
 from sixfold.core.input_limits import json_decoding, json_limits
 from sixfold.net.fetch import in_turns
+from sixfold.net.response_memory import ResponseMemory
 
 MAX_DOCUMENT_BYTES = 8 * 2**20
 MAX_EVENT_BYTES = 32 * 2**20
@@ -93,11 +94,13 @@ class GradioServer:
             raise SpaceError("The space did not return the id of the run.")
         return event_id
 
-    async def events(self, session: str, event: str, seconds: float) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the messages of a run until its end."""
+    async def events(
+        self, session: str, event: str, seconds: float, memory: ResponseMemory
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the messages of a run until its end; raises `TooManyRequests` if `memory` is in use."""
         url = f"{self._base}{self.prefix}/queue/data?session_hash={session}"
         async with self._open("GET", url, seconds) as response:
-            async for message in _messages(_chunks(response)):
+            async for message in _messages(_chunks(response), memory):
                 if message.get("event_id") in (event, None):
                     yield message
 
@@ -155,12 +158,12 @@ async def _error_message(response: httpx.Response) -> str:
     return f"The space returned status {response.status_code}{suffix}."
 
 
-async def _messages(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
-    async for data in _events(chunks):
+async def _messages(chunks: AsyncIterator[bytes], memory: ResponseMemory) -> AsyncIterator[dict[str, Any]]:
+    async for data in _events(chunks, memory):
         yield _object(await _decoded(data, "sent an event"))
 
 
-async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _events(chunks: AsyncIterator[bytes], memory: ResponseMemory) -> AsyncIterator[bytes]:
     """Yield the data of each event in linear time, however the stream is divided into chunks.
 
     Other tasks run between a few hundred lines, since a chunk may have thousands.
@@ -168,6 +171,7 @@ async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     buffer, searched, count = bytearray(), 0, 0
     async for chunk in chunks:
         buffer += chunk
+        await memory.resize(len(buffer))
         while (end := buffer.find(b"\n", searched)) >= 0:
             count += 1
             if count > MAX_LINES:

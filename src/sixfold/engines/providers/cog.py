@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import mimetypes
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from sixfold.core.gpu import run_clock
 from sixfold.core.media import mounts
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.workers.remote_engines import RemoteLost
-from sixfold.net.data_uris import is_data_uri, parse_data_uri
+from sixfold.net.data_uris import is_data_uri, write_data_uri
+from sixfold.net.response_memory import ResponseMemory, response_memory
 
 _MAX_FILE_BYTES = 512 * 2**20
 _MAX_FILES = 1_000
@@ -56,12 +57,20 @@ class CogEngine:
         """Run a task in the container; raises `EngineError`, or `RemoteLost` when the container is gone."""
         inputs = await asyncio.to_thread(self._inputs, task)
         context.progress(0.0)
+        with response_memory(self._container.artifacts.name) as memory:
+            return await self._run(task.id, inputs, context, memory)
+
+    async def _run(
+        self, name: str, inputs: Mapping[str, Any], context: Context, memory: ResponseMemory
+    ) -> Result:
         try:
-            prediction = await self._predict(task.id, inputs)
+            prediction = await self._predict(name, inputs, memory)
         except cog.CogRefused as refused:
             raise UnusableInput(f"The model does not accept these inputs: {refused}.") from refused
         except cog.CogUnreachable as broken:
             raise EngineError(f"The model's container returned an invalid response: {broken}.") from broken
+        except errors.TooManyRequests as busy:
+            raise EngineError(f"{busy.message}.") from busy
         except httpx.TransportError as error:
             raise RemoteLost("stopped with its container") from error
         for line in prediction.log.splitlines()[-_MAX_LOG_LINES:]:
@@ -70,20 +79,20 @@ class CogEngine:
             raise EngineError(
                 prediction.error.strip() or f"The model {prediction.state} without an error message."
             )
-        return await asyncio.to_thread(_result, prediction.output, self._container.joined)
+        return await asyncio.to_thread(_result, prediction.output, self._container.joined, context.scratch)
 
     async def close(self) -> None:
         """Remove the container. Idempotent."""
         await self._container.remove()
 
-    async def _predict(self, name: str, inputs: Mapping[str, Any]) -> cog.CogResult:
+    async def _predict(self, name: str, inputs: Mapping[str, Any], memory: ResponseMemory) -> cog.CogResult:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             async with asyncio.timeout(None) as limit:
                 while True:
                     with contextlib.suppress(cog.CogBusy):
-                        return await self._container.server.predict(name, inputs)
+                        return await self._container.server.predict(name, inputs, memory)
                     if limit.when() is None:
                         limit.reschedule(loop.time() + _SLOT_SECONDS)
                     await asyncio.sleep(_SLOT_POLL_SECONDS)
@@ -135,40 +144,41 @@ def _detected_type(path: Path) -> str:
     return kind.media_type if kind else media_types.UNKNOWN
 
 
-def _result(output: Any, joined: bool) -> Result:
+def _result(output: Any, joined: bool, folder: Path) -> Result:
     """Return files as artifacts, named by their key in an object, and everything else as data."""
     values = output.values() if isinstance(output, dict) else [output]
-    files = sum(len(value) if isinstance(value, list) else 1 for value in values if _holds_files(value))
-    if files > _MAX_FILES:
-        raise EngineError(f"The model returned {files:,} files; a container can return {_MAX_FILES:,}.")
+    count = sum(len(value) if isinstance(value, list) else 1 for value in values if _holds_files(value))
+    if count > _MAX_FILES:
+        raise EngineError(f"The model returned {count:,} files; a container can return {_MAX_FILES:,}.")
     if isinstance(output, dict):
-        files = {name: value for name, value in output.items() if _holds_files(value)}
-        rest = {name: value for name, value in output.items() if name not in files}
-        named = tuple(
-            _artifact(uri, {"name": str(name)})
-            for name, value in files.items()
-            for uri in (value if isinstance(value, list) else [value])
-        )
-        return Result(named, rest, "full")
+        named = {name: value for name, value in output.items() if _holds_files(value)}
+        rest = {name: value for name, value in output.items() if name not in named}
+        uris = [(uri, {"name": str(name)}) for name, value in named.items() for uri in _listed(value)]
+        return Result(_artifacts(uris, folder), rest, "full")
     if _holds_files(output):
-        return Result(
-            tuple(_artifact(uri, {}) for uri in (output if isinstance(output, list) else [output])),
-            {},
-            "full",
-        )
+        return Result(_artifacts([(uri, {}) for uri in _listed(output)], folder), {}, "full")
     if joined and isinstance(output, list):
         output = "".join(str(piece) for piece in output)
     return Result((), {"value": output}, "full")
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _holds_files(value: Any) -> bool:
-    values = value if isinstance(value, list) else [value]
+    values = _listed(value)
     return bool(values) and all(isinstance(value, str) and is_data_uri(value) for value in values)
 
 
-def _artifact(uri: str, info: Mapping[str, Any]) -> Artifact:
+def _artifacts(uris: Iterable[tuple[str, Mapping[str, Any]]], folder: Path) -> tuple[Artifact, ...]:
+    return tuple(_artifact(uri, info, folder / f"output-{index}") for index, (uri, info) in enumerate(uris))
+
+
+def _artifact(uri: str, info: Mapping[str, Any], target: Path) -> Artifact:
     try:
-        inline = parse_data_uri(uri, _MAX_FILE_BYTES)
+        with target.open("wb") as file:
+            content_type = write_data_uri(uri, file, _MAX_FILE_BYTES)
     except errors.SixfoldError as error:
         raise EngineError(f"The model returned a file that cannot be read: {error.message}") from error
-    return Artifact(inline.content_type, inline.body, info)
+    return Artifact(content_type, info=info, path=target)

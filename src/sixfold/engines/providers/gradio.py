@@ -6,7 +6,7 @@ import asyncio
 import json
 import mimetypes
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.host_services import ClientServices
 from sixfold.engines.image import headers
+from sixfold.net.response_memory import response_memory
 
 _RUN_SECONDS = 3600.0  # the timeout of the run is shorter
 _GRACE_SECONDS = 5.0
@@ -56,6 +57,8 @@ class GradioEngine:
         """Run the function; leaves the queue when the run ends early."""
         try:
             return await self._run(task, context)
+        except errors.TooManyRequests as error:
+            raise EngineError(f"{error.message}.") from error
         except errors.SixfoldError as error:
             raise EngineError(f"The space could not be reached: {error.message}") from error
 
@@ -65,16 +68,18 @@ class GradioEngine:
         session = secrets.token_hex(8)
         joined_at = asyncio.get_running_loop().time()
         event = await gradio.join(self._function, data, session)
-        try:
-            outputs = await self._follow(gradio, (session, event), joined_at, context)
-        except BaseException:
-            await provider_client.cancel_quietly(
-                gradio.cancel(self._function, session, event), _GRACE_SECONDS
-            )
-            raise
-        if self._output >= len(outputs):
-            raise EngineError("The space returned fewer outputs than it declares.")
-        return await self._result(gradio, outputs, context)
+        with response_memory(self._base) as memory:
+            try:
+                messages = gradio.events(session, event, _RUN_SECONDS, memory)
+                outputs = await self._follow(messages, joined_at, context)
+            except BaseException:
+                await provider_client.cancel_quietly(
+                    gradio.cancel(self._function, session, event), _GRACE_SECONDS
+                )
+                raise
+            if self._output >= len(outputs):
+                raise EngineError("The space returned fewer outputs than it declares.")
+            return await self._result(gradio, outputs, context)
 
     async def close(self) -> None:
         """Do nothing: the connections belong to the server."""
@@ -106,10 +111,10 @@ class GradioEngine:
     # -- progress ----------------------------------------------------------------------------------
 
     async def _follow(
-        self, gradio: GradioServer, names: tuple[str, str], joined_at: float, context: Context
+        self, messages: AsyncIterator[Mapping[str, Any]], joined_at: float, context: Context
     ) -> list[Any]:
         queued = True
-        async for message in gradio.events(*names, _RUN_SECONDS):
+        async for message in messages:
             match message.get("msg"):
                 case "process_starts" if queued:
                     queued = False
