@@ -66,7 +66,10 @@ CHECKS = {
     "Add a session model": SESSION,
 }
 # Examples that come with a test of their own.
-TESTS = {"Add an image provider": "tests/api/test_easel.py"}
+TESTS = {
+    "Add a query parameter to an endpoint": "tests/api/test_media_query.py",
+    "Add an image provider": "tests/api/test_easel.py",
+}
 
 
 def diffs(title: str) -> Iterator[tuple[str, str]]:

@@ -116,7 +116,7 @@ def price_table(settings: Settings) -> PriceTable:
 @functools.cache
 def templates() -> Templates:
     rows = _model_files()["templates"]
-    order: Sequence[str] = read_toml("templates.toml")["order"]
+    order: Sequence[str] = read_toml("template_order.toml")["order"]
     names = [*order, *(name for name in rows if name not in order)]
     return Templates({name: rows[name] for name in names}, HardwareCatalog(read_toml("hardware.toml")))
 

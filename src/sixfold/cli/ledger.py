@@ -62,10 +62,11 @@ def entries(arguments: argparse.Namespace) -> None:
             money.format_usd(row["amount"]),
             row["description"],
             charges.in_words(charges.decode(row["charge"])) or "",
+            row["request_id"] or "",
         )
         for row in page.entries
     ]
-    TerminalStyle().table(("when (UTC)", "kind", "USD", "for", "calculation"), rows)
+    TerminalStyle().table(("when (UTC)", "kind", "USD", "for", "calculation", "request"), rows)
     if page.next_cursor:
         TerminalStyle().line(f"  Older entries: --cursor {page.next_cursor}")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sixfold.api.platform import account_data, guardrails, oauth, payments, shares
 from sixfold.api.platform.engines import EngineRoutes
 from sixfold.api.platform.health import HealthRoutes
-from sixfold.api.platform.media import MediaFileRoutes
 from sixfold.api.platform.openapi_documents import OpenApiRoutes
 from sixfold.api.platform.operator import configuration, figures, installs
 from sixfold.api.platform.operator import routes as operator
 from sixfold.api.platform.organization import routes as organization
+from sixfold.api.platform.stored_files import StoredFileRoutes
 from sixfold.api.platform.uploads import UploadRoutes
 from sixfold.core.accounts import rights
 from sixfold.web import responses
@@ -20,7 +20,7 @@ from sixfold.web.services import WebServices
 
 
 def build_api(services: WebServices, metrics: Metrics, documents: OpenApiDocuments) -> ApiGroup:
-    uploads, media = UploadRoutes(services), MediaFileRoutes(services)
+    uploads, media = UploadRoutes(services), StoredFileRoutes(services)
     health = HealthRoutes(services, metrics)
     reference = OpenApiRoutes(documents, services.settings.base_url)
     # The image utility API has this route where it is enabled.

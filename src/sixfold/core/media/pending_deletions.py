@@ -1,7 +1,7 @@
 """Stored bytes without a reference: of deleted files, and of requests that were refused.
 
 They are kept for a day, because another request may be about to use the same bytes. Until then, they count
-against a limit of the account.
+against a limit of the account. Files of refunded predictions expire instead (`predictions/refunds.py`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ A refund withdraws the output, its files at `/media/` (the bytes are deleted whe
 references), posts and avatars with these files, responses stored for an Idempotency-Key, and the results of
 children. Other paid predictions with the same bytes keep them.
 
+`PredictionService.refund` calls this for a result that an API could not deliver; there is no command or route
+for it. Refunds of calls of the gateway are in `core/gateway/request_log.py`.
+
 A child of a prediction with a price, or of a withheld one, is withheld from its acceptance on: its account
 can read its state, but neither inputs nor output. The same applies to its files, to files saved by the nodes
 of a workflow, and to their cached results. When the parent succeeds, they are released in the transaction

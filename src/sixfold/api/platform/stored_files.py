@@ -27,14 +27,18 @@ _NO_FILE = "The file was not found"
 _LINKED = ("image/", "video/", "audio/")
 
 
-class MediaFileRoutes:
+class StoredFileRoutes:
     """Handlers for stored files; an unguessable URL is sufficient to read a file."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def named(self, request: Request) -> Response:
-        """Return an immutable file by its unguessable name; with `w`, a small copy of an image."""
+        """Return an immutable file by its unguessable name; with `w`, a small copy of an image.
+
+        The database is read first, so a withdrawn file is not found even if its bytes still exist. Browsers
+        and caches in between may keep a copy for a year (`files.FOREVER`).
+        """
         name = requests.path_value(request, "name")
         if len(name) > _MAX_NAME:
             raise errors.NotFound

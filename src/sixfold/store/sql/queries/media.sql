@@ -1,0 +1,53 @@
+-- name: media_insert | Insert a media file of an account.
+INSERT INTO media (name, account_id, blob, kind, content_type, size, sha256, prediction_id, upload_id,
+                   credential_id, created_at, expires_at)
+VALUES (:name, :account_id, :blob, :kind, :content_type, :size, :sha256, :prediction_id, :upload_id,
+        :credential_id, :now, :expires_at);
+
+-- name: media_by_name | Return an unexpired media file by its name.
+SELECT * FROM media WHERE name = :name AND (expires_at IS NULL OR expires_at > :now);
+
+-- name: media_by_upload | Return an unexpired upload by its id and account.
+SELECT * FROM media WHERE upload_id = :upload_id AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id)
+  AND (expires_at IS NULL OR expires_at > :now);
+
+-- name: uploads_before | Return a page of a tenant's unexpired uploads, newest first.
+SELECT * FROM media
+WHERE account_id = :account_id AND kind = 'upload' AND upload_id < :bound
+  AND (:credential_id = '' OR credential_id = :credential_id) AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY upload_id DESC LIMIT :limit;
+
+-- name: upload_expire | Let an upload that a tenant sees expire now.
+UPDATE media SET expires_at = :now
+WHERE upload_id = :upload_id AND account_id = :account_id AND kind = 'upload'
+  AND (:credential_id = '' OR credential_id = :credential_id) AND (expires_at IS NULL OR expires_at > :now)
+RETURNING name;
+
+-- name: media_usage | Return the bytes of unexpired uploads that count against an account's quota.
+SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS used FROM media
+WHERE account_id = :account_id AND kind = 'upload' AND (expires_at IS NULL OR expires_at > :now);
+
+-- name: media_keep | Clear the expiry of an upload that is in use.
+UPDATE media SET expires_at = NULL WHERE name = :name RETURNING name;
+
+-- name: media_expired | Return expired media files that are not withheld and at least 24 hours old, at most a limit.
+SELECT name, blob, CAST(:now AS BIGINT) AS now FROM media
+WHERE expires_at > 0 AND expires_at <= :now AND created_at <= :now - 86400000000 ORDER BY expires_at LIMIT :limit;
+
+-- name: media_leaving | Return the bytes of an account's expired files that the sweep has not deleted and no other file shares.
+SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM (
+    SELECT MAX(m.size) AS size FROM media m
+    WHERE m.expires_at > 0 AND m.expires_at <= :now AND m.account_id || '' = :account_id
+      AND NOT EXISTS (SELECT 1 FROM media o WHERE o.blob = m.blob AND (o.expires_at IS NULL OR o.expires_at > :now))
+    GROUP BY m.blob) AS leaving;
+
+-- name: media_leave | Insert an expired media file, so that the sweep deletes its bytes if no other file shares them.
+INSERT INTO media (name, account_id, blob, kind, content_type, size, created_at, expires_at)
+VALUES (:name, :account_id, :blob, 'input', 'application/octet-stream', :size, :now, :now);
+
+-- name: media_delete | Delete a media file and return its blob.
+DELETE FROM media WHERE name = :name RETURNING blob;
+
+-- name: media_blob_names | Return one media file that refers to a blob, if any.
+SELECT name FROM media WHERE blob = :blob LIMIT 1;
