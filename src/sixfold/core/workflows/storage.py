@@ -114,7 +114,10 @@ class GraphFiles:
         return NodeOutputCache(self._database, self._media, tenant)
 
     async def put(self, run: Run, name: StoredName, source: MediaSource) -> None:
-        """Name a stored file, replacing a file with the same name."""
+        """Name a stored file, replacing a file with the same name.
+
+        Raises `Conflict` if the file with this name belongs to another credential.
+        """
         await self._database.write(_put(run, name, source))
 
     def sign(self, data: bytes, content_type: str, manifest: Manifest) -> bytes:
@@ -184,17 +187,18 @@ def _folder(tenant: Tenant, kind: Kind, subfolder: str) -> dict[str, Any]:
 def _put(run: Run, name: StoredName, source: MediaSource) -> Transaction[None]:
     row = _media_row(run.tenant.account_id, source, (yield from now()) + _LIFE_US[name.kind], run.paid_by)
     yield Query("media_insert", row)
-    yield Query("graph_file_put", {"media": row["name"], **name.row(run.tenant)})
+    if not (yield Query("graph_file_put", {"media": row["name"], **name.row(run.tenant)})):
+        raise errors.Conflict(f"A file of another key has the name {name.name!r}: use another name")
 
 
 def _numbered(run: Run, kind: Kind, prefix: str, source: MediaSource) -> Transaction[StoredName]:
     path = PurePosixPath("".join(filter(str.isprintable, prefix))[:_MAX_PREFIX])
     stem, subfolder = path.name or "ComfyUI", "/".join(part for part in path.parts[:-1] if part not in "/..")
     start = f"{stem}_"
-    matching = yield from one(
-        "graph_files_named", **_folder(run.tenant.whole, kind, subfolder), least=start, below=f"{stem}`"
-    )
-    number = int(matching["count"]) + 1 if matching is not None else 1
+    # Files may have been deleted, so their count may be the number of an existing file.
+    folder = _folder(run.tenant.whole, kind, subfolder)
+    highest = yield from one("graph_file_highest", **folder, least=f"{start}0", below=f"{start}:")
+    number = 1 if highest is None else int(highest["name"].removeprefix(start).partition("_")[0]) + 1
     extension = media_types.EXTENSIONS.get(source.content_type, "bin")
     name = StoredName(f"{stem}_{number:05}_.{extension}", subfolder, kind)
     yield from _put(run, name, source)
