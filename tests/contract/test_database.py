@@ -102,7 +102,7 @@ async def test_constraint_violation_is_a_catchable_conflict(database: Database) 
 async def test_query_runs_per_parameter_and_returns_change_counts(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=50))
     held = [ledger_batches.HoldRequest(account.id, f"hold{number}", number) for number in (1, 2, 3)]
-    assert await database.write(ledger_batches.hold_all(held)) > 0
+    assert await database.write(ledger_batches.book(holds=held)) > 0
 
     def end(*names: str) -> Transaction[int]:
         same = {"account_id": account.id, "state": "released", "captured": 0}

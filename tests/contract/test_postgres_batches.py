@@ -49,7 +49,7 @@ async def test_batches_share_the_lock_that_groups_take_exclusively(database: Any
     assert [row["mode"] for row in await database.write(many("locks"))] == ["ExclusiveLock"]
     other: Any = await asyncpg.connect(backends.database_url(tmp_path))
     await other.execute(f"SELECT pg_advisory_lock_shared({WRITING})")
-    await database.write(ledger_batches.hold_all([HoldRequest(account_id, "h", 3)]))
+    await database.write(ledger_batches.book(holds=[HoldRequest(account_id, "h", 3)]))
     await limits.rates(database, "requests", shared=True).spend("key_a", 60)
     await other.close()
     assert (await database.read(accounts.by_id(account_id))).held == 3
@@ -170,14 +170,14 @@ async def test_batch_is_booked_after_a_database_restart(database: Any, tmp_path:
     import asyncpg  # noqa: PLC0415 - an extra
 
     [account_id] = await _accounts(database, 1, 100)
-    await database.write(ledger_batches.hold_all([HoldRequest(account_id, "a", 1)]))
+    await database.write(ledger_batches.book(holds=[HoldRequest(account_id, "a", 1)]))
     connection: Any = await asyncpg.connect(backends.database_url(tmp_path))
     await connection.execute(
         "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )
     await connection.close()
-    await database.write(ledger_batches.hold_all([HoldRequest(account_id, "b", 2)]))
+    await database.write(ledger_batches.book(holds=[HoldRequest(account_id, "b", 2)]))
     assert (await database.read(accounts.by_id(account_id))).held == 3
 
 

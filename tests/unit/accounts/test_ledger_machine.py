@@ -154,9 +154,9 @@ class SeveralMachine(LedgerMachine):
         due = {name: sum(each.amount for each in expected if each.account_id == name) for name in self.posted}
         if any(amount > self.available(name) for name, amount in due.items()):
             with pytest.raises(errors.InsufficientCredits):
-                self.write(ledger_batches.hold_all(expected))
+                self.write(ledger_batches.book(holds=expected))
         else:
-            self.write(ledger_batches.hold_all(expected))
+            self.write(ledger_batches.book(holds=expected))
             self.pending |= {each.hold_id: (each.account_id, each.amount) for each in expected}
 
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4), share=SHARES)
@@ -171,12 +171,12 @@ class SeveralMachine(LedgerMachine):
         due = {name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted}
         if any(each.amount > each.max_amount for each in bought):
             with pytest.raises(ledger.LedgerError):
-                self.write(ledger_batches.charge_all(bought))
+                self.write(ledger_batches.book(charges=bought))
         elif any(amount > self.available(name) for name, amount in due.items()):
             with pytest.raises(errors.InsufficientCredits):
-                self.write(ledger_batches.charge_all(bought))
+                self.write(ledger_batches.book(charges=bought))
         else:
-            self.write(ledger_batches.charge_all(bought))
+            self.write(ledger_batches.book(charges=bought))
             self.posted = {name: posted - due[name] for name, posted in self.posted.items()}
 
     @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4), again=st.booleans())

@@ -47,7 +47,7 @@ async def test_hold_across_midnight_refunds_the_day_it_counted_in(database: Data
 async def test_batched_holds_across_midnight_refund_their_day(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
     expected = [ledger_batches.HoldRequest(account.id, name, 20, PAYER) for name in ("h1", "h2")]
-    moment = await database.write(ledger_batches.hold_all(expected))
+    moment = await database.write(ledger_batches.book(holds=expected))
     assert await database.read(_read_spent()) == [40, 40, 0, 0]
     charge = ledger_batches.Capture(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
     await database.write(ledger_batches.capture_all([charge]))

@@ -137,7 +137,7 @@ async def test_a_batch_counts_every_level_and_returns_the_rest(lab: Lab) -> None
     assert await lab.spent() == [35, 55, 55]
     for payer, amount, owner in ((member, 26, "This key's"), (team, 36, "This account's")):
         with pytest.raises(errors.BudgetExceeded, match=owner):
-            await write(ledger_batches.hold_all([HoldRequest(lab.account_id, "h3", amount, payer)]))
+            await write(ledger_batches.book(holds=[HoldRequest(lab.account_id, "h3", amount, payer)]))
     assert await lab.spent() == [35, 55, 55]
     captures = [
         Capture(lab.account_id, "h1", 30, 10, ENTRY, member.counted, held_at),

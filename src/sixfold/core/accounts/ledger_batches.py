@@ -56,26 +56,9 @@ class DirectCharge(NamedTuple):
     payer: Payer | None = None
 
 
-def hold_all(requests: Sequence[HoldRequest]) -> Transaction[int]:
-    """Reserve all amounts or none; return the transaction's time in epoch µs.
-
-    Raises `InsufficientCredits` or `BudgetExceeded` if the sum of all requests is too high.
-    """
-    return (yield from book(holds=requests))
-
-
 def capture_all(captures: Sequence[Capture]) -> Transaction[None]:
     """End all of the pending holds or none; raises `LedgerError` as `ledger.capture` does."""
     yield from book(captures=captures)
-
-
-def charge_all(charges: Sequence[DirectCharge]) -> Transaction[None]:
-    """Charge all amounts or none; raises `InsufficientCredits` or `BudgetExceeded`.
-
-    Each charge is stored as a hold that is captured immediately. The balance must cover the actual amounts,
-    not their maximums.
-    """
-    yield from book(charges=charges)
 
 
 def book(
