@@ -42,7 +42,7 @@ from websockets.asyncio.client import connect
 from bench import comfyui_peer
 from bench.comfyui_peer import Timing
 from bench.reporting import Row, calibration, of_samples
-from sixfold.core.workflows import diff
+from sixfold.core.workflows import diff, slices
 from sixfold.core.workflows.editor_format.to_api import convert
 from sixfold.core.workflows.execution.execute import execute
 from sixfold.core.workflows.nodes import Registry
@@ -254,7 +254,11 @@ def measure_third_party() -> list[Row]:
     registry = corpus.schemas()
     pairs = [(corpus.load(path), corpus.load(executed_path(path))) for path in corpus.PAIRS]
     equal = sum(
-        diff.compare(known_graph(true, registry), known_graph(convert(ui, registry).graph, registry)).equal
+        slices.complete(
+            diff.compare_steps(
+                known_graph(true, registry), known_graph(convert(ui, registry).graph, registry)
+            )
+        ).equal
         for ui, true in pairs
     )
     templates = [corpus.load(path) for path in corpus.TEMPLATES]

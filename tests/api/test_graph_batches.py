@@ -12,6 +12,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.workflows import slices
 from sixfold.core.workflows.execution import cache_keys
 from tests.api.app_fixture import AppFixture, running_app
 from tests.api.test_comfyui_clients import node
@@ -80,7 +81,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         assert counts[-1] - counts[last] < 10
         workflows = app.server.workflows
         nodes = workflows.check(make()).nodes
-        result = cache_keys.keys(nodes)
+        result = slices.complete(cache_keys.key_steps(nodes))
         # A new object reads what a restarted server would.
         stored = await workflows.names.outcomes(Tenant(app.account.id)).find(list(result.values()))
         remaining = [

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sixfold.core.workflows import diff, input_inference, model_files, node_definitions
+from sixfold.core.workflows import diff, input_inference, model_files, node_definitions, slices
 from sixfold.core.workflows.editor_format.to_api import convert
 from sixfold.core.workflows.svg import layout, thumbnail
 from sixfold.engines.workflow_nodes import registry
@@ -40,7 +40,7 @@ PAINT: dict[str, dict[str, Any]] = {
 
 
 def test_inputs_are_inferred_by_their_use() -> None:
-    result = {each.name: each for each in input_inference.infer(PAINT, REGISTRY)}
+    result = {each.name: each for each in slices.complete(input_inference.infer_steps(PAINT, REGISTRY))}
     assert list(result)[:2] == ["prompt", "negative_prompt"]
     assert {name: (each.type, each.node_id, each.field) for name, each in result.items()} == {
         "prompt": ("string", "2", "text"),
@@ -69,14 +69,16 @@ def test_prompts_are_classified_through_intermediate_nodes() -> None:
     graph["8"] = node("ControlNetApplyAdvanced", positive=["2", 0], negative=["3", 0], strength=0.5)
     graph["5"]["inputs"] |= {"positive": ["8", 0], "negative": ["8", 1]}
     names = {
-        each.node_id: each.name for each in input_inference.infer(graph, REGISTRY) if each.type == "string"
+        each.node_id: each.name
+        for each in slices.complete(input_inference.infer_steps(graph, REGISTRY))
+        if each.type == "string"
     }
     assert names == {"2": "prompt", "3": "negative_prompt"}
 
 
 def test_files_are_the_first_inputs_and_required() -> None:
     graph = {**PAINT, "8": node("LoadImage", image="a.png"), "9": node("LoadVideo", file="b.mp4")}
-    first, second, *_ = input_inference.infer(graph, REGISTRY)
+    first, second, *_ = slices.complete(input_inference.infer_steps(graph, REGISTRY))
     assert (first.name, first.type, first.required) == ("image", "image", True)
     assert (second.name, second.type, second.field) == ("video", "video", "file")
 
@@ -84,7 +86,9 @@ def test_files_are_the_first_inputs_and_required() -> None:
 def test_inputs_are_applied_to_a_copy_of_the_graph() -> None:
     before = copy.deepcopy(PAINT)
     changed = input_inference.apply(
-        PAINT, input_inference.infer(PAINT, REGISTRY), {"prompt": "a sea", "seed": 9, "odd": 1}
+        PAINT,
+        slices.complete(input_inference.infer_steps(PAINT, REGISTRY)),
+        {"prompt": "a sea", "seed": 9, "odd": 1},
     )
     assert (changed["2"]["inputs"]["text"], changed["5"]["inputs"]["seed"]) == ("a sea", 9)
     assert before == PAINT
@@ -113,7 +117,7 @@ def test_renamed_nodes_are_not_a_difference() -> None:
             name: [f"n{value[0]}", value[1]] if isinstance(value, list) else value
             for name, value in each["inputs"].items()
         }
-    result = diff.compare(PAINT, other)
+    result = slices.complete(diff.compare_steps(PAINT, other))
     assert result.equal
     assert result.record["renamed"]["5"] == "n5"
 
@@ -123,7 +127,7 @@ def test_differences_are_reported_by_node_and_input() -> None:
     other["5"]["inputs"]["seed"] = 8
     other["8"] = node("ImageInvert", image=["6", 0])
     other["7"]["inputs"]["images"] = ["8", 0]
-    result = diff.compare(PAINT, other)
+    result = slices.complete(diff.compare_steps(PAINT, other))
     assert (result.added, result.removed) == (("8",), ())
     assert [(each["node_id"], each["input"], each["from"], each["to"]) for each in result.changed] == [
         ("5", "seed", 7, 8),
@@ -208,7 +212,7 @@ def test_node_definitions_agree_with_comfyui() -> None:
 def test_every_graph_of_the_corpus_is_read_and_drawn() -> None:
     for path in [*corpus.TEMPLATES, *corpus.PAIRS]:
         graph = convert(corpus.load(path), REGISTRY).graph
-        names = [each.name for each in input_inference.infer(graph, REGISTRY)]
+        names = [each.name for each in slices.complete(input_inference.infer_steps(graph, REGISTRY))]
         assert len(names) == len(set(names)), path.name
         assert model_files.find(graph, REGISTRY) is not None
         ElementTree.fromstring(layout.draw(graph, REGISTRY))  # noqa: S314  # it is our own

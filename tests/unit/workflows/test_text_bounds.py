@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows import estimate
+from sixfold.core.workflows import estimate, slices
 from sixfold.core.workflows.execution.execute import GraphRunLimits, NodeError, execute
 from sixfold.core.workflows.execution.node_sessions import SMALL_TEXT
 from sixfold.core.workflows.limits import GraphTooLarge
@@ -78,7 +78,7 @@ def test_estimate_processes_a_limited_amount_of_text(
         return call(node_, context, inputs)
 
     monkeypatch.setattr(estimate.node_call, "call", counted)
-    assert estimate.orders(verdict) == ()
+    assert slices.complete(estimate.order_steps(verdict)) == ()
     assert least <= handled <= most
 
 

@@ -104,7 +104,7 @@ class WorkflowImportRoutes:
         await self._enter(request)
         body = await self._parse(request)
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
-        difference = await self._workshop.slices.run(diff.comparison(a, b))
+        difference = await self._workshop.slices.run(diff.compare_steps(a, b))
         return responses.json(difference.record)
 
     async def _parse(self, request: Request) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class WorkflowImportRoutes:
         await self._workshop.refresh_remote(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
         verdict = await self._workshop.validate(graph)
-        inputs = await self._workshop.slices.run(input_inference.inference(graph, registry))
+        inputs = await self._workshop.slices.run(input_inference.infer_steps(graph, registry))
         await asyncio.sleep(0)
         models = model_files.find(graph, registry, converted.models)
         await asyncio.sleep(0)

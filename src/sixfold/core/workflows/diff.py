@@ -38,13 +38,8 @@ class GraphDifference(msgspec.Struct, frozen=True):
         }
 
 
-def compare(a: Graph, b: Graph) -> GraphDifference:
+def compare_steps(a: Graph, b: Graph) -> Steps[GraphDifference]:
     """Return the difference from `a` to `b`; nodes match by id and class, or else by values or links."""
-    return slices.complete(comparison(a, b))
-
-
-def comparison(a: Graph, b: Graph) -> Steps[GraphDifference]:
-    """Run `compare` in slices, yielding after each so that the event loop stays responsive."""
     pairs = {node_id: node_id for node_id in a if node_id in b and _class(a, node_id) == _class(b, node_id)}
     for similar in (_whole, _place):
         yield from _pair(a, b, pairs, similar)

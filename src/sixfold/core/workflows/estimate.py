@@ -42,21 +42,14 @@ _MAX_TEXT: Final = 2**20
 _LAZY = frozenset({"record", "switch"})
 
 
-def orders(
+def order_steps(
     verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
-) -> tuple[tuple[str, ChildRequest], ...]:
+) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
     """Return the child runs of a validated graph by node, in node order, without starting them.
 
     Raises the error of a node whose estimate fails, such as `EngineUnavailable`. If `lenient` is set, another
     server runs the graph, and such a node counts as a node without child runs.
     """
-    return slices.complete(ordering(verdict, context, lenient=lenient))
-
-
-def ordering(
-    verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
-) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
-    """Run `orders` in slices, yielding after each so that the event loop stays responsive."""
     values: dict[str, tuple[Any, ...]] = {}
     requests: list[tuple[str, ChildRequest]] = []
     remaining = _MAX_TEXT

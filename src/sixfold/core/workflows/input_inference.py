@@ -68,13 +68,8 @@ class ApiInput(msgspec.Struct, frozen=True):
         return result
 
 
-def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
+def infer_steps(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
     """Return the inputs of a graph: files, prompts, then numbers; a number is appended to duplicate names."""
-    return slices.complete(inference(graph, registry))
-
-
-def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
-    """Run `infer` in slices, yielding after each so that the event loop stays responsive."""
     negatives = _leading(graph, "negative")
     yield
     negatives -= _leading(graph, "positive")

@@ -277,7 +277,7 @@ class GraphService:
     ) -> Steps[Estimate]:
         quoted = functools.partial(self.price_of, account_id=account_id, charged=charged)
         price = self._list_price if verdict.needs_remote else quoted
-        request = yield from estimate.ordering(verdict, lenient=verdict.needs_remote)
+        request = yield from estimate.order_steps(verdict, lenient=verdict.needs_remote)
         requests = {id(each): each for node, each in request if node not in without}
         prices: dict[int, PriceRow] = {}
         for key, each in requests.items():

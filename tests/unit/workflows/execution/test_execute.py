@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.workflows import estimate
+from sixfold.core.workflows import estimate, slices
 from sixfold.core.workflows.execution import cache_keys
 from sixfold.core.workflows.execution.execute import (
     GraphEnded,
@@ -240,7 +240,7 @@ def test_child_predictions_are_estimated_before_the_run() -> None:
         "3": node("Ask", words=["2", 0]),
         "4": node("Show", value=["3", 0]),
     }
-    first, second = estimate.orders(validate(graph, CLASSES))
+    first, second = slices.complete(estimate.order_steps(validate(graph, CLASSES)))
     assert first == ("2", ChildRequest("writer", {"words": "hello"}))
     assert second[0] == "3"
     assert second[1].inputs["words"] is estimate.UNKNOWN
@@ -248,7 +248,7 @@ def test_child_predictions_are_estimated_before_the_run() -> None:
 
 def test_cache_key_changes_only_with_relevant_inputs() -> None:
     def key(graph: Any) -> str:
-        return cache_keys.keys(validate(graph, CLASSES).nodes)["4"]
+        return slices.complete(cache_keys.key_steps(validate(graph, CLASSES).nodes))["4"]
 
     changed = copy.deepcopy(SUM)
     changed["1"]["inputs"]["value"] = 4

@@ -16,17 +16,12 @@ from sixfold.core.workflows.validate import GraphNode
 _MAX_BITS = 63
 
 
-def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
+def key_steps(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
     """Compute the keys of all nodes in one pass; return them by node.
 
     Equal keys mean equal outputs, independent of node ids and graph. A node whose `fingerprint` returns None
     gets a random key, so its output is never reused.
     """
-    return slices.complete(key_steps(nodes))
-
-
-def key_steps(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
-    """Compute cache keys in slices, yielding after each so that the event loop stays responsive."""
     result: dict[str, str] = {}
     for at, (node_id, node) in enumerate(nodes.items()):
         if at % slices.ITEMS == 0:
