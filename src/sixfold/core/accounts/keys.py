@@ -14,7 +14,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import audit_log, rights
 from sixfold.core.accounts.rights import Access, Rights, Role
 from sixfold.core.accounts.tenants import MemoryAccess, Tenant
-from sixfold.core.database import Query, Row, Transaction, one
+from sixfold.core.database import Query, Row, Transaction, Value, one
 
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
 Origin = Literal["key", "oauth"]
@@ -280,28 +280,25 @@ def create(
     key_rights = limits.default_rights if granted is None else granted
     yield from _check(account_id, key_rights, limits)
     key = NewKey(ids.new("key"), ids.secret("sf"))
-    yield Query(
-        "key_insert",
-        {
-            "id": key.id,
-            "account_id": account_id,
-            "hash": hash_of(key.api_key),
-            "hint": key.api_key[-4:],
-            "scope": msgspec.json.encode(_with_legacy_flags(limits, key_rights)).decode(),
-            "rights": rights.encode(key_rights),
-            "origin": origin,
-            "expires_at": expires_at,
-            "grant_id": holder.grant_id,
-            "member_id": holder.member_id,
-            "team_id": holder.team_id,
-            "name": checked_name(holder.name),
-            "creator_member_id": holder.creator_member_id,
-            "parent_id": holder.parent_id,
-            "rates_id": holder.rates_id,
-        },
+    yield insert(
+        account_id,
+        key,
+        holder,
+        hint=key.api_key[-4:],
+        scope=msgspec.json.encode(_with_legacy_flags(limits, key_rights)).decode(),
+        rights=rights.encode(key_rights),
+        origin=origin,
+        expires_at=expires_at,
+        name=checked_name(holder.name),
     )
     yield from audit_log.note(account_id, "key.create", key.id)
     return key
+
+
+def insert(account_id: str, key: NewKey, holder: Holder, **columns: Value) -> Query:
+    """Return the query that inserts a key; `columns` are its hint, scope, rights and optional columns."""
+    row = {"id": key.id, "account_id": account_id, "hash": hash_of(key.api_key), **holder._asdict()}
+    return Query("key_insert", {"origin": "key", "expires_at": None, **row, **columns})
 
 
 def checked_name(name: str) -> str:

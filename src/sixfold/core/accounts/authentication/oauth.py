@@ -169,15 +169,8 @@ def grant(
             "life": _CODE_LIFE_US,
         },
     )
-    yield Query(
-        "audit_insert",
-        {
-            "id": ids.new("aud"),
-            "account_id": account_id,
-            "action": "oauth.grant",
-            "detail": f"{request.client.id} {' '.join(request.scopes)}",
-        },
-    )
+    detail = f"{request.client.id} {' '.join(request.scopes)}"
+    yield from audit_log.note(account_id, "oauth.grant", detail)
     return code
 
 

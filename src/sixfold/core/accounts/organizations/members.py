@@ -88,7 +88,7 @@ def add(
     count = yield from one("members_count", account_id=account_id)
     if count is not None and count["total"] >= MAX_MEMBERS:
         raise errors.Conflict(f"An organization may have at most {MAX_MEMBERS} members: remove one first")
-    key_id = ids.new("key")
+    key = keys.NewKey(ids.new("key"), ids.secret("sf"))
     former = yield from one("former_member_take", account_id=account_id, person_id=person_id)
     row: Row = former or {"id": ids.new("member"), "budget_day": None, "budget_month": None}
     member_id = str(row["id"])
@@ -100,32 +100,14 @@ def add(
             "person_id": person_id,
             "role": role,
             "team_id": team_id,
-            "key_id": key_id,
+            "key_id": key.id,
             "source": source,
         },
     )
     if not inserted:
         raise errors.Conflict(f"{person.email} is already a member")
-    yield Query(
-        "key_insert",
-        {
-            "id": key_id,
-            "account_id": account_id,
-            "hash": keys.hash_of(ids.secret("sf")),
-            "hint": "",
-            "scope": "{}",
-            "rights": rights.encode(rights.STANDARD),
-            "origin": "key",
-            "expires_at": None,
-            "grant_id": None,
-            "member_id": member_id,
-            "team_id": team_id,
-            "name": "",
-            "creator_member_id": None,
-            "parent_id": None,
-            "rates_id": None,
-        },
-    )
+    holder = keys.Holder(member_id, team_id)
+    yield keys.insert(account_id, key, holder, hint="", scope="{}", rights=rights.encode(rights.STANDARD))
     yield from audit_log.note(account_id, "member.add", f"{person.email}, {role}")
     return (yield from find(account_id, member_id))
 
