@@ -14,6 +14,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import charges, keys, rights
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import many
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.content_log.recorder import ContentRecorder
@@ -160,7 +161,9 @@ async def test_call_succeeds_when_it_cannot_be_logged() -> None:
     recorder = ContentRecorder(log)
     reply = GatewayReply("own/small", "small", TokenUsage(), 0, charges.calculate(()), raw=b"{}")
     for body in (b"{}", b""):
-        request = GatewayRequest("acct_1", "req_1", "chat", "chat", "small", body, parse, content_days=1)
+        request = GatewayRequest(
+            Principal("acct_1", "", ""), "req_1", "chat", "chat", "small", body, parse, content_days=1
+        )
         recorder.record(request, reply)
     await recorder.drain()
     assert log.tried == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.cache import ResponseCache
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayRequest
@@ -18,7 +19,8 @@ class Clock:
 
 
 def ask(body: bytes = b"{}", account: str = "a", wire: str = "chat") -> GatewayRequest:
-    return GatewayRequest(account, "req_1", wire, wire, "m", body, lambda: ChatRequest(()))
+    caller = Principal(account, "", "")
+    return GatewayRequest(caller, "req_1", wire, wire, "m", body, lambda: ChatRequest(()))
 
 
 def test_cache_hits_need_equal_request_and_account() -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import (
     ChatMessage,
     ChatRequest,
@@ -271,7 +272,7 @@ TEXTS: dict[str, Any] = {
 
 
 def body_tokens(body: bytes) -> int:
-    call = GatewayRequest("a", "r", "chat", "chat", "m", body, lambda: ChatRequest(()))
+    call = GatewayRequest(Principal("a", "", ""), "r", "chat", "chat", "m", body, lambda: ChatRequest(()))
     return RequestNeeds(call).input_tokens
 
 

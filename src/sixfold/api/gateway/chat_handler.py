@@ -217,7 +217,7 @@ class ChatHandler:
     ) -> GatewayRequest:
         wire = self._dialect.wire
         return GatewayRequest(
-            account_id=principal.account_id,
+            caller=principal,
             request_id=call.request_id,
             endpoint=wire,
             wire=wire,
@@ -230,14 +230,7 @@ class ChatHandler:
             keep_usage=chat_call.keep_usage,
             stored_tokens=chat_call.stored_tokens,
             services=services,
-            allowed_services=principal.scope.services,
-            below_zero=principal.below_zero,
-            tpm=principal.scope.tpm,
-            rate_id=principal.rate_id,
-            key_id=principal.key_id,
-            credential_id=principal.credential_id,
             headers=anthropic_headers(call.headers) if wire == "messages" else {},
-            guardrail=principal.guardrail,
             tag=tags.of(call.headers, chat_call.metadata, chat_call.user),
             content_days=_content_days(call, principal, chat_call) if principal.content_days else 0,
             reparse=chat_call.reparse or self._dialect.parse,

@@ -288,7 +288,7 @@ class ChatRoutes:
         call = await bodies.parse(functools.partial(dialect.parse_call, counting=True), raw)
         call, raw = await self._storage.with_earlier_items(principal, call, raw)
         gateway_request = GatewayRequest(
-            account_id=principal.account_id,
+            caller=principal,
             request_id=requests.request_id(request),
             endpoint="responses",
             wire="responses",
@@ -296,11 +296,6 @@ class ChatRoutes:
             body=dialect.countable(raw),
             parse=call.parse,
             services=SERVICES,
-            allowed_services=principal.scope.services,
-            below_zero=principal.below_zero,
-            key_id=principal.key_id,
-            credential_id=principal.credential_id,
-            guardrail=principal.guardrail,
         )
         tokens = await self._gateway.count_tokens(gateway_request)
         return web_responses.json({"object": "response.input_tokens", "input_tokens": tokens})
@@ -324,7 +319,7 @@ class ChatRoutes:
         chat_call = await bodies.parse(functools.partial(messages.parse_call, counting=True), raw)
         await self._objects.check(principal, chat_call.model, raw, "messages")
         gateway_request = GatewayRequest(
-            account_id=principal.account_id,
+            caller=principal,
             request_id=requests.request_id(request),
             endpoint="messages",
             wire="messages",
@@ -332,11 +327,6 @@ class ChatRoutes:
             body=raw,
             parse=chat_call.parse,
             services=SERVICES,
-            allowed_services=principal.scope.services,
-            below_zero=principal.below_zero,
-            key_id=principal.key_id,
-            credential_id=principal.credential_id,
-            guardrail=principal.guardrail,
             headers=anthropic_headers(dict(request.headers.raw)),
         )
         result = {"input_tokens": await self._gateway.count_tokens(gateway_request)}

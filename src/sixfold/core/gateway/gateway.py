@@ -197,8 +197,10 @@ class Gateway:
 
         The prediction must be charged the `cost` of the reply, which is at most `hold`.
         """
+        # The limit on models was checked when the prediction was accepted.
+        caller = replace(caller, scope=replace(caller.scope, services=()))
         request = self._chat_request(caller, request_id, chat, model, "hosting")
-        return await self.complete(replace(request, prepaid_hold=hold, allowed_services=()))
+        return await self.complete(replace(request, prepaid_hold=hold))
 
     def max_cost(self, chat: ChatRequest, model: str) -> int:
         """Return the maximum cost of a chat in micro-dollars; raises `UnknownModel` or `UnpricedModel`."""
@@ -234,7 +236,7 @@ class Gateway:
         self, principal: Principal, request_id: str, chat: ChatRequest, model: str, endpoint: str
     ) -> GatewayRequest:
         return GatewayRequest(
-            account_id=principal.account_id,
+            caller=principal,
             request_id=request_id,
             endpoint=endpoint,
             wire="",
@@ -242,13 +244,6 @@ class Gateway:
             body=b"",
             parse=lambda: chat,
             max_tokens=chat.max_tokens,
-            allowed_services=principal.scope.services,
-            below_zero=principal.below_zero,
-            tpm=principal.scope.tpm,
-            rate_id=principal.rate_id,
-            key_id=principal.key_id,
-            credential_id=principal.credential_id,
-            guardrail=principal.guardrail,
             content_days=0 if principal.keyless else principal.content_days,
             chat_bytes=chats.content_bytes(chat),
         )
@@ -324,8 +319,9 @@ class Gateway:
         else:
             needs = RequestNeeds(request)
         plan = self._plan(needs)
-        if request.tpm is not None and request.rate_id is not None:
-            await self.token_rates.spend(request.rate_id, request.tpm, plan.input_tokens)
+        caller = request.caller
+        if caller.scope.tpm is not None and caller.rate_id is not None:
+            await self.token_rates.spend(caller.rate_id, caller.scope.tpm, plan.input_tokens)
         call = CallRecord(
             id=request.request_id,
             account_id=request.account_id,
@@ -434,8 +430,9 @@ class Gateway:
         call.total_us = int((time.perf_counter() - active.started_at) * 1_000_000)
         booking = self._billing.settle(call, outcome)
         try:
-            if request.tpm is not None and request.rate_id is not None:
-                await self.token_rates.add(request.rate_id, request.tpm, outcome.usage.output)
+            caller = request.caller
+            if caller.scope.tpm is not None and caller.rate_id is not None:
+                await self.token_rates.add(caller.rate_id, caller.scope.tpm, outcome.usage.output)
             await booking
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
             # The hold of this call was deferred, and the ledger has now refused it.
@@ -482,9 +479,9 @@ class Gateway:
 
 def _check_allowed(request: GatewayRequest) -> None:
     """Raise `Forbidden` for a model that the key does not allow, and `InsufficientCredits` below 0."""
-    if request.below_zero:
+    if request.caller.below_zero:
         raise errors.InsufficientCredits
-    allowed = request.allowed_services
+    allowed = request.caller.scope.services
     if allowed and request.model not in allowed and not covers(allowed, request.services):
         raise errors.Forbidden(
             f"This key may not use {request.model[:100]}: it may use only {format_limit(allowed)}"

@@ -9,6 +9,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.charges import CostBreakdown
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.concurrency.memory_limit import MemoryLease
 from sixfold.core.gateway.capabilities import ServedModel
@@ -214,12 +215,12 @@ class Upstream(Protocol):
 
 
 class GatewayRequest(msgspec.Struct, frozen=True):
-    """A request: `body` in the protocol `wire`, and `parse` for servers with another protocol.
+    """A request of `caller`: `body` in the protocol `wire`, and `parse` for servers with another protocol.
 
-    `allowed_services` are the services of a limited key, which must include the model or one of `services`.
+    The services of a limited key must include the model or one of `services`.
     """
 
-    account_id: str
+    caller: Principal
     request_id: str
     endpoint: str
     wire: str
@@ -237,20 +238,11 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     dimensions: int | None = None
     keep_usage: bool = True
     services: tuple[str, ...] = ()
-    allowed_services: tuple[str, ...] = ()
-    below_zero: bool = False
     # Input tokens that `body` omits because the server stores them.
     stored_tokens: int = 0
     # The hold of the prediction that pays for this call, which is not held or charged separately.
     prepaid_hold: int | None = None
-    tpm: int | None = None
-    # The key whose tokens per minute count this request.
-    rate_id: str | None = None
-    key_id: str | None = None
-    credential_id: str = ""
     headers: Mapping[str, str] = {}
-    # The guardrail of the key or its account as JSON, or an empty string.
-    guardrail: str = ""
     # The caller's label of the purpose of the call.
     tag: str = ""
     # The number of days for which the request and its response are logged; 0 disables the log.
@@ -259,6 +251,14 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     reparse: Callable[[bytes], ChatRequest] | None = None
     # The approximate bytes of a chat without a `body`.
     chat_bytes: int = 0
+
+    @property
+    def account_id(self) -> str:
+        return self.caller.account_id
+
+    @property
+    def key_id(self) -> str | None:
+        return self.caller.key_id
 
     @property
     def size(self) -> int:
@@ -273,7 +273,7 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     @property
     def tenant(self) -> Tenant:
         """The tenant whose files the request may use."""
-        return Tenant(self.account_id, credential_id=self.credential_id)
+        return Tenant(self.account_id, credential_id=self.caller.credential_id)
 
 
 class GatewayReply(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.guardrails.hooks import GuardrailHooks, GuardrailUnavailable
 from sixfold.core.gateway.guardrails.models import HookSettings
 from sixfold.core.gateway.ports import GatewayRequest
@@ -48,9 +49,8 @@ class Secrets:
 
 
 def request(account: str) -> GatewayRequest:
-    return GatewayRequest(
-        account, "req_1", "chat", "chat", "small", b"{}", lambda: cast("Any", None), key_id="key"
-    )
+    caller = Principal(account, "", "", key_id="key")
+    return GatewayRequest(caller, "req_1", "chat", "chat", "small", b"{}", lambda: cast("Any", None))
 
 
 async def check(hooks: GuardrailHooks, account: str, hook: HookSettings = SLOW) -> Any:

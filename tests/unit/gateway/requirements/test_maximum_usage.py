@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold.clients.chat.messages import Messages
+from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.ports import GatewayRequest
@@ -86,7 +87,7 @@ def test_fetched_web_pages_get_token_limits() -> None:
 def test_limit_of_output_is_that_of_the_model_or_is_set() -> None:
     body = json.dumps({"model": "m", "messages": []}).encode()
     chat = ChatRequest((), max_tokens=None)
-    request = GatewayRequest("a", "r", "chat", "chat", "m", body, lambda: chat, answers=2)
+    request = GatewayRequest(Principal("a", "", ""), "r", "chat", "chat", "m", body, lambda: chat, answers=2)
     target: Any = SimpleNamespace(model_info=lambda: ServedModel("m", max_output=9000))
     assert output_limits.output_tokens(request, target, 4096) == 18_000
     small = output_limits.limit_output(request, 4096)

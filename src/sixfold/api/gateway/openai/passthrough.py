@@ -120,7 +120,7 @@ class UpstreamPassthrough:
 
 def _gateway_request(request: Request, principal: Principal, call: ForwardedCall) -> GatewayRequest:
     return GatewayRequest(
-        account_id=principal.account_id,
+        caller=principal,
         request_id=requests.request_id(request),
         endpoint=call.wire,
         wire=call.wire,
@@ -131,14 +131,7 @@ def _gateway_request(request: Request, principal: Principal, call: ForwardedCall
         max_usage=call.max_usage,
         dimensions=call.dimensions,
         services=(call.service,),
-        allowed_services=principal.scope.services,
-        below_zero=principal.below_zero,
-        tpm=principal.scope.tpm,
-        rate_id=principal.rate_id,
-        key_id=principal.key_id,
-        credential_id=principal.credential_id,
         headers={"Content-Type": call.content_type} if call.content_type else {},
-        guardrail=principal.guardrail,
         tag=tags.of(dict(request.headers.raw)),
     )
 

@@ -54,13 +54,13 @@ class GuardrailService:
     def of(self, request: GatewayRequest) -> GuardedCall | None:
         """Return the guardrail and content log that apply to a call, or None."""
         default = self._default()
-        if not request.guardrail and default is None and request.key_id is not None:
+        if not request.caller.guardrail and default is None and request.key_id is not None:
             return None
         if "Content-Type" in request.headers:
             # A form, which contains a file.
             return None
-        if request.guardrail:
-            guardrail = guardrail_settings.decode(request.guardrail)
+        if request.caller.guardrail:
+            guardrail = guardrail_settings.decode(request.caller.guardrail)
             return None if guardrail.is_empty else GuardedCall(self, guardrail)
         if request.key_id is None and request.account_id:
             # The guardrail of the account is not loaded yet.
@@ -79,15 +79,13 @@ class GuardrailService:
         """Return the text to use instead; raises `GuardrailBlocked` and `GuardrailUnavailable`."""
         chat = ChatRequest((ChatMessage("user", (TextPart(text),)),))
         request = GatewayRequest(
-            account_id=principal.account_id,
+            caller=principal,
             request_id=request_id,
             endpoint=endpoint,
             wire="",
             model=endpoint,
             body=b"",
             parse=lambda: chat,
-            key_id=principal.key_id,
-            guardrail=principal.guardrail,
         )
         checked: list[str] = []
         texts.change_request((await self.checked(request)).parse(), _collector(checked))
