@@ -182,8 +182,8 @@ class ModelTools:
         if name not in self._services.catalog:
             call.principal.permit(name)
         model = await self._predictions.find(name, call.principal.account_id)
-        await self._predictions.prepare(model, arguments["input"], charged=True)
-        quote = self._predictions.quote(model, arguments["input"], hardware=arguments["hardware"])
+        prepared = await self._predictions.prepare(model, arguments["input"], charged=True)
+        quote = self._predictions.quote(model, prepared, hardware=arguments["hardware"])
         price = self._price_of(model)
         return ToolOutcome(
             {

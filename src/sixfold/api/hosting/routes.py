@@ -77,8 +77,7 @@ class PredictionRoutes:
         if run_request.model not in self._services.catalog:
             principal.permit(run_request.model)
         terms = await run_requests.terms(self._services, principal, run_request)
-        await self._services.predictions.prepare(terms.model, run_request.inputs, charged=True)
-        quoted = run_requests.quote(self._services, terms, run_request)
+        quoted = await run_requests.quote(self._services, terms, run_request)
         queued = await self._services.predictions.count_waiting(quoted.engine.name)
         durations = self._services.durations.average(run_request.model, quoted.engine.name)
         seconds = self._serializer.until_end(run_request.model, quoted.engine.name, queued)

@@ -41,10 +41,11 @@ async def terms(services: WebServices, principal: Principal, run: RunRequest) ->
     return RunOptions(model, run.hardware, None)
 
 
-def quote(services: WebServices, options: RunOptions, run: RunRequest) -> PriceQuote:
+async def quote(services: WebServices, options: RunOptions, run: RunRequest) -> PriceQuote:
     """Return the price of a run; raises `InvalidInput` or `EngineUnavailable`."""
     stored = mounts.mounted_inputs(options.model, run.mounts, run.inputs)
-    return services.predictions.quote(options.model, run.inputs, hardware=options.hardware, stored=stored)
+    prepared = await services.predictions.prepare(options.model, run.inputs, charged=True)
+    return services.predictions.quote(options.model, prepared, hardware=options.hardware, stored=stored)
 
 
 async def prediction_request(
@@ -61,7 +62,7 @@ async def prediction_request(
     options = await terms(services, principal, run)
     if run.mounts:
         # Price the run before any file is downloaded.
-        quote(services, options, run)
+        await quote(services, options, run)
     sources = await mounts.sources(services.media, principal.tenant, options.model, run.mounts, run.inputs)
     extras: dict[str, Any] = {} if options.variant is None else {"variant": options.variant}
     return PredictionRequest(

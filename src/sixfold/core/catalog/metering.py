@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -116,16 +116,29 @@ class PriceEstimator(Protocol):
     def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> PriceRow: ...
 
 
-class Preparer(Protocol):
-    """Does the slow part of the next quote in slices, so that the quote itself is fast."""
+class PreparedQuote(NamedTuple):
+    """The validated inputs and the price of a run, as functions that return them or raise their errors."""
 
-    def __call__(self, model: Any, inputs: Mapping[str, Any], /, *, charged: bool) -> Awaitable[None]:
-        """Prepare the quote for these inputs, which are not validated yet."""
+    inputs: Callable[[], dict[str, Any]]
+    price: Callable[[], PriceRow]
+
+
+class Preparer(Protocol):
+    """Does the slow part of a quote in slices, so that the quote itself is fast."""
+
+    def __call__(
+        self, model: Any, inputs: Mapping[str, Any], /, *, charged: bool
+    ) -> Awaitable[Mapping[str, Any] | PreparedQuote]:
+        """Return the prepared quote for inputs that are not validated yet, or the inputs if it is fast."""
         ...
 
 
-async def prepare_nothing(_model: Any, _inputs: Mapping[str, Any], *, charged: bool) -> None:
-    """Do nothing, for models whose quotes are fast."""
+async def prepare_nothing(
+    _model: Any, inputs: Mapping[str, Any], *, charged: bool
+) -> Mapping[str, Any] | PreparedQuote:
+    """Return the inputs, for models whose quotes are fast."""
+    del charged
+    return inputs
 
 
 def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> PriceRow:

@@ -101,7 +101,7 @@ class PredictionService:
     def quote(
         self,
         name_or_model: str | Model,
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, Any] | metering.PreparedQuote,
         *,
         charged: bool = True,
         hardware: str | None = None,
@@ -112,10 +112,12 @@ class PredictionService:
 
         A request that is not charged is never sent to a provider, because the provider would charge the
         operator. A request that specifies hardware is charged by time. Media inputs in `stored` have bytes in
-        the blob store; `full_only` excludes engines of preview quality.
+        the blob store; `full_only` excludes engines of preview quality. `inputs` may be the result of
+        `prepare`.
         """
         model = self._catalog.public(name_or_model) if isinstance(name_or_model, str) else name_or_model
-        values = self.check(model, inputs)
+        prepared = isinstance(inputs, metering.PreparedQuote)
+        values = inputs.inputs() if prepared else self.check(model, inputs)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
         if hardware is not None and not self._can_choose_hardware(model):
             raise errors.InvalidInput.of(
@@ -127,7 +129,9 @@ class PredictionService:
         if engine.runs:
             self._catalog.check_runs(model, engine, values, terms)
         if model.price in self.appraisers and hardware is None:
-            price = self.appraisers[model.price](model, values, charged=charged)
+            price = (
+                inputs.price() if prepared else self.appraisers[model.price](model, values, charged=charged)
+            )
             return PriceQuote(price, engine, quality, values)
         limit = self._policy.run_limit_seconds
         list_price = self._catalog.price(model, values) if rate is None else rate.price(limit)
@@ -172,10 +176,9 @@ class PredictionService:
             model = self._catalog[request.model]
         else:
             model = await self.find(request.model, request.account_id if request.charged else "")
-        await self.prepare(model, request.inputs, charged=request.charged)
         quote = self.quote(
             model,
-            request.inputs,
+            await self.prepare(model, request.inputs, charged=request.charged),
             charged=request.charged,
             hardware=request.hardware,
             stored=request.sources,

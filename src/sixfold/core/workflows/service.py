@@ -15,7 +15,7 @@ from sixfold import errors
 from sixfold.core.accounts.prices import FREE, PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs as checks
-from sixfold.core.catalog.metering import CHILDREN
+from sixfold.core.catalog.metering import CHILDREN, PreparedQuote
 from sixfold.core.catalog.models import Model
 from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions.requests import PredictionRequest
@@ -73,16 +73,6 @@ class _RemoteClasses(msgspec.Struct, frozen=True):
     joined: Registry
 
 
-class _Prepared(msgspec.Struct, frozen=True):
-    """The validated inputs and price of a large workflow, as functions that return or raise them."""
-
-    graph: Any
-    values: Mapping[str, Any]
-    inputs: Callable[[], dict[str, Any]]
-    price: Callable[[], PriceRow]
-    charged: bool
-
-
 class GraphService:
     """The workflow service, shared by the APIs and the workflow engine."""
 
@@ -105,7 +95,6 @@ class GraphService:
         self.media = names.media
         self.remote = remote
         self._remote_classes: _RemoteClasses | None = None
-        self._prepared: _Prepared | None = None
         self._loaded = False
         self._loading = asyncio.Lock()
         self.slices = Slices()
@@ -334,9 +323,6 @@ class GraphService:
 
         If some inputs are invalid, the graph is also validated with the valid ones.
         """
-        prepared = self._prepared
-        if prepared is not None and prepared.graph is model.fixed.get("graph") and prepared.values == values:
-            return dict(prepared.inputs())
         return slices.complete(self._check_inputs_steps(model, values))
 
     def _check_inputs_steps(self, model: Model, values: Mapping[str, Any]) -> Steps[dict[str, Any]]:
@@ -363,11 +349,6 @@ class GraphService:
         # The graph is part of the request, and so is its price.
         if graph is None:
             return Estimate(()).price
-        prepared = self._prepared
-        if prepared is not None and prepared.graph is graph and prepared.charged == charged:
-            self._prepared = None
-            if prepared.inputs() == values:
-                return prepared.price()
         return slices.complete(self._price_steps(model, values, charged=charged))
 
     async def named_files(
@@ -391,23 +372,22 @@ class GraphService:
             raise errors.InvalidInput(problems)
         return found
 
-    async def prepare(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> None:
-        """Validate and price a run of a large workflow in slices, for the next `checked` and `price` calls.
-
-        The caller must not await anything between this call and these calls.
-        """
+    async def prepare(
+        self, model: Model, values: Mapping[str, Any], *, charged: bool
+    ) -> Mapping[str, Any] | PreparedQuote:
+        """Validate and price a run of a large workflow in slices; return the inputs of a small one."""
         graph = model.fixed.get("graph")
         if graph is None:
-            return
+            return values
         await self.load()
         if len(graph) <= _SMALL_NODES:
-            return
+            return values
         inputs = await self._outcome(self._check_inputs_steps(model, values))
         price: Callable[[], Any] = inputs
-        # An input error is raised again by `checked`.
+        # An error of the inputs is raised by the quote.
         with contextlib.suppress(errors.SixfoldError):
             price = await self._outcome(self._price_steps(model, inputs(), charged=charged))
-        self._prepared = _Prepared(graph, values, inputs, price, charged=charged)
+        return PreparedQuote(inputs, price)
 
     async def _outcome(self, steps: Steps[Any]) -> Callable[[], Any]:
         """Run a computation; return a function that returns its result or raises its error."""

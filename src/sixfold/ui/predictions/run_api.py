@@ -65,8 +65,8 @@ class RunRoutes:
         samples = code_samples.build(base, form.model.name, form.inputs, form.options)
         sample_texts = {sample.name: sample.text for sample in samples}
         try:
-            await self._services.predictions.prepare(form.model, form.inputs, charged=True)
-            price_quote = self._services.predictions.quote(form.model, form.inputs, hardware=form.hardware)
+            prepared = await self._services.predictions.prepare(form.model, form.inputs, charged=True)
+            price_quote = self._services.predictions.quote(form.model, prepared, hardware=form.hardware)
         except (errors.InvalidInput, errors.EngineUnavailable) as error:
             # An incomplete form cannot be priced yet.
             return responses.json({"problem": error.message, "samples": sample_texts})
@@ -123,7 +123,8 @@ class RunRoutes:
         return await self._services.predictions.submit(prediction_request)
 
     async def _needed(self, form: RunForm) -> str:
-        quote = self._services.predictions.quote(form.model, form.inputs, hardware=form.hardware)
+        prepared = await self._services.predictions.prepare(form.model, form.inputs, charged=True)
+        quote = self._services.predictions.quote(form.model, prepared, hardware=form.hardware)
         return f"this run needs {money.format_usd(quote.price.micros)} USD"
 
     def _without_credit(self, error: errors.SixfoldError, user: PageUser, needed: str) -> Response:
