@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+import functools
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,7 +51,8 @@ from sixfold.core.catalog.gradio_spaces import LocalSpaces
 from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
-from sixfold.core.concurrency import fair_threads
+from sixfold.core.concurrency import background, fair_threads
+from sixfold.core.concurrency.background import Work
 from sixfold.core.database import Database
 from sixfold.core.documents import DocumentReader
 from sixfold.core.failpoints import Failpoints
@@ -377,7 +379,10 @@ async def running(application: Application) -> AsyncIterator[Application]:
     await application.sessions.start(alone=application.peer_events is None)
     await application.gateway_runtime.start(application.scheduler.boot)
     await application.memory_search.look()
-    tasks = [asyncio.create_task(work, name=name) for name, work in _background_tasks(application).items()]
+    tasks = [
+        asyncio.create_task(background.keep_running(name, run), name=name)
+        for name, run in _background_tasks(application).items()
+    ]
     try:
         yield application
     finally:
@@ -401,26 +406,26 @@ async def running(application: Application) -> AsyncIterator[Application]:
             application.processes.channel.close()
 
 
-def _background_tasks(application: Application) -> dict[str, Coroutine[Any, Any, None]]:
+def _background_tasks(application: Application) -> dict[str, Work]:
     """Return the background tasks of a process; tasks for the whole server run only in process 0."""
-    tasks: dict[str, Coroutine[Any, Any, None]] = {
-        "availability": _refresh_status(application),
-        "connections": application.connections.run(),
-        "key-use": application.connections.key_use.run(),
-        "webhooks": application.outbox.run(),
-        "vector-stores": application.vector_stores.ingestion.run(),
-        "embedding": application.memory_search.run(),
-        "own-models": application.model_watcher.run(),
-        "configuration": application.operator.reloader.run(),
-        "batches": application.batch_processor.run(),
-        "gpu": application.gpu.run(),
+    tasks: dict[str, Work] = {
+        "availability": functools.partial(_refresh_status, application),
+        "connections": application.connections.run,
+        "key-use": application.connections.key_use.run,
+        "webhooks": application.outbox.run,
+        "vector-stores": application.vector_stores.ingestion.run,
+        "embedding": application.memory_search.run,
+        "own-models": application.model_watcher.run,
+        "configuration": application.operator.reloader.run,
+        "batches": application.batch_processor.run,
+        "gpu": application.gpu.run,
     }
     if application.settings.process == 0:
         tasks |= {
-            "sweep": _sweep(application),
-            "alerts": cost_alerts(application).run(_SWEEP_SECONDS),
-            "deposits": application.deposits.run(),
-            "retention": application.retention.run(),
+            "sweep": functools.partial(_sweep, application),
+            "alerts": functools.partial(cost_alerts(application).run, _SWEEP_SECONDS),
+            "deposits": application.deposits.run,
+            "retention": application.retention.run,
         }
     return tasks
 
@@ -442,25 +447,30 @@ async def _refresh_status(application: Application) -> None:
 
 async def _sweep(application: Application) -> None:
     """Delete expired data every minute; failed deletions are retried in the next round."""
-    deletion = account_deletion(application)
     # Only an older version leaves such rows, so one run after a restart is enough.
-    with contextlib.suppress(errors.StoreFailed):
-        await application.database.write(refunds.sweep_children())
-    while True:
-        await asyncio.sleep(_SWEEP_SECONDS)
-        with contextlib.suppress(errors.StoreFailed):
-            await application.files.sweep()
-            await application.vector_stores.stores.sweep()
-            await application.batches.sweep()
-            await application.media.sweep()
-            await application.database.write(credentials.delete_expired(), durable=False)
-            await application.database.write(upload_paths.sweep(), durable=False)
-            await application.database.write(refunds.sweep())
-            await application.outbox.sweep()
-            await application.webhook_secrets.encrypt_all()
-            await application.workflows.names.sweep()
-            await membership.sweep(application.database)
-            await deletion.sweep()
+    await background.attempt(
+        "sweep of child runs", lambda: application.database.write(refunds.sweep_children())
+    )
+    await background.repeat(_SWEEP_SECONDS, sweep_steps(application))
+
+
+def sweep_steps(application: Application) -> dict[str, Work]:
+    """Return the deletions of expired data and the retries of every minute."""
+    write = application.database.write
+    return {
+        "sweep of files": application.files.sweep,
+        "sweep of vector stores": application.vector_stores.stores.sweep,
+        "sweep of batches": application.batches.sweep,
+        "sweep of media": application.media.sweep,
+        "sweep of credentials": lambda: write(credentials.delete_expired(), durable=False),
+        "sweep of upload paths": lambda: write(upload_paths.sweep(), durable=False),
+        "sweep of refunds": lambda: write(refunds.sweep()),
+        "sweep of webhooks": application.outbox.sweep,
+        "encryption of webhook secrets": application.webhook_secrets.encrypt_all,
+        "sweep of node outputs": application.workflows.names.sweep,
+        "sweep of memberships": lambda: membership.sweep(application.database),
+        "deletion of closed accounts": account_deletion(application).sweep,
+    }
 
 
 def cost_alerts(application: Application) -> CostAlerts:

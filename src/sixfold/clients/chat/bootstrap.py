@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from sixfold import errors
 from sixfold.clients.chat.llama import building as llama
 from sixfold.clients.chat.servers import PROBE_SECONDS, ModelServer, ModelServers, ServerStatus
 from sixfold.clients.chat.transports.scheme import SchemeTransport
@@ -23,6 +22,8 @@ from sixfold.core.accounts import limits
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.concurrency import background
+from sixfold.core.concurrency.background import Work
 from sixfold.core.concurrency.memory_limit import MemoryLimit
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
@@ -90,7 +91,9 @@ class GatewayRuntime:
         self.gateway.boot = boot
         await self.gateway.sweep()
         refreshing = asyncio.create_task(self._refresh_loop(), name="model-servers")
-        sweeping = asyncio.create_task(self._sweep_loop(), name="gateway-sweep")
+        sweeping = asyncio.create_task(
+            background.repeat(_SWEEP_SECONDS, self._sweep_steps()), name="gateway-sweep"
+        )
         self._tasks = [refreshing, sweeping]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_REFRESH_SECONDS):
@@ -159,17 +162,17 @@ class GatewayRuntime:
 
     async def _refresh_loop(self) -> None:
         while True:
-            await self._servers.refresh()
+            await background.attempt("refresh of model servers", self._servers.refresh)
             await asyncio.sleep(_REFRESH_SECONDS)
 
-    async def _sweep_loop(self) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            with contextlib.suppress(errors.StoreFailed):
-                await self.gateway.sweep()
-                await self.responses.sweep()
-                if self.gateway.contents is not None:
-                    await self.gateway.contents.log.sweep()
+    def _sweep_steps(self) -> dict[str, Work]:
+        steps: dict[str, Work] = {
+            "sweep of gateway calls": self.gateway.sweep,
+            "sweep of responses": self.responses.sweep,
+        }
+        if self.gateway.contents is not None:
+            steps["sweep of logged contents"] = self.gateway.contents.log.sweep
+        return steps
 
 
 def build(settings: Settings, database: Database, media: MediaService) -> GatewayRuntime:

@@ -20,6 +20,7 @@ from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency import background
 from sixfold.core.database import Database, now
 from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
@@ -129,13 +130,14 @@ class SessionService:
         """Renew this server's leases, and end the sessions of servers whose leases have expired."""
         interval = self._policy.lease_seconds / 3
         lease_guard = LeaseGuard(interval, self._policy.lease_seconds)
-        while True:
-            await asyncio.sleep(interval)
+
+        async def renew() -> None:
             self._ended_recordings.sweep()
-            with contextlib.suppress(errors.StoreFailed):
-                await self._database.write(sessions.heartbeat(self._lease), durable=False)
-                if lease_guard.is_reliable():
-                    await self._database.write(sessions.end_lost(self._lease.holder, lapsed_only=True))
+            await self._database.write(sessions.heartbeat(self._lease), durable=False)
+            if lease_guard.is_reliable():
+                await self._database.write(sessions.end_lost(self._lease.holder, lapsed_only=True))
+
+        await background.repeat(interval, {"heartbeat of sessions": renew})
 
     @property
     def running(self) -> tuple[SessionRunner, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from sixfold import errors
+from sixfold.core.concurrency import background
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.predictions.events import EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
@@ -75,8 +76,7 @@ class PeerEventListener:
             self._wake.clear()
             notified, self._notified = self._notified, set()
             # The next poll finds the changes that this poll missed.
-            with contextlib.suppress(errors.StoreFailed):
-                await self._poll(notified)
+            await background.attempt("peer events", functools.partial(self._poll, notified))
 
     async def _poll(self, notified: set[str]) -> None:
         """Publish the notified changes, and the changes whose notification was lost."""

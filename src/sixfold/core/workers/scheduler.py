@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
-from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.clock import SECOND_US
+from sixfold.core.concurrency import background
+from sixfold.core.concurrency.background import Work
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
@@ -85,13 +86,13 @@ class Scheduler:
         lease_seconds = self._policy.lease_seconds
         self._loops = [
             asyncio.create_task(self._dispatch_forever(), name="dispatch"),
-            asyncio.create_task(self._every(lease_seconds / 3, self._heartbeat), name="heartbeat"),
-            asyncio.create_task(self._every(_SWEEP_SECONDS, self._sweep), name="sweep"),
+            _every(lease_seconds / 3, {"heartbeat": self._heartbeat}),
+            _every(_SWEEP_SECONDS, self._sweep_steps()),
         ]
         if isinstance(self._driver, DetachedRun):
             sweep = self._driver.sweep
-            orphans = self._every(lease_seconds / 6, lambda: sweep(self._living_servers))
-            self._loops.append(asyncio.create_task(orphans, name="orphans"))
+            steps = {"orphans": lambda: sweep(self._living_servers)}
+            self._loops.append(_every(lease_seconds / 6, steps))
 
     async def drain(self, seconds: float) -> None:
         """Stop claiming, and wait up to `seconds` for the running predictions."""
@@ -163,10 +164,7 @@ class Scheduler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            try:
-                await self._dispatch()
-            except errors.StoreFailed:
-                _LOG.exception("predictions could not be claimed; retrying")
+            if not await background.attempt("dispatch", self._dispatch):
                 await asyncio.sleep(_SWEEP_SECONDS)
                 self._wake.set()
 
@@ -391,26 +389,26 @@ class Scheduler:
 
     # -- periodic tasks --------------------------------------------------------------------------
 
-    async def _every(self, seconds: float, task: Any) -> None:
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                await task()
-            except errors.StoreFailed:
-                _LOG.exception("a periodic task failed; retrying")
-
     async def _heartbeat(self) -> None:
         if self._runs:
             await self._database.write(predictions.heartbeat(self._lease), durable=False)
 
-    async def _sweep(self) -> None:
-        await self._expire()
-        await self._look_for_work()
+    def _sweep_steps(self) -> dict[str, Work]:
+        return {
+            "expiry of queued runs": self._expire,
+            "look for work": self._look_for_work,
+            "expiry of leases": self._lapse,
+            "measurement of workers": self._measure,
+            "stop of idle workers": self._stop_idle,
+            "eviction of idle workers": self._evict_idle,
+        }
+
+    async def _lapse(self) -> None:
         if self._lease_guard.is_reliable():
             await self._announce(predictions.lapse(self._policy.max_attempts), if_any=_LAPSED)
+
+    async def _measure(self) -> None:
         self._policy.memory.measure(self._pools.values())
-        await self._stop_idle()
-        await self._evict_idle()
 
     async def _expire(self) -> None:
         life_us = int(self._policy.queue_ttl_seconds * SECOND_US)
@@ -470,6 +468,10 @@ class Scheduler:
             pool.slots.remove(slot)
             assert slot.starting is not None  # noqa: S101 - it has a worker
             await _stop_when_started(slot.starting)
+
+
+def _every(seconds: float, steps: Mapping[str, Work]) -> asyncio.Task[None]:
+    return asyncio.create_task(background.repeat(seconds, steps), name=next(iter(steps)))
 
 
 _LAPSED = Query("prediction_lapsed", {"limit": 1})
