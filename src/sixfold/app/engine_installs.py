@@ -26,6 +26,7 @@ from sixfold.core.accounts.operation import actions
 from sixfold.core.configuration.ports import InstallState, InstallView
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings
+from sixfold.store import file_locks
 from sixfold.store.weights import InstalledWeights, WeightsError, WeightStore
 
 _MAX_RUNNING = 2
@@ -130,14 +131,7 @@ class EngineInstalls:
         return self._folder / f"{family}.{name}.{ending}"
 
     def _is_running(self, family: str, name: str) -> bool:
-        try:
-            with self._file(family, name, "lock").open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return file_locks.is_locked(self._file(family, name, "lock"))
 
     def _spawn(self, family: str, name: str) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)

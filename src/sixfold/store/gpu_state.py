@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from sixfold.core.gpu.state import GpuState
+from sixfold.store import file_locks
 
 _LOG = logging.getLogger("sixfold.gpu")
 # A process holds the lock for less than a millisecond, unless it is stopped.
@@ -63,17 +64,8 @@ class GpuStateFile:
     def is_alive(self, owner: str) -> bool:
         if owner == self.owner:
             return True
-        try:
-            file = os.open(self._lock_path(owner), os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            # Shared, so that two processes that check at once do not mistake each other for the owner.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if file_locks.is_locked(self._lock_path(owner)):
             return True
-        finally:
-            os.close(file)
         # The name of the file is never used again.
         with contextlib.suppress(OSError):
             self._lock_path(owner).unlink()

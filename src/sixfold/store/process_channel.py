@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
+from sixfold.store import file_locks
+
 _LOG = logging.getLogger("sixfold.processes")
 _LOCK = ".lock"
 _GUARD = "guard"
@@ -121,20 +123,7 @@ class ProcessChannel:
             return False
         if name == self.name:
             return True
-        try:
-            descriptor = self._open(name + _LOCK, os.O_RDWR)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            # The lock could not be tested, for example for lack of descriptors: the process may be alive.
-            return True
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return file_locks.is_locked(name + _LOCK, self._directory)
 
     def send(self, kind: bytes, body: bytes, to: Iterable[str] | None = None) -> None:
         """Send a message to some peers (default: all); raises `ValueError` if the body is too large."""
