@@ -19,9 +19,9 @@ async def attempt(name: str, work: Work) -> bool:
     try:
         await work()
     except StoreFailed as error:
-        _LOG.warning("the background task %r failed and is repeated: %s", name, error)
+        _LOG.warning("the background task %r failed: %s", name, error)
     except Exception:  # noqa: BLE001 - the outermost loop of background tasks: an error must not end a task
-        _LOG.exception("the background task %r failed unexpectedly and is repeated", name)
+        _LOG.exception("the background task %r failed unexpectedly", name)
     else:
         return True
     return False

@@ -154,3 +154,15 @@ def test_a_graph_is_encoded_once_for_all_files(monkeypatch: pytest.MonkeyPatch) 
     assert first == second
     assert image_metadata.read(first) == {"1": {"class_type": "SaveImage"}}
     assert len(encoded) == 1
+
+
+async def test_unexpected_error_of_the_cache_does_not_fail_the_run(caplog: pytest.LogCaptureFixture) -> None:
+    cache = FailingCache(ValueError("a bug"))
+    cache.gate.set()
+    writer = OutcomeWriter(cache)
+    writer.add("lost", StoredOutput(b"x", {}))
+    await writer.flush()
+    assert "a bug" in caplog.text
+    writer.add("next", StoredOutput(None, {}))
+    await writer.flush()
+    assert list(cache.stored) == ["next"]

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import partial
 
+from sixfold.core.concurrency import background
 from sixfold.core.workflows.ports import NodeCachePort, StoredOutput
 from sixfold.errors import StoreFailed
 
@@ -40,7 +42,7 @@ class OutcomeWriter:
         if len(self._waiting) >= _BATCH:
             self._due.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._write(self._cache))
+            self._task = asyncio.create_task(self._write_all(self._cache))
 
     async def wait_for_capacity(self) -> None:
         """Wait while too many bytes are queued."""
@@ -51,15 +53,26 @@ class OutcomeWriter:
         """Wait until all queued outputs are written, or dropped because the cache cannot be written."""
         self._flushing.set()
         self._due.set()
-        while self._task is not None:
-            await asyncio.shield(self._task)
-        self._flushing.clear()
+        try:
+            while self._task is not None:
+                await asyncio.shield(self._task)
+        finally:
+            self._flushing.clear()
 
     async def stop(self) -> None:
         """Discard all outputs that are not written yet."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write_all(self, cache: NodeCachePort) -> None:
+        try:
+            # An unexpected error of the cache must not fail the run.
+            if not await background.attempt("cache of node outputs", partial(self._write, cache)):
+                self._waiting.clear()
+        finally:
+            self._bytes = 0
+            self._task = None
 
     async def _write(self, cache: NodeCachePort) -> None:
         failures = 0
@@ -77,8 +90,6 @@ class OutcomeWriter:
             self._bytes -= _size(batch)
             if len(self._waiting) < _BATCH and not self._flushing.is_set():
                 self._due.clear()
-        self._bytes = 0
-        self._task = None
 
     async def _failed(self, failures: int, error: Exception) -> None:
         """Wait before the next attempt; during a flush, drop the queue after too many failures."""
