@@ -8,11 +8,20 @@ from sixfold import errors
 from sixfold.core.database import Query, Transaction, Value
 
 PAGE_BYTES = 4 * 2**20
+INVALID_CURSOR = "Invalid cursor: send the cursor that the previous page returned"
 # Sorts after every id.
 _LAST_ID = "~"
 _ID = re.compile(r"[a-z]+_[0-9a-z]{36}")
+_PAIR = "~"
 # Without this prefix, any string would be a valid cursor, and an invalid cursor would give an empty page.
 _AFTER = "after:"
+
+
+class InvalidCursor(errors.BadRequest):
+    """A cursor that no page has returned."""
+
+    def __init__(self) -> None:
+        super().__init__(INVALID_CURSOR)
 
 
 def cursor_after(name: str) -> str:
@@ -21,20 +30,35 @@ def cursor_after(name: str) -> str:
 
 
 def name_of(cursor: str) -> str:
-    """Return the name in a cursor of `cursor_after`, or "" for the first page; raises `BadRequest`."""
+    """Return the name in a cursor of `cursor_after`, or "" for the first page; raises `InvalidCursor`."""
     if cursor and not cursor.startswith(_AFTER):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+        raise InvalidCursor
     return cursor.removeprefix(_AFTER)
 
 
-def id_before(cursor: str | None) -> str:
-    """Return the id in a cursor of a list of ids, newest first; raises `BadRequest`.
+def id_before(cursor: str | None, prefix: str = "") -> str:
+    """Return the id in a cursor of a list of ids with a prefix, newest first; raises `InvalidCursor`.
 
     For the first page, the result sorts after all ids.
     """
-    if cursor and not _ID.fullmatch(cursor):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+    if cursor and not (cursor.startswith(prefix) and _ID.fullmatch(cursor)):
+        raise InvalidCursor
     return cursor or _LAST_ID
+
+
+def pair_cursor(first: object, second: object) -> str:
+    """Return the cursor of the rows after a pair of values, of which the first contains no tilde."""
+    return f"{first}{_PAIR}{second}"
+
+
+def pair_of(cursor: str | None) -> tuple[str, str] | None:
+    """Return the values in a cursor of `pair_cursor`, or None for the first page; raises `InvalidCursor`."""
+    if not cursor:
+        return None
+    first, _, second = cursor.partition(_PAIR)
+    if not (first and second):
+        raise InvalidCursor
+    return first, second
 
 
 def count_rows(query: str, params: dict[str, Value], limit: int) -> Transaction[tuple[int, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote, unquote
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.accounts import rights
 from sixfold.core.memory.facts import requests as fact_requests
 from sixfold.core.memory.facts.service import FactService
@@ -168,9 +169,7 @@ class MemoryPages:
     async def _list(self, params: JsonObject, call: ToolInvocation) -> JsonObject:
         cursor = params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
-            raise RpcError(
-                jsonrpc.INVALID_PARAMS, "Invalid cursor: send the cursor that the previous page returned"
-            )
+            raise RpcError(jsonrpc.INVALID_PARAMS, pagination.INVALID_CURSOR)
         arguments = {"limit": _PAGE, "cursor": cursor}
         page = await self._operations["list"](Caller.of(call.principal), arguments)
         result: JsonObject = {"resources": [_resource(row) for row in page["pages"]]}

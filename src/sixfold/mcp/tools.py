@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
@@ -153,9 +154,7 @@ def paginate(noun: str, rows: Sequence[object], cursor: object, size: int) -> Js
     if cursor is not None:
         text = cursor if isinstance(cursor, str) else ""
         if not (text.isascii() and text.isdigit() and len(text) < 9):
-            raise RpcError(
-                jsonrpc.INVALID_PARAMS, "Invalid cursor: send the cursor that the previous page returned"
-            )
+            raise RpcError(jsonrpc.INVALID_PARAMS, pagination.INVALID_CURSOR)
         start = int(text)
     page: JsonObject = {noun: list(rows[start : start + size])}
     return page | ({"nextCursor": str(start + size)} if start + size < len(rows) else {})

@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.api.memory import facts, folders, schemas
 from sixfold.api.memory.files import MemoryFileRoutes
 from sixfold.api.memory.schemas import caller_of
+from sixfold.core import pagination
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.memory import limits, operations, slugs
@@ -263,7 +264,7 @@ def _links_page(links: Sequence[Link], limit: int | None, cursor: str) -> tuple[
     """Return the links after a cursor (all if `limit` is None), and the cursor of the next page."""
     names = [f"{link.target}~{link.type}" for link in links]
     if cursor and cursor not in names:
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+        raise pagination.InvalidCursor
     first = names.index(cursor) + 1 if cursor else 0
     end = len(links) if limit is None else min(len(links), first + limit)
     return links[first:end], names[end - 1] if end < len(links) else None

@@ -8,14 +8,14 @@ from typing import TypedDict
 
 import msgspec
 
-from sixfold import errors
-from sixfold.core import money
+from sixfold.core import money, pagination
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import ChargeSchema
 from sixfold.core.clock import DAY_US, rfc3339
 from sixfold.core.database import Query, Row, Transaction, many, now, one
 
-_END_OF_TIME = 2**62
+# The latest time that a cursor may contain.
+_END_OF_TIME = 10**18 - 1
 
 
 class LedgerPage(msgspec.Struct, frozen=True):
@@ -44,7 +44,9 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[LedgerP
     if closing is not None and len(entries) < limit:
         return LedgerPage((*entries, closing), None)
     has_more = has_more or closing is not None
-    return LedgerPage(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if has_more else None)
+    return LedgerPage(
+        entries, pagination.pair_cursor(entries[-1]["created_at"], entries[-1]["id"]) if has_more else None
+    )
 
 
 class LedgerEntrySchema(TypedDict):
@@ -73,11 +75,9 @@ def to_json(entry: Row) -> LedgerEntrySchema:
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int, str]:
-    if not cursor:
-        return _END_OF_TIME, ""
-    at, tilde, entry_id = cursor.partition("~")
-    if not tilde or not at.isdecimal() or not at.isascii() or len(at) > 18:
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+    at, entry_id = pagination.pair_of(cursor) or (str(_END_OF_TIME), "")
+    if not at.isdecimal() or not at.isascii() or len(at) > 18:
+        raise pagination.InvalidCursor
     return int(at), entry_id
 
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, pagination
 from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Query, Row, Transaction, Value, now
@@ -23,7 +23,6 @@ from sixfold.core.gateway.usage import NOTHING, TokenUsage
 CALL_US = 60 * 1_000_000
 _MAX_SEARCH_CHARS, _MAX_ERROR_CHARS = 20_000, 300
 _ABANDONED = "The server stopped while this call was running"
-_LAST_ID = "~"
 _encode = msgspec.json.Encoder().encode
 # Endpoints whose ledger entries are charges instead of chats.
 _MEDIA_ENDPOINTS = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})
@@ -215,9 +214,7 @@ def list_calls(
 
     Calls of this server's models are predictions, whose ids begin with `pred_`.
     """
-    if cursor is not None and not cursor.startswith("req_"):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
-    before = _LAST_ID if cursor is None else _moment(cursor)
+    before = pagination.id_before(cursor, "req_").removeprefix("req_")
     escaped = filters.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     params = {
         "account_id": account_id,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.memory import limits, page_edits, slugs
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.commands import SavedPage, TagChange, WriteTerms
@@ -493,5 +494,5 @@ def before(cursor: str | None) -> int:
     if not cursor:
         return 2**62
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+        raise pagination.InvalidCursor
     return int(cursor)

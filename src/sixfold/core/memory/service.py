@@ -104,14 +104,12 @@ class MemoryService:
 
         Raises `BadRequest` for an invalid cursor.
         """
-        source, _, kind = cursor.partition("~")
-        if cursor and not (source and kind):
-            raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+        after = pagination.pair_of(cursor) or ("", "")
         links_in = await self.database.read(
-            queries.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
+            queries.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, after)
         )
-        more = len(links_in) > limit
-        return links_in[:limit], f"{links_in[limit - 1].source}~{links_in[limit - 1].type}" if more else None
+        last = links_in[limit - 1] if len(links_in) > limit else None
+        return links_in[:limit], pagination.pair_cursor(last.source, last.type) if last else None
 
     async def traverse(self, caller: Caller, slug: str, route: LinkPath) -> GraphWalk:
         return await self.database.read(queries.get_neighborhood(caller, slugs.normalize(slug), route))

@@ -121,16 +121,14 @@ def of_page(
 
     Raises `BadRequest` for an invalid cursor.
     """
-    date, _, entry_id = (cursor or "").partition("~")
-    if cursor and not (date and entry_id):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+    date, entry_id = pagination.pair_of(cursor) or (_LAST, "")
     rows = yield Query(
         "timeline_list",
         {
             "account_id": page.account_id,
             "page_id": page.id,
             "at": moment,
-            "before_date": date if cursor else _LAST,
+            "before_date": date,
             "before_id": pagination.id_before(entry_id),
             "limit": limit + 1,
         },
@@ -141,7 +139,9 @@ def of_page(
         for row in first
     )
     more = len(rows) > limit
-    return TimelineEvent(entries, f"{first[-1]['date']}~{first[-1]['id']}" if more else None)
+    return TimelineEvent(
+        entries, pagination.pair_cursor(first[-1]["date"], first[-1]["id"]) if more else None
+    )
 
 
 def validate(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:

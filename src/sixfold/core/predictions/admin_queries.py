@@ -11,8 +11,7 @@ from operator import itemgetter
 
 import msgspec
 
-from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, pagination
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Row, Transaction, many, now
 
@@ -101,5 +100,5 @@ def _parse_cursor(cursor: str | None) -> tuple[str, str]:
         return _LAST_ID, _LAST_ID
     prediction, separator, call = cursor.partition(_SEPARATOR)
     if not separator or _SEPARATOR in call or not prediction or not call:
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+        raise pagination.InvalidCursor
     return prediction, call

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
-from sixfold import errors
 from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Rows, Transaction, many, now, one
@@ -14,7 +11,6 @@ from sixfold.core.predictions.models import Prediction
 
 _ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
 _CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
-_CURSOR = re.compile(r"pred_[0-9a-z]{36}")
 
 
 class PredictionFilter(msgspec.Struct, frozen=True):
@@ -32,9 +28,12 @@ def page(
     `cursor` comes from the previous page; raises `BadRequest` if it is invalid. A page may contain fewer than
     `limit` predictions, because its size in bytes is also limited.
     """
-    if cursor and not _CURSOR.fullmatch(cursor):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
-    params = {**tenant.row, "model": filters.model, "state": filters.state, "before": cursor or "~"}
+    params = {
+        **tenant.row,
+        "model": filters.model,
+        "state": filters.state,
+        "before": pagination.id_before(cursor, "pred_"),
+    }
     # A credential has separate queries, for which an index contains its rows in order.
     query, sizes_query = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
     fitting, available = yield from pagination.count_rows(sizes_query, params, limit + 1)

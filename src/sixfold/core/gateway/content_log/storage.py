@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sixfold import errors
+from sixfold.core import pagination
 from sixfold.core.accounts import audit_log
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, one
@@ -108,9 +109,9 @@ def page(
     account_id: str, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Mapping[str, Any], ...], str | None]]:
     """Return logged calls without their texts, newest first, and the next cursor; raises `BadRequest`."""
-    if cursor is not None and not cursor.startswith("req_"):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
-    rows = yield from many("content_page", account_id=account_id, before=cursor or "~", limit=limit + 1)
+    rows = yield from many(
+        "content_page", account_id=account_id, before=pagination.id_before(cursor, "req_"), limit=limit + 1
+    )
     entries = tuple(rows[:limit])
     return entries, str(entries[-1]["id"]) if len(rows) > limit else None
 

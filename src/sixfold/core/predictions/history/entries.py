@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sixfold import errors
-from sixfold.core import ids
+from sixfold.core import ids, pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.clock import DAY_US
@@ -248,7 +247,7 @@ def _decoded(text: str) -> str:
 
 def _before(filters: HistoryFilter, cursor: str) -> str:
     if cursor and not _CURSOR.fullmatch(cursor):
-        raise errors.BadRequest("Invalid cursor: send the cursor that the previous page returned")
+        raise pagination.InvalidCursor
     if filters.last_day is None:
         return cursor or _LAST
     end = _digits(ids.earliest("pred", (filters.last_day + 1) * DAY_US))
