@@ -25,7 +25,7 @@ EXPECTED = ("status of 404", "status of 409")
 
 @dataclass
 class Tab:
-    """Page of a browser with the first account signed in, and the errors that it reported."""
+    """Page of a browser, and the errors that it reported."""
 
     page: Any
     url: str
@@ -57,6 +57,7 @@ class TabOptions:
     scheme: Literal["light", "dark"] = "light"
     scripts: bool = True
     touch: bool = False
+    signed_in: bool = True
 
 
 @asynccontextmanager
@@ -77,7 +78,7 @@ async def browser(*arguments: str) -> AsyncIterator[Any]:
 async def tab(
     chromium: Any, app: AppFixture, url: str, options: TabOptions | None = None
 ) -> AsyncIterator[Tab]:
-    """Open a signed-in tab; fail at the end of the block if it reported an error."""
+    """Open a tab, signed in by default; fail at the end of the block if it reported an error."""
     options = options or TabOptions()
     context = await chromium.new_context(
         viewport={"width": options.width, "height": 900},
@@ -90,10 +91,11 @@ async def tab(
     result.page.on("console", result.note)
     result.page.on("pageerror", lambda error: result.errors.append(str(error)))
     result.page.on("request", result.watch)
-    clock = await app.database.read(one("clock"))
-    assert clock is not None
-    link = await app.database.write(login_sessions.new_link(app.account.id, clock["now"]))
-    await result.open(f"/signin?token={link}")
+    if options.signed_in:
+        clock = await app.database.read(one("clock"))
+        assert clock is not None
+        link = await app.database.write(login_sessions.new_link(app.account.id, clock["now"]))
+        await result.open(f"/signin?token={link}")
     try:
         yield result
         assert not result.errors, result.errors

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
 import msgspec
 
-from sixfold.core.predictions.models import Prediction
-
 MODEL = "forecast"
-WIDTH, HEIGHT = 720, 280
+_WIDTH, _HEIGHT = 720, 280
 _MARGIN = 8
 # The last values of a longer series are drawn.
 _MAX_VALUES, _MAX_MEAN = 240, 480
 
 
 class ForecastChart(msgspec.Struct, frozen=True):
-    """Paths in a box of `WIDTH` by `HEIGHT`; `bands` are the intervals by level, the widest first."""
+    """Paths in a box of `width` by `height`; `bands` are the intervals by level, the widest first."""
 
     series: str
     mean: str
     bands: dict[str, str]
     description: str
     backtest: str
+    width: int = _WIDTH
+    height: int = _HEIGHT
 
 
-def chart(prediction: Prediction) -> ForecastChart | None:
+def chart(model: str, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> ForecastChart | None:
     """Return the chart of a forecast, or None for other results and for values that cannot be drawn."""
-    output = prediction.output
-    if prediction.model != MODEL or output is None:
+    if model != MODEL:
         return None
-    data = output.first.data
     mean = _values(data.get("mean"))[:_MAX_MEAN]
-    series = _values(prediction.task.inputs.get("series"))[-_MAX_VALUES:]
+    series = _values(inputs.get("series"))[-_MAX_VALUES:]
     intervals = _intervals(data)
     known = [
         value
@@ -45,14 +43,14 @@ def chart(prediction: Prediction) -> ForecastChart | None:
     if not mean or not known:
         return None
     lowest, highest = min(known), max(known)
-    across = (WIDTH - 2 * _MARGIN) / max(1, len(series) + len(mean) - 1)
-    down = (HEIGHT - 2 * _MARGIN) / ((highest - lowest) or 1.0)
+    across = (_WIDTH - 2 * _MARGIN) / max(1, len(series) + len(mean) - 1)
+    down = (_HEIGHT - 2 * _MARGIN) / ((highest - lowest) or 1.0)
 
     def points(values: Sequence[float | None], start: int) -> list[tuple[float, float] | None]:
         return [
             None
             if each is None
-            else (_MARGIN + (start + at) * across, HEIGHT - _MARGIN - (each - lowest) * down)
+            else (_MARGIN + (start + at) * across, _HEIGHT - _MARGIN - (each - lowest) * down)
             for at, each in enumerate(values)
         ]
 
@@ -72,7 +70,7 @@ def chart(prediction: Prediction) -> ForecastChart | None:
     )
 
 
-def _intervals(data: dict[str, Any]) -> dict[str, tuple[list[float | None], list[float | None]]]:
+def _intervals(data: Mapping[str, Any]) -> dict[str, tuple[list[float | None], list[float | None]]]:
     """Return the lower and upper values of each level, the widest first."""
     found = data.get("intervals")
     levels = cast("dict[str, dict[str, Any]]", found) if isinstance(found, dict) else {}
@@ -102,7 +100,7 @@ def _line(points: Iterable[tuple[float, float] | None]) -> str:
     return "".join(parts)
 
 
-def _backtest(data: dict[str, Any]) -> str:
+def _backtest(data: Mapping[str, Any]) -> str:
     """Return the result of the backtest in words, or "" for a short series."""
     result = data.get("backtest")
     if not isinstance(result, dict):

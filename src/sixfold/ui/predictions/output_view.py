@@ -20,7 +20,7 @@ from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.catalog.next_models import NextModels
-from sixfold.ui.predictions import forecast_chart
+from sixfold.ui.predictions import data_views
 from sixfold.ui.templating import PageTemplates, model_title
 from sixfold.web.services import WebServices
 
@@ -79,8 +79,7 @@ class OutputView:
                 name: data_text({"value": value}) for name, value in others.items() if not are_files(value)
             },
             "succeeded": succeeded,
-            "forecast": forecast_chart.chart(prediction),
-            "forecast_box": (forecast_chart.WIDTH, forecast_chart.HEIGHT),
+            "view": data_views.draw(prediction.model, prediction.task.inputs, data),
             "next_models": self._next_models.for_kind(_input_kind(views, data)) if succeeded else (),
             # Internal models do not have a form, as only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,

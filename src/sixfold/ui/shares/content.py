@@ -25,7 +25,7 @@ from sixfold.ui.chat import messages
 from sixfold.ui.chat.rendering import RenderedTexts
 from sixfold.ui.memory import formatting, reading
 from sixfold.ui.memory.markdown import RenderContext
-from sixfold.ui.predictions import output_view
+from sixfold.ui.predictions import data_views, output_view
 from sixfold.ui.predictions.output_view import OutputFileView
 from sixfold.ui.shares.files import SharedFiles
 from sixfold.ui.workflows import WorkflowCards
@@ -92,11 +92,15 @@ class SharedContents:
         ]
         pictures = [view for view in views if view.kind in ("image", "video")]
         content.image = pictures[0].url.rpartition("/")[2] if pictures else ""
+        data = {} if output is None else output.first.data
+        text = self._plain(output_view.data_text(data))
+        shown = text_inputs(prediction.task.inputs, model)
         content.values = {
             "files": views,
             "model": model,
             "may_make": model is not None and model.name in self._services.catalog,
-            "data": "" if output is None else self._plain(output_view.data_text(output.first.data)),
+            "data": text,
+            "view": data_views.draw(prediction.model, shown, data) if text else None,
             "others": {} if output is None else self._others(output.named),
             "inputs": _text_inputs(prediction, model),
             "input_files": self._input_files(content, stored, path),

@@ -1,0 +1,32 @@
+"""The drawings of data on the pages of results.
+
+Each page of a result shows the same drawing: those of a run, of two runs that are compared, and of a share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from sixfold.ui.predictions import forecast_chart
+
+
+class DataView(msgspec.Struct, frozen=True):
+    """A drawing, and the name of its template in `templates/predictions/views`."""
+
+    kind: str
+    drawing: Any
+
+
+# Each function returns None for data that it does not draw.
+_DRAW: Final[Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]]] = {
+    "forecast": forecast_chart.chart,
+}
+
+
+def draw(model: str, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> DataView | None:
+    """Return the drawing of a model's data, or None; `inputs` are those that the page may show."""
+    drawings = ((kind, function(model, inputs, data)) for kind, function in _DRAW.items())
+    return next((DataView(kind, drawing) for kind, drawing in drawings if drawing is not None), None)
