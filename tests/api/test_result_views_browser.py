@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -54,3 +56,49 @@ async def test_a_shared_forecast_is_drawn_like_the_run(
         assert not await tab.page.is_visible(".outputs pre")
         box = await tab.page.locator(".forecast svg").bounding_box()
         assert box["height"] >= 100
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_vectors_are_drawn_as_strips_with_similarities(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    texts = ["a lighthouse on the coast", "a lighthouse by the sea", "the annual report " * 9]
+    first = await run(app, "embeddings", texts=texts)
+    async with browser.tab(chromium, app, url, TabOptions(width=width)) as tab:
+        page = tab.page
+        await page_checks.opens_well(tab, f"/predictions/{first}")
+        label = await page.get_attribute(".strip svg >> nth=0", "aria-label")
+        assert re.fullmatch(r"a lighthouse on the coast: vector of \d+ dimensions, norm 1", label)
+        strips = page.locator(".strip")
+        assert await strips.count() == 3
+        assert await strips.nth(0).locator("path[opacity]").count() >= 2
+        values = json.loads(await strips.nth(0).get_attribute("data-strip"))
+        assert not await page.is_visible(".outputs pre")
+        box = await strips.nth(0).bounding_box()
+        await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
+        shown = page.locator(".vectors [data-value] >> nth=0")
+        dimension, value = re.fullmatch(r"dimension (\d+): (.+)", await shown.inner_text()).groups()
+        assert abs(int(dimension) - len(values) / 2) <= 2
+        assert float(value) == values[int(dimension) - 1]
+        await page.mouse.move(box["x"] + 5, box["y"] - 40)
+        assert await shown.inner_text() == ""
+        slider = strips.nth(0).locator("input")
+        await slider.press("ArrowRight")
+        assert await shown.inner_text() == f"dimension 2: {values[1]:g}"
+        assert await slider.get_attribute("aria-valuetext") == await shown.inner_text()
+        rows = [
+            await each.all_inner_texts() for each in [page.locator(".similarity tbody tr:nth-child(1) td")]
+        ]
+        assert rows[0][0] == "1.00"
+        assert await page.locator(".similarity .nearest").all_inner_texts() == [rows[0][1], rows[0][1]] + (
+            await page.locator(".similarity tr:nth-child(3) .nearest").all_inner_texts()
+        )
+        await page_checks.is_accessible(tab)
+    path = await shared_path(app, first)
+    async with browser.tab(
+        chromium, app, url, TabOptions(width=width, scripts=False, signed_in=False)
+    ) as tab:
+        await tab.open(path)
+        assert await tab.page.locator(".strip svg").count() == 3
+        assert await tab.page.locator(".similarity td").count() == 10

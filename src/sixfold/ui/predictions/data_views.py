@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sixfold.ui.predictions import forecast_chart
+from sixfold.ui.predictions import forecast_chart, vector_strips
 
 
 class DataView(msgspec.Struct, frozen=True):
@@ -23,6 +23,7 @@ class DataView(msgspec.Struct, frozen=True):
 # Each function returns None for data that it does not draw.
 _DRAW: Final[Mapping[str, Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]]] = {
     "forecast": forecast_chart.chart,
+    "vectors": vector_strips.draw,
 }
 
 

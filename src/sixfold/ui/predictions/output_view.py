@@ -170,5 +170,17 @@ def data_text(data: dict[str, Any]) -> str:
     if not data:
         return ""
     value: Any = data["value"] if data.keys() == {"value"} else data
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    text = value if isinstance(value, str) else _json(value)
     return text if len(text) <= _MAX_CHARS else text[:_MAX_CHARS] + "\n…"
+
+
+def _json(value: object) -> str:
+    """Return the beginning of a value as JSON, somewhat more than the limit: all of it can take seconds."""
+    parts: list[str] = []
+    length = 0
+    for part in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
+        parts.append(part)
+        length += len(part)
+        if length > _MAX_CHARS:
+            break
+    return "".join(parts)

@@ -1,5 +1,5 @@
 "use strict";
-// Waveforms of audio, 3D models (model_viewer.js), and comparisons of an image with its source.
+// Waveforms of audio, 3D models (model_viewer.js), comparisons of an image with its source, and values of vectors.
 window.viewers = (() => {
   async function drawWaveform(canvas) {
     const data = await (await fetch(canvas.dataset.wave)).arrayBuffer();
@@ -43,8 +43,42 @@ window.viewers = (() => {
     box.append(after, before, slider);
   }
 
+  // The value under the pointer, or at the position of a slider that the keyboard moves.
+  function probe(strip) {
+    const values = JSON.parse(strip.dataset.strip);
+    const [perCell, dimensions] = [Number(strip.dataset.perCell), Number(strip.dataset.dimensions)];
+    const text = (cell) => {
+      const [first, last] = [cell * perCell + 1, Math.min((cell + 1) * perCell, dimensions)];
+      return first === last ? `dimension ${first}: ${values[cell]}` : `dimensions ${first} to ${last}: ${values[cell]} (the largest)`;
+    };
+    const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    cursor.setAttribute("class", "cursor");
+    const slider = document.createElement("input");
+    Object.assign(slider, { type: "range", min: "0", max: String(values.length - 1), value: "0" });
+    slider.setAttribute("aria-label", `Values of ${strip.dataset.name}`);
+    const line = strip.parentElement.querySelector("[data-value]");
+    const look = (cell) => {
+      line.textContent = text(cell);
+      cursor.setAttribute("d", `M${cell} 0h1v1h-1z`);
+    };
+    const leave = () => { line.textContent = ""; cursor.removeAttribute("d"); };
+    const choose = () => { slider.setAttribute("aria-valuetext", text(slider.valueAsNumber)); look(slider.valueAsNumber); };
+    slider.setAttribute("aria-valuetext", text(0));
+    slider.addEventListener("input", choose);
+    slider.addEventListener("focus", choose);
+    slider.addEventListener("blur", leave);
+    slider.addEventListener("pointermove", (event) => {
+      const { left, width } = strip.getBoundingClientRect();
+      look(Math.min(values.length - 1, Math.max(0, Math.floor(((event.clientX - left) / width) * values.length))));
+    });
+    slider.addEventListener("pointerleave", () => { if (document.activeElement === slider) choose(); else leave(); });
+    strip.querySelector("svg").append(cursor);
+    strip.append(slider);
+  }
+
   function show(container) {
     container.querySelectorAll("[data-before]").forEach((link) => compare(link).catch(() => {}));
+    container.querySelectorAll("[data-strip]").forEach(probe);
     container.querySelectorAll("[data-wave]").forEach((canvas) => drawWaveform(canvas).catch(() => { canvas.hidden = true; }));
     container.querySelectorAll("[data-glb]").forEach((canvas) => window.modelViewer(canvas).catch(() => { canvas.hidden = true; }));
   }
