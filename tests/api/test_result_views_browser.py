@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import wave
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from tests.api import browser, page_checks
 from tests.api.app_fixture import AppFixture
 from tests.api.browser import TabOptions
+from tests.api.media_samples import upload
+from tests.api.test_page_details_browser import SHIFT
 from tests.api.test_shares import share
 
 pytestmark = [pytest.mark.browser, browser.needed]
@@ -78,7 +82,7 @@ async def test_vectors_are_drawn_as_strips_with_similarities(
         box = await strips.nth(0).bounding_box()
         await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 5)
         shown = page.locator(".vectors [data-value] >> nth=0")
-        dimension, value = re.fullmatch(r"dimension (\d+): (.+)", await shown.inner_text()).groups()
+        ((dimension, value),) = re.findall(r"^dimension (\d+): (.+)$", await shown.inner_text())
         assert abs(int(dimension) - len(values) / 2) <= 2
         assert float(value) == values[int(dimension) - 1]
         await page.mouse.move(box["x"] + 5, box["y"] - 40)
@@ -102,3 +106,56 @@ async def test_vectors_are_drawn_as_strips_with_similarities(
         await tab.open(path)
         assert await tab.page.locator(".strip svg").count() == 3
         assert await tab.page.locator(".similarity td").count() == 10
+
+
+# Whether each segment is marked as the current one.
+CURRENT = """() => [...document.querySelectorAll(".transcript button")].map((each) => each.ariaCurrent)"""
+
+
+async def transcribed(app: AppFixture) -> str:
+    """Transcribe a sentence that is spoken twice with a pause; return the id of the prediction."""
+    pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
+    body = {"model": "tts", "input": {"text": "Open the door to the garden.", "format": "wav"}}
+    answer = (await app.client.post("/api/containers/run", json=body, headers=app.bearer)).json()
+    spoken = (await app.client.get(answer["output"]["url"])).content
+    recording = io.BytesIO()
+    with wave.open(io.BytesIO(spoken)) as source, wave.open(recording, "wb") as target:
+        target.setparams(source.getparams())
+        sentence = source.readframes(source.getnframes())
+        target.writeframes(sentence + bytes(3 * source.getframerate() * source.getsampwidth()) + sentence)
+    return await run(app, "stt", audio_url=await upload(app, recording.getvalue()))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_segments_of_a_transcript_seek_the_recording(
+    browser_app: tuple[AppFixture, str, Any], width: int
+) -> None:
+    app, url, chromium = browser_app
+    result = await transcribed(app)
+    whole, without = [await shared_path(app, result, include_inputs=given) for given in (True, False)]
+    count = 0
+    for path, signed_in in ((f"/predictions/{result}", True), (whole, False)):
+        options = TabOptions(width=width, signed_in=signed_in)
+        async with browser.tab(chromium, app, url, options) as tab:
+            page = tab.page
+            await tab.open(path)
+            assert await page.evaluate(SHIFT) < page_checks.MAX_SHIFT
+            buttons = page.locator(".transcript button")
+            count = await buttons.count()
+            assert count >= 2
+            assert await page.evaluate(CURRENT) == [None] * count
+            await page.evaluate("document.querySelector('.transcript audio').muted = true")
+            await buttons.nth(1).click()
+            await page.wait_for_selector(".transcript li:nth-child(2) [aria-current=true]")
+            start = float(await buttons.nth(1).get_attribute("data-start"))
+            end = float(await buttons.nth(1).get_attribute("data-end"))
+            player = page.locator(".transcript audio")
+            time = await player.evaluate("player => { player.pause(); return player.currentTime; }")
+            assert start <= time + 0.01 < end + 1
+            await player.evaluate("(player, time) => { player.currentTime = time; }", start - 0.5)
+            await page.wait_for_selector(".transcript li:nth-child(2) button:not([aria-current])")
+            await page_checks.is_accessible(tab)
+    async with browser.tab(chromium, app, url, TabOptions(width=width, signed_in=False)) as tab:
+        await tab.open(without)
+        assert await tab.page.locator(".transcript li").count() == count
+        assert await tab.page.locator(".transcript :is(button, audio)").count() == 0

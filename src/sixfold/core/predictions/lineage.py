@@ -44,10 +44,7 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 def get(prediction: Prediction) -> Transaction[Lineage]:
-    sources: list[LineageSource] = []
-    for name, blob in sorted(prediction.task.files.items()):
-        row = yield from _source_row(prediction, blob)
-        sources.append(_source(name, row))
+    sources = yield from input_files(prediction)
     derived: dict[str, Prediction] = {}
     for blob in _blobs(prediction):
         rows = yield Query(
@@ -59,11 +56,20 @@ def get(prediction: Prediction) -> Transaction[Lineage]:
     same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_LIMIT)
     same_output = [Prediction.from_row(row) for row in same]
     return Lineage(
-        tuple(sources),
+        sources,
         tuple(Prediction.from_row(row) for row in parts),
         tuple(derived[key] for key in sorted(derived)),
         tuple((other, _blobs(other) == _blobs(prediction)) for other in same_output),
     )
+
+
+def input_files(prediction: Prediction) -> Transaction[tuple[LineageSource, ...]]:
+    """Return the media inputs of a prediction in the order of their names."""
+    sources: list[LineageSource] = []
+    for name, blob in sorted(prediction.task.files.items()):
+        row = yield from _source_row(prediction, blob)
+        sources.append(_source(name, row))
+    return tuple(sources)
 
 
 def manifest(prediction: Prediction, index: int, engine_version: str, quality: str) -> Manifest:

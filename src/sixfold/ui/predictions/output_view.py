@@ -15,12 +15,14 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.outputs import OUTPUT_NAME
 from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions import lineage
 from sixfold.core.predictions.history import recent_files
 from sixfold.core.predictions.history.entries import title_of
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.catalog.next_models import NextModels
 from sixfold.ui.predictions import data_views
+from sixfold.ui.predictions.data_views import Recording
 from sixfold.ui.templating import PageTemplates, model_title
 from sixfold.web.services import WebServices
 
@@ -63,7 +65,7 @@ class OutputView:
         self._next_models = next_models
         self._media_url = f"{services.settings.base_url}{MEDIA_PATH}"
 
-    def values(self, prediction: Prediction) -> dict[str, Any]:
+    async def values(self, prediction: Prediction) -> dict[str, Any]:
         """Return the template variables of a result."""
         output, catalog = prediction.output, self._services.catalog
         files = () if output is None else output.files
@@ -71,6 +73,7 @@ class OutputView:
         others = {} if output is None else output.named
         views = [OutputFileView(f"{MEDIA_PATH}{file.name}", file, file_kind(file)) for file in files]
         succeeded = prediction.state is PredictionState.SUCCEEDED
+        view = data_views.draw(prediction.model, prediction.task.inputs, data)
         return {
             "prediction": prediction,
             "files": views,
@@ -79,7 +82,8 @@ class OutputView:
                 name: data_text({"value": value}) for name, value in others.items() if not are_files(value)
             },
             "succeeded": succeeded,
-            "view": data_views.draw(prediction.model, prediction.task.inputs, data),
+            "view": view,
+            "recording": await self._recording(prediction) if view is not None else None,
             "next_models": self._next_models.for_kind(_input_kind(views, data)) if succeeded else (),
             # Internal models do not have a form, as only the server runs them.
             "has_form": prediction.model not in catalog or not catalog[prediction.model].internal,
@@ -90,6 +94,13 @@ class OutputView:
             "warning": _warning(prediction, data),
             "unlock": self._unlock(prediction) if prediction.words.ignored else "",
         }
+
+    async def _recording(self, prediction: Prediction) -> Recording | None:
+        """Return the first audio or video input that is still stored."""
+        sources = await self._services.database.read(lineage.input_files(prediction))
+        return data_views.recording(
+            (f"{MEDIA_PATH}{source.name}", source.content_type) for source in sources if source.name
+        )
 
     def _before(self, prediction: Prediction) -> str:
         """Return the path of the input image from which the only output image was generated, or ""."""
@@ -113,8 +124,8 @@ class OutputView:
     async def balance(self, account_id: str) -> str:
         return self._pages.balance(await self._services.database.read(accounts.by_id(account_id)))
 
-    def fragment(self, prediction: Prediction) -> str:
-        return self._pages.text("predictions/result.html", **self.values(prediction))
+    async def fragment(self, prediction: Prediction) -> str:
+        return self._pages.text("predictions/result.html", **await self.values(prediction))
 
 
 def title(catalog: Catalog, prediction: Prediction) -> str:

@@ -48,7 +48,7 @@ class PredictionPages:
             related=related,
             repeats=repeats,
             media=MEDIA_PATH,
-            **self._output_view.values(prediction),
+            **await self._output_view.values(prediction),
         )
 
     async def cancel(self, request: Request, user: PageUser) -> Response:

@@ -171,7 +171,7 @@ class RunRoutes:
                     "status": str(prediction.state),
                     "over": prediction.is_terminal,
                     "position": position,
-                    "html": self._output_view.fragment(prediction),
+                    "html": await self._output_view.fragment(prediction),
                 }
             case ProgressEvent(fraction):
                 return b"progress", {"progress": fraction}

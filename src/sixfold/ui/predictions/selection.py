@@ -63,7 +63,7 @@ class SelectionPages:
         inputs: list[ComparedInput] = []
         if len(entries) == _COMPARED:
             both = [await self._services.predictions.get(entry.id, user.tenant) for entry in entries]
-            compared = [self._output_view.values(prediction) for prediction in both]
+            compared = [await self._output_view.values(prediction) for prediction in both]
             inputs = _compared(both)
         return self._pages.render(
             "predictions/selection.html",

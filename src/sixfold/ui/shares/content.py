@@ -95,6 +95,7 @@ class SharedContents:
         data = {} if output is None else output.first.data
         text = self._plain(output_view.data_text(data))
         shown = text_inputs(prediction.task.inputs, model)
+        input_files = self._input_files(content, stored, path)
         content.values = {
             "files": views,
             "model": model,
@@ -103,7 +104,8 @@ class SharedContents:
             "view": data_views.draw(prediction.model, shown, data) if text else None,
             "others": {} if output is None else self._others(output.named),
             "inputs": _text_inputs(prediction, model),
-            "input_files": self._input_files(content, stored, path),
+            "recording": data_views.recording((url, kind) for _, kind, url in input_files),
+            "input_files": input_files,
             "prediction": prediction,
             "stem": output_view.file_stem(prediction),
         }

@@ -20,11 +20,17 @@
     return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
   }
 
+  // The text of a transcript without its times, or the data.
+  function textOf(outputs) {
+    const lines = [...outputs.querySelectorAll(".transcript .line")];
+    return lines.length ? lines.map((line) => line.textContent).join("\n") : outputs.querySelector("pre").textContent;
+  }
+
   async function copy(button) {
     const note = button.parentElement.querySelector("[data-copied]");
     try {
       if (button.dataset.copy === "image") await clipboard.write([new ClipboardItem({ "image/png": asPng(button.dataset.url) })]);
-      else await clipboard.writeText(button.closest(".prediction").querySelector(".outputs pre").textContent);
+      else await clipboard.writeText(textOf(button.closest(".prediction").querySelector(".outputs")));
       note.textContent = "Copied";
     } catch {
       note.textContent = "The browser did not allow copying.";

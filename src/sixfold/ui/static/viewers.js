@@ -1,5 +1,5 @@
 "use strict";
-// Waveforms of audio, 3D models (model_viewer.js), comparisons of an image with its source, and values of vectors.
+// Waveforms of audio, 3D models (model_viewer.js), comparisons of an image with its source, values of vectors, and transcripts.
 window.viewers = (() => {
   async function drawWaveform(canvas) {
     const data = await (await fetch(canvas.dataset.wave)).arrayBuffer();
@@ -76,9 +76,38 @@ window.viewers = (() => {
     strip.append(slider);
   }
 
+  // Segments of a transcript lead to their place in the recording, which marks the one that it plays.
+  function follow(transcript) {
+    const player = transcript.querySelector("audio, video");
+    const list = transcript.querySelector("ol");
+    const buttons = [...transcript.querySelectorAll("[data-start]")];
+    let current = null;
+    const mark = () => {
+      const time = player.currentTime + 0.01;
+      const next = buttons.findLast((each) => Number(each.dataset.start) <= time && time < Number(each.dataset.end)) ?? null;
+      if (next === current) return;
+      current?.removeAttribute("aria-current");
+      next?.setAttribute("aria-current", "true");
+      current = next;
+      if (!next || next === document.activeElement) return;
+      const [box, line] = [list.getBoundingClientRect(), next.getBoundingClientRect()];
+      if (line.top < box.top || line.bottom > box.bottom) list.scrollTop += line.top - box.top - (box.height - line.height) / 2;
+    };
+    list.addEventListener("click", (event) => {
+      const button = event.target.closest("[data-start]");
+      if (!button) return;
+      player.currentTime = Number(button.dataset.start);
+      player.play().catch(() => {}); // a file that cannot be played has a message in its player
+    });
+    if (!player) return;
+    for (const name of ["timeupdate", "seeking", "seeked"]) player.addEventListener(name, mark);
+    player.addEventListener("ended", () => { current?.removeAttribute("aria-current"); current = null; });
+  }
+
   function show(container) {
     container.querySelectorAll("[data-before]").forEach((link) => compare(link).catch(() => {}));
     container.querySelectorAll("[data-strip]").forEach(probe);
+    container.querySelectorAll("[data-transcript]").forEach(follow);
     container.querySelectorAll("[data-wave]").forEach((canvas) => drawWaveform(canvas).catch(() => { canvas.hidden = true; }));
     container.querySelectorAll("[data-glb]").forEach((canvas) => window.modelViewer(canvas).catch(() => { canvas.hidden = true; }));
   }
