@@ -23,7 +23,7 @@ from sixfold.core.media.ports import BlobStore
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import Bucket, BucketAccess, open_bucket
 from sixfold.store.file_store import FileStore
-from sixfold.store.object_store import ObjectStore, RetryOptions
+from sixfold.store.object_store import ObjectOptions, ObjectStore
 
 TITLE = "Blobs on files and on S3"
 ROUNDS = 40
@@ -48,8 +48,8 @@ def compare(name: str, samples: list[float], peer: Row) -> Row:
 
 async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
     blobs = [os.urandom(SIZE) for _ in range(ROUNDS)]
-    warm = ObjectStore(bucket, _cache(folder / "warm"), RetryOptions(by_content=True))
-    cold = ObjectStore(bucket, _cache(folder / "cold", 0), RetryOptions(by_content=True))
+    warm = ObjectStore(bucket, _cache(folder / "warm"), ObjectOptions(by_content=True))
+    cold = ObjectStore(bucket, _cache(folder / "cold", 0), ObjectOptions(by_content=True))
 
     async def bare_put(data: bytes) -> None:
         await obstore.put_async(bucket, f"bare/{blob_key(data)}", data)

@@ -16,7 +16,7 @@ import blake3
 from sixfold.core.media.blob_keys import key_of
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import BucketAccess, open_bucket
-from sixfold.store.object_store import ObjectStore, RetryOptions
+from sixfold.store.object_store import ObjectOptions, ObjectStore
 from tests.harness import s3
 
 MIB = 1 << 20
@@ -30,7 +30,7 @@ def peak() -> int:
 def open_store(folder: Path, port: int, name: str) -> ObjectStore:
     """Open a content store without caching."""
     bucket = open_bucket(f"s3://{name}", BucketAccess(s3.S3(port).options, 30))
-    return ObjectStore(bucket, BlobCache(folder, CacheLimits(MIB, 60)), RetryOptions(by_content=True))
+    return ObjectStore(bucket, BlobCache(folder, CacheLimits(MIB, 60)), ObjectOptions(by_content=True))
 
 
 async def main(folder: Path, port: int, name: str) -> None:

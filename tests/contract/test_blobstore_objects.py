@@ -20,7 +20,7 @@ from sixfold import errors, settings
 from sixfold.core.media.blob_keys import blob_key
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import BucketAccess, InvalidUrl, open_bucket
-from sixfold.store.object_store import PART_BYTES, ObjectStore, RetryOptions
+from sixfold.store.object_store import PART_BYTES, ObjectOptions, ObjectStore
 from tests.fakes.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.harness import azure, buckets, s3
 
@@ -35,7 +35,7 @@ UNREACHABLE = "The object store cannot be reached; nothing was changed"
 def behind(front: FaultyProxy, folder: Path, name: str, seconds: float = 5) -> ObjectStore:
     access = BucketAccess({**s3.server().options, "endpoint": front.endpoint}, seconds)
     return ObjectStore(
-        open_bucket(f"s3://{name}", access), buckets.cache(folder / "cache"), RetryOptions(by_content=True)
+        open_bucket(f"s3://{name}", access), buckets.cache(folder / "cache"), ObjectOptions(by_content=True)
     )
 
 
@@ -171,8 +171,8 @@ async def test_existing_content_is_kept_unless_soon_swept(tmp_path: Path) -> Non
         assert (await store.put(key, data)).tag == first.tag
         assert front.methods() == ["PUT", "PUT", "HEAD"], "the second one is refused"
         access = BucketAccess({**s3.server().options, "endpoint": front.endpoint}, 5)
-        ways = RetryOptions(by_content=True, refresh_seconds=0)
-        aged = ObjectStore(open_bucket(f"s3://{name}", access), buckets.cache(tmp_path / "cache"), ways)
+        options = ObjectOptions(by_content=True, refresh_seconds=0)
+        aged = ObjectStore(open_bucket(f"s3://{name}", access), buckets.cache(tmp_path / "cache"), options)
         await aged.put(key, data)
         assert [line.split()[0] for line in front.seen][3:] == ["PUT", "HEAD", "PUT"], (
             "and here it is renewed"
@@ -182,7 +182,7 @@ async def test_existing_content_is_kept_unless_soon_swept(tmp_path: Path) -> Non
 async def test_azure_stores_equal_content_once(tmp_path: Path) -> None:
     account, data = azure.server(), os.urandom(1000)
     bucket = open_bucket(f"az://{account.new_container()}", BucketAccess(account.options))
-    store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), RetryOptions(by_content=True))
+    store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), ObjectOptions(by_content=True))
     before = account.writes
     first = await store.put(blob_key(data), data)
     assert (await store.put(blob_key(data), data)).tag == first.tag
@@ -339,8 +339,10 @@ async def test_unusable_cache_folder_does_not_prevent_reads(tmp_path: Path) -> N
 
 async def test_object_is_readable_by_its_signed_link_only(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
-    ways = RetryOptions(by_content=True, link_seconds=60)
-    store = ObjectStore(buckets.bucket(f"s3://{name}/some/prefix"), buckets.cache(tmp_path / "cache"), ways)
+    options = ObjectOptions(by_content=True, link_seconds=60)
+    store = ObjectStore(
+        buckets.bucket(f"s3://{name}/some/prefix"), buckets.cache(tmp_path / "cache"), options
+    )
     await store.put("key", b"bytes", content_type="image/png")
     link = await store.link("key")
     assert link is not None
@@ -381,7 +383,7 @@ async def test_google_and_azure_links_are_signed_offline(tmp_path: Path) -> None
     }
     for url, (options, start) in stores.items():
         bucket = open_bucket(url, BucketAccess(options))
-        store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), RetryOptions(link_seconds=60))
+        store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), ObjectOptions(link_seconds=60))
         link = await store.link("key")
         assert link is not None
         assert link.startswith(f"https://{start}")

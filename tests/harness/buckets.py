@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.buckets import Bucket, BucketAccess, open_bucket
-from sixfold.store.object_store import ObjectStore, RetryOptions
+from sixfold.store.object_store import ObjectOptions, ObjectStore
 from tests.harness import azure, s3
 
 
@@ -29,7 +29,7 @@ def content_store(folder: Path, url: str = "") -> ObjectStore:
     return ObjectStore(
         bucket(url or f"s3://{s3.server().new_bucket()}/some/prefix"),
         cache(folder / "cache"),
-        RetryOptions(by_content=True),
+        ObjectOptions(by_content=True),
     )
 
 

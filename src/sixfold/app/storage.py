@@ -104,7 +104,7 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
         tables=settings.tables.get("buckets", {}),
         seconds=settings.blob_seconds,
         cache=BlobCache(settings.data_dir / "cache", CacheLimits(settings.blob_cache_bytes, keep_seconds)),
-        ways=objects.RetryOptions(by_content, settings.blob_link_seconds if by_content else 0),
+        objects=objects.ObjectOptions(by_content, settings.blob_link_seconds if by_content else 0),
     )
     try:
         store: BlobStore = objects.open_store(place)

@@ -40,11 +40,11 @@ _LISTED_AT_ONCE = 1000
 _REFRESH_SECONDS = 12 * 3600  # blobs without a name are deleted after 24 hours
 
 
-class RetryOptions(msgspec.Struct, frozen=True):
-    """Whether keys are hashes of the content (`by_content`), and the lifetimes of links and content.
+class ObjectOptions(msgspec.Struct, frozen=True):
+    """Options of stored objects: whether keys are content hashes (`by_content`), and two lifetimes.
 
-    Content older than `refresh_seconds` is written again, so that it is not deleted before the database
-    refers to it.
+    Signed links are valid for `link_seconds` (0: links are not created). Content older than `refresh_seconds`
+    is written again, so that it is not deleted before the database refers to it.
     """
 
     by_content: bool = False
@@ -53,7 +53,7 @@ class RetryOptions(msgspec.Struct, frozen=True):
 
 
 class StoreOptions(msgspec.Struct, frozen=True):
-    """The URL, timeout in `seconds`, cache and retry options of a store.
+    """The URL, timeout in `seconds`, cache and object options of a store.
 
     `tables` maps a URL scheme to the bucket options.
     """
@@ -62,14 +62,16 @@ class StoreOptions(msgspec.Struct, frozen=True):
     tables: Mapping[str, Mapping[str, Any]]
     seconds: float
     cache: BlobCache
-    ways: RetryOptions
+    objects: ObjectOptions
 
 
 def open_store(place: StoreOptions) -> ObjectStore:
     """Return the store without connecting to it; raises `InvalidUrl`."""
     own_options = place.tables.get(place.url.partition(":")[0], {})
     options = {name: _option(value) for name, value in own_options.items()}
-    return ObjectStore(open_bucket(place.url, BucketAccess(options, place.seconds)), place.cache, place.ways)
+    return ObjectStore(
+        open_bucket(place.url, BucketAccess(options, place.seconds)), place.cache, place.objects
+    )
 
 
 def _option(value: Any) -> str:
@@ -79,10 +81,10 @@ def _option(value: Any) -> str:
 class ObjectStore:
     """A `BlobStore` in a bucket, which any number of servers may share."""
 
-    def __init__(self, bucket: Bucket, cache: BlobCache, ways: RetryOptions | None = None) -> None:
+    def __init__(self, bucket: Bucket, cache: BlobCache, options: ObjectOptions | None = None) -> None:
         self._bucket = bucket
         self._cache = cache
-        self._ways = ways or RetryOptions()
+        self._options = options or ObjectOptions()
         self._coming: dict[str, asyncio.Event] = {}
         self._creates = True  # False once the store has refused a conditional write
 
@@ -150,7 +152,7 @@ class ObjectStore:
     async def _fresh(self, key: str, size: int) -> ObjectInfo | None:
         """Return the stored object if it is complete and will not be deleted soon, otherwise None."""
         info = await self.stat(key)
-        since = time.time_ns() // 1000 - int(self._ways.refresh_seconds * 1_000_000)
+        since = time.time_ns() // 1000 - int(self._options.refresh_seconds * 1_000_000)
         return info if info and info.size == size and info.modified_at > since else None
 
     async def _send(
@@ -329,16 +331,16 @@ class ObjectStore:
     async def link(self, key: str) -> str | None:
         """Return a presigned GET URL of the object, or None if presigned URLs are disabled."""
         segments(key)
-        if not self._ways.link_seconds:
+        if not self._options.link_seconds:
             return None
         with understood(key):
             return await obstore.sign_async(
-                self._bucket, "GET", key, timedelta(seconds=self._ways.link_seconds)
+                self._bucket, "GET", key, timedelta(seconds=self._options.link_seconds)
             )
 
     def _digest(self, key: str) -> str | None:
         """Return the BLAKE3 hash in a key, or None if this store's keys contain no hash."""
-        return blob_keys.content_digest(key) if self._ways.by_content else None
+        return blob_keys.content_digest(key) if self._options.by_content else None
 
 
 def _opened(path: Path) -> IO[bytes]:
