@@ -124,7 +124,7 @@ def validate(arguments: argparse.Namespace) -> int:
         put_json(result)
     else:
         paint = TerminalStyle()
-        for line in (*_faults(result["errors"]), *_orders(result), _verdict(result)):
+        for line in (*_faults(result["errors"]), *_model_run_lines(result), _verdict(result)):
             paint.line(f"  {line}")
     return 0 if result["valid"] else 1
 
@@ -144,7 +144,7 @@ def _where(kind: str, nodes: list[str]) -> str:
     return f"node {nodes[0]} ({kind}): " if len(nodes) == 1 else f"{len(nodes)} nodes of {kind}: "
 
 
-def _orders(result: Document) -> list[str]:
+def _model_run_lines(result: Document) -> list[str]:
     """Return lines for the model runs of the workflow with their prices; empty for a single run."""
     orders = (result["estimate"] or {}).get("orders", [])
     if len(orders) == 1 and orders[0]["count"] == 1:

@@ -179,7 +179,7 @@ class RemoteWorker:
         began = time.perf_counter_ns()
         run.work = asyncio.create_task(self._work(run, context, failpoint))
         try:
-            outcome = await _ended(run)
+            outcome = await _engine_result(run)
         finally:
             # The task has the traceback of its exception, whose frames refer to the run: a cycle that the
             # garbage collector of Python 3.11 does not find.
@@ -251,7 +251,7 @@ def _clear_tracebacks(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-async def _ended(run: _RemoteRun) -> Result | BaseException:
+async def _engine_result(run: _RemoteRun) -> Result | BaseException:
     """Return the result or exception of the run; if the wait is canceled, the run is canceled too."""
     assert run.work is not None  # noqa: S101 - set one line before the call
     try:

@@ -1,4 +1,4 @@
-"""Import of spaces that run on this machine: their image, packages and schema."""
+"""Import of spaces that run on this machine: their container image, packages and schema."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sixfold.drivers.spaces import KIND, START_SECONDS, SpaceDriver, SpaceTarget
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OF_GRADIO = ", or write `sdk: gradio` and its `sdk_version` into README.md"
 _INSTALL_SECONDS = 1800
-_SAID_CHARACTERS = 1000
+_OUTPUT_CHARACTERS = 1000
 NO_CONTAINERS = "No container can be started: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
 
 
@@ -156,6 +156,6 @@ def _installed(source: SpaceFolder) -> str:
     )
     if process.returncode:
         shutil.rmtree(part, ignore_errors=True)
-        output = process.stderr.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+        output = process.stderr.decode(errors="replace").strip()[-_OUTPUT_CHARACTERS:]
         raise errors.BadRequest(f"The requirements of {source.path.name} cannot be installed: {output}")
     return str(part.replace(target))

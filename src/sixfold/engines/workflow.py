@@ -357,7 +357,7 @@ class _WorkflowRun:
         cache = self._workshop.outcomes(self._tenant).of_run(self._run)
         nodes = await PaidNodes.of_graph(verdict.nodes, files, cache)
         cost = self._workshop.estimate(verdict, without=await nodes.among(fetched.cached))
-        await nodes.record({node_id for node_id, _, _ in cost.orders})
+        await nodes.record({node_id for node_id, _, _ in cost.child_runs})
         return msgspec.structs.replace(result, billed=cost.list_micros, lines=cost.list_lines)
 
     async def _store_output(self, node_id: str, ui: Mapping[str, Any]) -> dict[str, Any]:

@@ -198,7 +198,7 @@ class FileStore:
             with self._folder(parts) as folder, os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.startswith(start) and is_segment(entry.name):
-                        listed += _seen(entry, (*parts, entry.name))
+                        listed += _listing_entries(entry, (*parts, entry.name))
         except OSError as error:
             if error.errno not in _ABSENT:
                 raise
@@ -361,7 +361,7 @@ def _info(parts: tuple[str, ...], status: os.stat_result) -> ObjectInfo:
     return ObjectInfo("/".join(parts), status.st_size, status.st_mtime_ns // 1000)
 
 
-def _seen(
+def _listing_entries(
     entry: os.DirEntry[str], parts: tuple[str, ...]
 ) -> Iterator[tuple[str, ObjectInfo | tuple[str, ...]]]:
     """Yield an entry with its name in a listing, if it still exists and is a folder or file."""

@@ -230,7 +230,7 @@ def test_every_video_graph_fits_the_schemas_of_a_real_server(path: Path, install
     }
     for (class_type, name), listed in files.items():
         schemas[class_type]["input"]["required"][name][0] = list(listed)
-    content = video_graphs.read(schemas, capabilities.document()["films"])
+    content = video_graphs.read(schemas, capabilities.document()["videos"])
     (choice,) = content.choices
     wish = VideoSpec("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
     pictured = msgspec.structs.replace(wish, image="a.png [temp]")
@@ -242,7 +242,7 @@ def test_every_video_graph_fits_the_schemas_of_a_real_server(path: Path, install
 
 
 def test_segments_are_whole_groups_and_cover_the_video() -> None:
-    row = capabilities.document()["films"][0]
+    row = capabilities.document()["videos"][0]
     wan = video_graphs.VideoFamily(**{**row, "get": tuple(row["get"])})
     for frames in (2, 81, 121, 122, 480, 481):
         result = wan.segments(frames)

@@ -88,7 +88,7 @@ def test_network_as_onnx_gives_the_same_bytes(tmp_path: Path, scale: int) -> Non
     small = engine_runs.scenery((40, 56))
     levels = small.astype(np.float32)
     padded = np.pad(levels - 128, [(network.REACH,) * 2] * 2 + [(0, 0)], mode="symmetric")
-    added = model.run(onnx_session.planes(padded))[0].transpose(1, 2, 0)
+    added = model.run(onnx_session.to_batch(padded))[0].transpose(1, 2, 0)
     rim = network.REACH * scale
     assert np.array_equal(network.correction(levels, scale), added[rim:-rim, rim:-rim])
     assert np.abs(added).max() > 5

@@ -78,7 +78,7 @@ def test_estimate_processes_a_limited_amount_of_text(
         return call(node_, context, inputs)
 
     monkeypatch.setattr(estimate.node_call, "call", counted)
-    assert slices.complete(estimate.order_steps(verdict)) == ()
+    assert slices.complete(estimate.child_request_steps(verdict)) == ()
     assert least <= handled <= most
 
 

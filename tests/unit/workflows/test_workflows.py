@@ -48,5 +48,5 @@ def test_model_file_sources_are_public_urls() -> None:
 @pytest.mark.parametrize("slug", SPACES)
 def test_parts_of_a_space_are_the_models_that_its_graph_runs(slug: str) -> None:
     space = SPACES[slug]
-    requests = slices.complete(estimate.order_steps(validate(space.graph, registry())))
+    requests = slices.complete(estimate.child_request_steps(validate(space.graph, registry())))
     assert space.parts == tuple(dict.fromkeys(request.model for _, request in requests))

@@ -60,7 +60,7 @@ _USED = frozenset(
     | {"vertex_project", "vertex_location", *_PRICES, *_WEIGHTS}
 )
 # Fields without an effect here: versions are not needed, and capabilities are detected.
-_WITHOUT_EFFECT = frozenset({"api_version", "custom_llm_provider", "drop_params", "stream_timeout"})
+_IGNORED_FIELDS = frozenset({"api_version", "custom_llm_provider", "drop_params", "stream_timeout"})
 _NUMBERS = {"num_retries": "retries", "request_timeout": "timeout_seconds", "timeout": "timeout_seconds"}
 _REASONS = {
     "master_key": "create keys with `sixfold key create`",
@@ -176,7 +176,7 @@ def _deployment(
     server = _server(kind, parameters, place, converted)
     if server is None:
         return None
-    ignored = sorted(parameters.keys() - _USED - _WITHOUT_EFFECT)
+    ignored = sorted(parameters.keys() - _USED - _IGNORED_FIELDS)
     if ignored:
         converted.omit(f"{place}.litellm_params", f"set per request: {', '.join(ignored)}")
     if model == "*" or model.endswith("/*"):
@@ -371,7 +371,7 @@ def _add_settings(config: Mapping[str, Any], converted: ConvertedConfig) -> None
             ours = _NUMBERS.get(name)
             if ours and isinstance(value, int | float) and not isinstance(value, bool):
                 converted.settings.setdefault(ours, min(max(value, 0), 10) if ours == "retries" else value)
-            elif name not in ("fallbacks", "model_group_alias", "default_fallbacks", *_WITHOUT_EFFECT):
+            elif name not in ("fallbacks", "model_group_alias", "default_fallbacks", *_IGNORED_FIELDS):
                 converted.omit(f"{section}.{name}", _REASONS.get(name, "there is no equivalent"))
     known_sections = {
         "model_list",

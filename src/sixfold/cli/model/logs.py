@@ -19,7 +19,7 @@ from sixfold.core.humanize import duration
 
 _MAX_RUNS = 200
 _POLL_SECONDS = 0.5
-_FILE = "file:"
+_FILE_PREFIX = "file:"
 
 
 def logs(arguments: argparse.Namespace) -> None:
@@ -82,8 +82,8 @@ class _LogFile:
         if not self._file:
             answer = self.client.ask("GET", f"/api/containers/templates/{quote(self.name, safe='')}")
             image = answer.document.get("image") if isinstance(answer.document, dict) else None
-            has_file = isinstance(image, str) and image.startswith(_FILE)
-            self._file = str(image).removeprefix(_FILE) if has_file else f"{self.name}.py"
+            has_file = isinstance(image, str) and image.startswith(_FILE_PREFIX)
+            self._file = str(image).removeprefix(_FILE_PREFIX) if has_file else f"{self.name}.py"
         return Path(self._file).name
 
     def runs(self, limit: int) -> list[Document]:

@@ -46,8 +46,8 @@ class HardwareCatalog:
         try:
             return self._kinds[name]
         except KeyError:
-            sentence = f"hardware must be one of {', '.join(self._kinds)}; got {name}"
-            raise errors.InvalidInput([errors.Problem("hardware", sentence, "enum")]) from None
+            message = f"hardware must be one of {', '.join(self._kinds)}; got {name}"
+            raise errors.InvalidInput([errors.Problem("hardware", message, "enum")]) from None
 
     def kinds(self) -> tuple[Hardware, ...]:
         return tuple(self._kinds.values())

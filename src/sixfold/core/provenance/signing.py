@@ -72,15 +72,15 @@ def verify(text: str, keys: Collection[str]) -> Signed:
 
 
 def _intact(text: str, document: dict[str, Any], key: str, signature: str) -> bool:
-    """Return whether `text` is, byte for byte, the text that the key's holder signed."""
-    public, signed = _decoded(key.removeprefix(_KEY)), _decoded(signature)
-    if not key.startswith(_KEY) or public is None or signed is None:
+    """Return whether `text` is, byte for byte, the text that the key's holder signature_bytes."""
+    public, signature_bytes = _decoded(key.removeprefix(_KEY)), _decoded(signature)
+    if not key.startswith(_KEY) or public is None or signature_bytes is None:
         return False
     try:
         if provenance_manifest.canonical({**document, "signature": signature}) != text:
             return False
         body = provenance_manifest.canonical(document).encode()
-        ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signed, body)
+        ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signature_bytes, body)
     except (InvalidSignature, ValueError, TypeError, RecursionError):
         return False
     return True

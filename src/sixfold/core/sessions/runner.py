@@ -360,9 +360,9 @@ class SessionRunner:
 
     def _controls(self, input_count: int) -> Controls:
         silent = time.monotonic() - self._last_input_at > RELEASE_SECONDS
-        fresh = self._inputs[:input_count]
-        prompts = [message.prompt for message in fresh if message.prompt is not None]
-        routes = [message.waypoints for message in fresh if message.waypoints is not None]
+        messages = self._inputs[:input_count]
+        prompts = [message.prompt for message in messages if message.prompt is not None]
+        routes = [message.waypoints for message in messages if message.waypoints is not None]
         return Controls(
             keys=() if silent else self._keys,
             prompt=prompts[-1] if prompts else None,

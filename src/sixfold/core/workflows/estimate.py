@@ -42,7 +42,7 @@ _MAX_TEXT: Final = 2**20
 _LAZY = frozenset({"record", "switch"})
 
 
-def order_steps(
+def child_request_steps(
     verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
 ) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
     """Return the child runs of a validated graph by node, in node order, without starting them.
@@ -136,18 +136,18 @@ class Estimate(msgspec.Struct, frozen=True):
     server. `vram_gb` is the graphics memory in GB that the model files need, or None if one is unknown.
     """
 
-    orders: tuple[tuple[str, str, PriceRow], ...]
+    child_runs: tuple[tuple[str, str, PriceRow], ...]
     vram_gb: float | None = 0
 
     @property
     def micros(self) -> int:
         """The maximum cost in micro-dollars."""
-        return sum(price.micros for _, _, price in self.orders)
+        return sum(price.micros for _, _, price in self.child_runs)
 
     @property
     def list_micros(self) -> int:
         """The maximum cost at list prices in micro-dollars, including runs that are free for the caller."""
-        return sum(list_price_of(price) for _, _, price in self.orders)
+        return sum(list_price_of(price) for _, _, price in self.child_runs)
 
     @property
     def price(self) -> PriceRow:
@@ -159,18 +159,18 @@ class Estimate(msgspec.Struct, frozen=True):
     @property
     def lines(self) -> tuple[LineItem, ...]:
         """Return the costs of the child runs; equal costs share a line."""
-        return _grouped((model, price.micros) for _, model, price in self.orders)
+        return _grouped((model, price.micros) for _, model, price in self.child_runs)
 
     @property
     def list_lines(self) -> tuple[LineItem, ...]:
         """Return the costs at list prices; equal costs share a line."""
-        return _grouped((model, list_price_of(price)) for _, model, price in self.orders)
+        return _grouped((model, list_price_of(price)) for _, model, price in self.child_runs)
 
     @property
     def record(self) -> dict[str, Any]:
         """Return the estimate as JSON; equal child runs share a row."""
         alike: dict[tuple[str, int, int], list[str]] = {}
-        for node, model, price in self.orders:
+        for node, model, price in self.child_runs:
             alike.setdefault((model, price.micros, list_price_of(price)), []).append(node)
         rows = [
             {
@@ -190,8 +190,8 @@ def list_price_of(price: PriceRow) -> int:
     return price.micros if price.list_micros is None else price.list_micros
 
 
-def _grouped(orders: Iterable[tuple[str, int]]) -> tuple[LineItem, ...]:
-    alike = Counter(orders)
+def _grouped(costs: Iterable[tuple[str, int]]) -> tuple[LineItem, ...]:
+    alike = Counter(costs)
     return charges.group_runs((model, micros, count) for (model, micros), count in alike.items())
 
 

@@ -266,14 +266,16 @@ class GraphService:
     ) -> Steps[Estimate]:
         quoted = functools.partial(self.price_of, account_id=account_id, charged=charged)
         price = self._list_price if verdict.needs_remote else quoted
-        request = yield from estimate.order_steps(verdict, lenient=verdict.needs_remote)
+        request = yield from estimate.child_request_steps(verdict, lenient=verdict.needs_remote)
         requests = {id(each): each for node, each in request if node not in without}
         prices: dict[int, PriceRow] = {}
         for key, each in requests.items():
             prices[key] = price(each)
             yield
-        orders = tuple((node, each.model, prices[id(each)]) for node, each in request if node not in without)
-        return Estimate(orders, self._vram(verdict))
+        child_runs = tuple(
+            (node, each.model, prices[id(each)]) for node, each in request if node not in without
+        )
+        return Estimate(child_runs, self._vram(verdict))
 
     def _vram(self, verdict: ValidationResult) -> float | None:
         """Return the total graphics memory in GB for the graph's model files, or None if one is unknown."""

@@ -50,8 +50,8 @@ def transcode(
     reader = _reader(part)
     try:
         rate = min(Fraction(_MAX_RATE), reader.rate)
-        first = reader.at(part.begin)
-        size, matrix = choose(reader.size(first)), reader.matrix(first)
+        first_frame = reader.at(part.begin)
+        size, matrix = choose(reader.size(first_frame)), reader.matrix(first_frame)
         frames = max(1, round(part.seconds * rate))
         track = _audio_track(part)
         audio = None

@@ -100,7 +100,7 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def planes(rgb: Array) -> Array:
+def to_batch(rgb: Array) -> Array:
     """Return an HxWx3 image as a batch of one with the channels first."""
     return rgb.transpose(2, 0, 1)[None]
 

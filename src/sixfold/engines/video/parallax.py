@@ -26,7 +26,7 @@ CELL = 4  # output pixels per cell of the coarse grid, in each direction
 # More iterations do not make a visible difference.
 _ITERATIONS = 3
 # Additional zoom that leaves a margin for ripples.
-_SPARE = 1.006
+_RIPPLE_ZOOM = 1.006
 # A frame is reused if no corner has moved by more than this fraction of the short side.
 _MAX_REUSE_SHIFT = 0.008
 # The nearness that represents the whole frame when it is reused.
@@ -56,7 +56,7 @@ def margin(poses: Iterable[CameraPose], size: tuple[int, int], max_near: float =
                     limit_x = half_w + math.copysign(pose.shift_x * near * size[0], ux * pose.shift_x)
                     limit_y = half_h + math.copysign(pose.shift_y * near * size[1], uy * pose.shift_y)
                     needed = max(needed, abs(ux) * far / limit_x, abs(uy) * far / limit_y)
-    return needed * _SPARE if needed > 1.0 else 1.0
+    return needed * _RIPPLE_ZOOM if needed > 1.0 else 1.0
 
 
 def grid(size: tuple[int, int]) -> tuple[int, int]:

@@ -65,7 +65,7 @@ class StatementBatcher:
     def __init__(self) -> None:
         self._calls: dict[str | tuple[str, ...], str] = {}
         self._fresh: list[str | tuple[str, ...]] = []  # statements whose functions are not committed yet
-        self._made = 0
+        self._function_count = 0
 
     def reset(self) -> None:
         """Forget all functions, for a new session."""
@@ -102,8 +102,8 @@ class StatementBatcher:
         return turns
 
     async def _make(self, connection: PostgresConnection, prepared: PreparedStatement, together: str) -> str:
-        self._made += 1
-        name = f"fold_{self._made}"
+        self._function_count += 1
+        name = f"fold_{self._function_count}"
         kinds = _types(prepared.text)
         types = ", ".join(f"{kind}[]" for kind in kinds.values())
         statement = _ARGUMENT.sub(r"($\1)[fold_turn]", prepared.text)
@@ -163,8 +163,8 @@ class StatementBatcher:
         return [[number for number in numbers if number is not None] for numbers in counts]
 
     async def _make_changes(self, connection: PostgresConnection, texts: tuple[str, ...]) -> str:
-        self._made += 1
-        name, types, steps = f"fold_{self._made}", list[str](), list[str]()
+        self._function_count += 1
+        name, types, steps = f"fold_{self._function_count}", list[str](), list[str]()
         for number, text in enumerate(texts, 1):
             steps.append(_step(text, _FIRST + len(types)) + _CHECK.format(number=number))
             types += _types(text).values()

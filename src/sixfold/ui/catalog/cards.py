@@ -64,7 +64,7 @@ class CatalogCard(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Return the words that find this model in the catalog."""
+        """The words by which a search in the catalog finds this model."""
         return " ".join(sorted(abilities.words_for(self.model)))
 
 
@@ -94,7 +94,7 @@ class AbilityCard(msgspec.Struct, frozen=True):
         return next((each for each in self.variants if each.example or each.image), self.first)
 
 
-def section_named(name: str) -> str:
+def current_section(name: str) -> str:
     return _OLD_SECTIONS.get(name, name)
 
 

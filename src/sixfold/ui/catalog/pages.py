@@ -27,9 +27,9 @@ from sixfold.ui.catalog.cards import (
     SECTIONS,
     CatalogCard,
     by_ability,
+    current_section,
     filter_cards,
     has_card,
-    section_named,
     section_of,
 )
 from sixfold.ui.catalog.initial_values import InitialValues
@@ -153,7 +153,7 @@ class CatalogPages:
         query = request.query_params.get("q", "")[:100].strip().lower()
         parameters = request.query_params
         section = parameters.get("section", parameters.get(_OLD_SECTION_PARAMETER, ""))
-        section = section_named(section)
+        section = current_section(section)
         models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         next_cursor: str | None = None
         if user is not None:

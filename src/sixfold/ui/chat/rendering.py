@@ -70,7 +70,7 @@ def _block_parser() -> MarkdownIt:
     return parser
 
 
-_PARSER, _BLOCKS = _parser(), _block_parser()
+_PARSER, _BLOCK_PARSER = _parser(), _block_parser()
 
 
 def render(text: str) -> str:
@@ -132,7 +132,7 @@ def growth(text: str) -> TextGrowth:
     try:
         tokens = [
             each
-            for each in _BLOCKS.parse(text, {formulas.GROWING: True})
+            for each in _BLOCK_PARSER.parse(text, {formulas.GROWING: True})
             if each.level == 0 and each.map is not None
         ]
     except RecursionError:

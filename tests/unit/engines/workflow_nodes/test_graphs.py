@@ -404,7 +404,7 @@ async def test_speech_nodes_transcribe_and_synthesize(graph_fixture: GraphFixtur
     assert sounds.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
     speak["2"]["inputs"]["sample_text"] = "What the sample says"
     with pytest.raises(EngineUnavailable, match="pip install chatterbox-tts"):
-        slices.complete(estimate.order_steps(validate(speak, registry.registry())))
+        slices.complete(estimate.child_request_steps(validate(speak, registry.registry())))
 
 
 async def test_model_in_3d_is_stored_unchanged(graph_fixture: GraphFixture) -> None:
@@ -436,7 +436,7 @@ async def test_unreadable_image_file_is_named_in_the_error(graph_fixture: GraphF
 
 
 def test_child_predictions_are_estimated_before_the_run() -> None:
-    result = slices.complete(estimate.order_steps(validate(PAINT, registry.registry())))
+    result = slices.complete(estimate.child_request_steps(validate(PAINT, registry.registry())))
     assert [(node_id, order.model) for node_id, order in result] == [("6", "graph-image")]
 
 

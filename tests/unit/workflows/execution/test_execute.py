@@ -240,7 +240,7 @@ def test_child_predictions_are_estimated_before_the_run() -> None:
         "3": node("Ask", words=["2", 0]),
         "4": node("Show", value=["3", 0]),
     }
-    first, second = slices.complete(estimate.order_steps(validate(graph, CLASSES)))
+    first, second = slices.complete(estimate.child_request_steps(validate(graph, CLASSES)))
     assert first == ("2", ChildRequest("writer", {"words": "hello"}))
     assert second[0] == "3"
     assert second[1].inputs["words"] is estimate.UNKNOWN

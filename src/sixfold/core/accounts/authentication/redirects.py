@@ -67,12 +67,12 @@ def parse(uri: object) -> Redirect:
 def is_same(uri: str, registered: str) -> bool:
     """Return whether a URI matches a registered one; the port of loopback URIs may differ."""
     try:
-        requested, registered_url = parse(uri), parse(registered)
+        requested_url, registered_url = parse(uri), parse(registered)
     except ValueError:
         # The URI was registered by a version with weaker validation.
         return False
-    if requested.is_loopback and registered_url.is_loopback:
-        return (requested.host, requested.path) == (registered_url.host, registered_url.path)
+    if requested_url.is_loopback and registered_url.is_loopback:
+        return (requested_url.host, requested_url.path) == (registered_url.host, registered_url.path)
     return uri == registered
 
 

@@ -114,7 +114,7 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     outside the folder in its collection, a share that a limited key did not create, or too many shares.
     """
     principal.require(rights.MEMORY_EDIT)
-    _require(principal)
+    _require_sharing(principal)
     yield from grantees.check(principal.account_id, draft.grantee)
     account_id = principal.account_id
     yield Query("shared_folders_expired_delete", {"account_id": account_id})
@@ -151,7 +151,7 @@ def share(principal: Principal, draft: FolderShareDraft) -> Transaction[FolderSh
     return next(folder for folder in shared if folder.id == rows[0]["id"])
 
 
-def _require(principal: Principal) -> None:
+def _require_sharing(principal: Principal) -> None:
     principal.require(rights.MEMORY_WRITE)
     if principal.keyless or principal.scope.collections or principal.memory is not None:
         raise errors.Forbidden("This key may not share folders: it is limited to a part of the memory")
@@ -205,7 +205,7 @@ def end(principal: Principal, share_id: str) -> Transaction[str]:
 
     The caller must then call `membership.move_all`.
     """
-    _require(principal)
+    _require_sharing(principal)
     rows = yield Query("shared_folder_end", {"id": share_id, **principal.tenant.row})
     if not rows:
         raise errors.NotFound(f"The shared folder {share_id[:60]!r} was not found")

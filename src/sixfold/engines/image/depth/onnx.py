@@ -29,7 +29,7 @@ class DepthModel:
         size = self._size(height, width)
         pixels = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         pixels = (pixels - np.array(_MEAN, np.float32)) / np.array(_DEVIATION, np.float32)
-        output = np.squeeze(self._session.run(onnx_session.planes(pixels)))
+        output = np.squeeze(self._session.run(onnx_session.to_batch(pixels)))
         if output.ndim != 2:
             raise EngineError(f"{self.stem} is not a depth model: its output must have two dimensions")
         near = np.nan_to_num(np.ascontiguousarray(output))

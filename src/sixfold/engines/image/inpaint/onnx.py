@@ -42,7 +42,7 @@ class OnnxInpaintEngine:
         part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
         pixels = cv2.resize(part, self._size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         hidden = cv2.resize(gone.astype(np.float32), self._size, interpolation=cv2.INTER_AREA) > 0
-        output = self._model.run(onnx_session.planes(pixels), hidden[None, None].astype(np.float32))
+        output = self._model.run(onnx_session.to_batch(pixels), hidden[None, None].astype(np.float32))
         if output.shape != (1, 3, self._size[1], self._size[0]):
             raise EngineError(
                 f"{self._model.stem} is not an inpainting model: its output must have the input's size"

@@ -103,7 +103,7 @@ class OnnxMattingEngine:
         scaled /= max(1.0, float(scaled.max()))
         mean, deviation = self._convention.mean, self._convention.deviation
         scaled = (scaled - np.array(mean, np.float32)) / np.array(deviation, np.float32)
-        return onnx_session.planes(scaled)
+        return onnx_session.to_batch(scaled)
 
 
 def certainty(mask: Array) -> float:

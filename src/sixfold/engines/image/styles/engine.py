@@ -32,7 +32,7 @@ MAX_SIDE = 4096
 _WORK_SIDES = (512, 2048)
 _MIN_SHORT = 64
 # Media without the hues of the source; a palette is applied after these media instead of before.
-_ONE_INK = frozenset(
+_MONOCHROME_MEDIA = frozenset(
     {"pencil sketch", "charcoal", "engraving", "manga", "linocut", "ink wash", "blueprint", "noir"}
 )
 
@@ -158,8 +158,8 @@ def _working_copy(source: DecodedImage, width: int, height: int) -> Array:
     rgb = _resize(source.rgb, size).astype(np.float32) / np.float32(255)
     if source.alpha is not None:
         cover = _resize(source.alpha, size).astype(np.float32) / np.float32(255)
-        near = textures.blur(np.dstack([rgb * cover[..., None], cover]), max(size) / 24)
-        fill = near[..., :3] / np.maximum(near[..., 3:], 1e-3)
+        blurred = textures.blur(np.dstack([rgb * cover[..., None], cover]), max(size) / 24)
+        fill = blurred[..., :3] / np.maximum(blurred[..., 3:], 1e-3)
         rgb = np.clip(textures.mix(fill, rgb, cover), 0, 1)
     right, below = max(0, _MIN_SHORT - size[0]), max(0, _MIN_SHORT - size[1])
     return np.pad(rgb, ((0, below), (0, right), (0, 0)), mode="edge")
@@ -188,7 +188,7 @@ def _final_size(styled: Array, source: DecodedImage, size: tuple[int, int], shar
 def _apply_style(rgb: Array, plan: ParsedStyle, seed: int, context: Context) -> Array:
     for light in plan.lights:
         rgb = relight(rgb, light)
-    palette_last = bool(plan.media) and plan.media[-1] in _ONE_INK
+    palette_last = bool(plan.media) and plan.media[-1] in _MONOCHROME_MEDIA
     if plan.palette and not palette_last:
         rgb = colors.transfer_palette(rgb, plan.palette, 0.85, 0.4)
     context.progress(0.2)

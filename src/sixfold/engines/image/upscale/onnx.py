@@ -57,7 +57,7 @@ def _enlarge(model: onnx_session.OnnxSession, tile: Array, scale: int) -> Array:
         for fixed, side in zip(model.shapes[0], (height, width), strict=True)
     ]
     padded = cv2.copyMakeBorder(tile, 0, sides[0] - height, 0, sides[1] - width, cv2.BORDER_REPLICATE)
-    output = model.run(onnx_session.planes(padded))
+    output = model.run(onnx_session.to_batch(padded))
     if output.ndim != 4 or output.shape[1] != 3 or output.shape[2] * sides[1] != output.shape[3] * sides[0]:
         raise EngineError(f"{model.stem} is not an upscaling model: its output must keep the aspect ratio")
     large = np.ascontiguousarray(output[0].transpose(1, 2, 0))

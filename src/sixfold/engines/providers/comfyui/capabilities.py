@@ -217,7 +217,7 @@ def _installed(
     choices = tuple(sorted([*checkpoints, *split], key=lambda choice: -choice.family.rank))
     upscaler = _upscaler(options(schemas, "UpscaleModelLoader", "model_name"))
     installed = InstalledModels(
-        stats, schemas, choices, upscaler, videos=video_graphs.read(schemas, document()["films"])
+        stats, schemas, choices, upscaler, videos=video_graphs.read(schemas, document()["videos"])
     )
     return msgspec.structs.replace(
         installed, missing={**_missing(installed, problem), **installed.videos.missing}

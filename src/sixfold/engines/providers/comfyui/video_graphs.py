@@ -47,7 +47,7 @@ Link = list[Any]
 
 
 class VideoFamily(msgspec.Struct, frozen=True):
-    """Settings of a family of video models: a row of `[[films]]` in `data/comfyui.toml`."""
+    """Settings of a family of video models: a row of `[[videos]]` in `data/comfyui.toml`."""
 
     name: str
     match: str
@@ -113,7 +113,7 @@ class VideoGraphs(msgspec.Struct, frozen=True):
 
 
 def read(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> VideoGraphs:
-    """Return the video models of a server with these schemas; `rows` are those of `[[films]]`."""
+    """Return the video models of a server with these schemas; `rows` are those of `[[videos]]`."""
     families = [VideoFamily(**{**row, "get": tuple(row["get"])}) for row in rows]
     video_models: list[VideoModelChoice] = []
     problem = ""

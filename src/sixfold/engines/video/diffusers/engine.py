@@ -91,9 +91,9 @@ class VideoDiffusersEngine:
 
     def profile_of(self, loaded: LoadedPipeline) -> VideoProfile:
         """Return the profile of loaded weights, with the operator's options applied."""
-        configured = {"steps": self._options.steps, "guidance": self._options.guidance}
+        option_values = {"steps": self._options.steps, "guidance": self._options.guidance}
         overrides = loaded.source.record.get("sampling", {}) | {
-            name: number for name, number in configured.items() if number is not None
+            name: number for name, number in option_values.items() if number is not None
         }
         return profiles.of(loaded.pipeline, overrides)
 

@@ -68,7 +68,7 @@ class RecurrentMasks(_ModelMasks):
         if self._shot.begins(rgb) or not self._state:
             self._state = {f"{state}i": np.zeros((1, 1, 1, 1), np.float32) for state in _STATES}
         ratio = np.array([min(1.0, _COARSE_SIDE / max(rgb.shape[:2]))], np.float32)
-        source = onnx_session.planes(rgb.astype(np.float32) / 255)
+        source = onnx_session.to_batch(rgb.astype(np.float32) / 255)
         outputs = self._session.outputs({"src": source, "downsample_ratio": ratio, **self._state})
         self._state = {f"{state}i": outputs[f"{state}o"] for state in _STATES}
         mask = np.clip(np.nan_to_num(outputs["pha"].reshape(-1, *outputs["pha"].shape[-2:])[0]), 0, 1)

@@ -83,7 +83,7 @@ class InputTranscriptions:
         return recording.task
 
     async def _transcribe(self, recording: InputRecording) -> None:
-        place = {"item_id": recording.item_id, "content_index": 0}
+        content_fields = {"item_id": recording.item_id, "content_index": 0}
         kind = "conversation.item.input_audio_transcription"
         settings = recording.settings or InputTranscription()
         try:
@@ -91,13 +91,17 @@ class InputTranscriptions:
         except errors.SixfoldError as error:
             recording.error = error
             if recording.settings is not None:
-                await self._send(f"{kind}.failed", **place, error=openai_errors.document(error)["error"])
+                await self._send(
+                    f"{kind}.failed", **content_fields, error=openai_errors.document(error)["error"]
+                )
         else:
             recording.content.transcript = transcript.text
             if recording.settings is not None:
                 # Like whisper-1 at OpenAI: the whole transcript is one delta.
-                await self._send(f"{kind}.delta", **place, delta=transcript.text)
+                await self._send(f"{kind}.delta", **content_fields, delta=transcript.text)
                 usage = {"type": "duration", "seconds": transcript.seconds}
-                await self._send(f"{kind}.completed", **place, transcript=transcript.text, usage=usage)
+                await self._send(
+                    f"{kind}.completed", **content_fields, transcript=transcript.text, usage=usage
+                )
         if self._waiting.pop(recording.item_id, None) is not None:
             self._memory.release(len(recording.pcm))

@@ -20,7 +20,7 @@ DEFAULT_SECONDS = 4.0
 _SIZE = re.compile(r"([1-9]\d{2,3})x([1-9]\d{2,3})", re.ASCII)
 # The maximum deviation of the aspect ratio and the short side from a size that the model supports.
 _RATIO_TOLERANCE, _SIDE_TOLERANCE = 0.05, 0.1
-_WIDE = 16 / 9
+_WIDE_RATIO = 16 / 9
 
 
 def names(catalog: Catalog) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def size(model: Model, text: Any, *, has_image: bool) -> dict[str, Any]:
         if side and ratio:
             return {"resolution": side, "aspect_ratio": ratio}
         # The video has the shape of its image.
-        if side and not ratios and (has_image or _is_near(width / height, _WIDE)):
+        if side and not ratios and (has_image or _is_near(width / height, _WIDE_RATIO)):
             return {"resolution": side}
     raise InvalidRequest(_size_message(model, resolutions, has_image=has_image), param="size")
 
@@ -94,7 +94,7 @@ def described_size(inputs: Mapping[str, Any]) -> str:
     if not resolution.endswith("p"):
         return resolution or "auto"
     side = int(resolution[:-1])
-    width, height = round(side * _WIDE / 2) * 2, side
+    width, height = round(side * _WIDE_RATIO / 2) * 2, side
     shape = inputs.get("aspect_ratio")
     return {"9:16": f"{height}x{width}", "1:1": f"{side}x{side}"}.get(str(shape), f"{width}x{height}")
 
