@@ -1,4 +1,4 @@
-"""Building of the application from its settings, and its background tasks."""
+"""Construction of the application from its settings, and its background tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building of the catalog from the settings and the bundled models, prices and templates."""
+"""Construction of the catalog from the settings and the bundled models, prices and templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building of the worker drivers from the settings: local processes, containers, Ray, and remote engines."""
+"""Construction of the worker drivers from the settings: processes, containers, Ray, and remote engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building of the workflow service: bundled workflows, node classes, and the connection to ComfyUI."""
+"""Construction of the workflow service: bundled workflows, node classes, and the connection to ComfyUI."""
 
 from __future__ import annotations
 

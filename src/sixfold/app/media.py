@@ -1,4 +1,4 @@
-"""Building of the media service and its guarded fetcher from the settings."""
+"""Construction of the media service and its guarded fetcher from the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building of the memory: pages, search, and the chat model that extracts facts and answers questions."""
+"""Construction of the memory: pages, search, and the chat model that extracts facts and answers questions."""
 
 from __future__ import annotations
 

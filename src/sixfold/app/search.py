@@ -1,4 +1,4 @@
-"""Building of the web search from the table `[search]` of the configuration."""
+"""Construction of the web search from the table `[search]` of the configuration."""
 
 from __future__ import annotations
 

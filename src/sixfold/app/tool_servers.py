@@ -1,4 +1,4 @@
-"""Building of the tool servers from the tables `[mcp.NAME]` of the configuration."""
+"""Construction of the tool servers from the tables `[mcp.NAME]` of the configuration."""
 
 from __future__ import annotations
 

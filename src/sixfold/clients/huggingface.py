@@ -88,7 +88,7 @@ class HuggingFaceHub:
             files += [_file(row) for row in rows if row.get("type") == "file"]
             if url is None:
                 return RepositoryTree(repository, commit, tuple(files))
-        raise HubError(f"{source} has too many files: more than {_MAX_PAGES} pages")
+        raise HubError(f"{source} has too many files: the Hub lists them on more than {_MAX_PAGES} pages")
 
     def fetch(
         self,

@@ -182,6 +182,6 @@ async def _empty_result(params: JsonObject, call: ToolInvocation) -> JsonObject:
 
 
 def _latest_result(method: str, result: Mapping[str, Any]) -> JsonObject:
-    """Return a result in the form of the revision without a handshake."""
+    """Return a result in the format of `LATEST`, the protocol revision without a handshake."""
     cache = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
     return {"resultType": "complete", **cache, "_meta": {jsonrpc.SERVER_META: INFO}, **result}

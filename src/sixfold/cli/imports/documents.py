@@ -28,7 +28,7 @@ from sixfold.settings import Settings
 
 
 class DocumentCounts(msgspec.Struct):
-    """The number of documents that an import has added, and of those that were imported before."""
+    """The numbers of documents that an import `added`, and that had been imported `before`."""
 
     added: int = 0
     before: int = 0

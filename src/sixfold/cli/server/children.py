@@ -36,7 +36,7 @@ class ProcessOptions(msgspec.Struct):
 
 
 class ChildProcesses:
-    """Processes 1 to N-1 of this server; a process that ends is started again until `stop`."""
+    """Processes 1 to N-1 of this server; a process that ends is restarted until `stop` is called."""
 
     def __init__(self, count: int, port: int, overrides: Mapping[str, Any]) -> None:
         self._options = [ProcessOptions(number, port, overrides) for number in range(1, count)]

@@ -111,7 +111,7 @@ class SyncResult(msgspec.Struct):
 
 
 class LocalSide(msgspec.Struct, frozen=True):
-    """A file of the folder; `data` is empty where time and size prove that it has not changed."""
+    """A file of the folder; `data` is empty if its time and size show that it has not changed."""
 
     path: str
     digest: str

@@ -238,7 +238,7 @@ class GpuModel(TypedDict):
 
 
 class GpuWait(TypedDict):
-    """A use that waits for its turn."""
+    """A use of a model that waits for the GPU, and the seconds that it has waited."""
 
     holder: str
     model: str

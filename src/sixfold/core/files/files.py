@@ -120,7 +120,7 @@ def insert(tenant: Tenant, details: FileDetails, source: MediaSource) -> Transac
 
 
 def name_content(account_id: str, source: MediaSource, expires_at: int | None) -> Transaction[str]:
-    """Create a name for stored content that prevents its deletion until a time; return the name."""
+    """Name stored content, so that it is not deleted before `expires_at` (None: never); return the name."""
     output = OutputFile(media.new_name(source.content_type), source.blob, source.content_type, source.size)
     yield Query("media_insert", {**media.record(output, account_id, "output"), "expires_at": expires_at})
     return output.name

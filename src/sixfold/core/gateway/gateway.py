@@ -462,7 +462,7 @@ class Gateway:
     async def _end(
         self, active: ActiveCall, response: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
     ) -> CallOutcome:
-        """Settle a finished stream, which is free without usage.
+        """Settle a finished stream; a stream without usage is free.
 
         A failed stream counts as a failure of its target.
         """
@@ -478,7 +478,7 @@ class Gateway:
 
 
 def _check_allowed(request: GatewayRequest) -> None:
-    """Raise `Forbidden` for a model that the key does not allow, and `InsufficientCredits` below 0."""
+    """Raise `Forbidden` for a model that the key may not use, `InsufficientCredits` for a balance below 0."""
     if request.caller.below_zero:
         raise errors.InsufficientCredits
     allowed = request.caller.scope.services

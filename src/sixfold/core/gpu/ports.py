@@ -20,7 +20,7 @@ class GpuHolder(Protocol):
     self_managed: bool
 
     def canonical(self, model: str) -> str:
-        """Return the name of a model in `residents`."""
+        """Return the name under which `residents` lists a model."""
         ...
 
     async def residents(self) -> Mapping[str, int | None] | None:

@@ -21,7 +21,7 @@ class GpuModelSchema(TypedDict):
 
 
 class GpuWaitSchema(TypedDict):
-    """A use that waits for its turn."""
+    """A use of a model that waits for the GPU, and the seconds that it has waited."""
 
     holder: str
     model: str

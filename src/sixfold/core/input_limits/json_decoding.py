@@ -73,7 +73,7 @@ def _is_wide(view: memoryview) -> bool:
 
 
 def _pieces(items: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
-    """Split the items of an array into runs of about one piece; a larger item is a separate run."""
+    """Group an array's items into pieces of at most `_PIECE_BYTES`; a larger item is a piece of its own."""
     piece: list[msgspec.Raw] = []
     size = 0
     for item in items:

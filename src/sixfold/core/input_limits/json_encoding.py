@@ -35,7 +35,7 @@ def encode(value: Any, levels: int = _MAX_LEVELS) -> bytes:
 
 
 def _pieces(items: Sequence[Any], levels: int) -> Iterator[bytes]:
-    """Yield the items in runs without brackets; a run that is not small is halved."""
+    """Yield the items as JSON, without brackets, in pieces; a slice that is not small is halved."""
     if len(items) == 1:
         yield encode(items[0], levels)
     elif _is_small(items):

@@ -219,7 +219,7 @@ class MediaService:
         return MediaSource(row["blob"], row["content_type"], row["size"])
 
     async def _find_uploaded(self, tenant: Tenant, path: str) -> MediaSource:
-        """Store a copy of a file at a path that a caller chose, because the file may be replaced later."""
+        """Store a copy of an uploaded file, which its owner may replace later; raises `FetchFailed`."""
         data = await self.uploaded_files.read(tenant, path, self._limits.image_bytes)
         if data is None:
             raise errors.FetchFailed("File not found on this server")

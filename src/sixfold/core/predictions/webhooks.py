@@ -102,7 +102,7 @@ def enqueue(prediction: Prediction) -> Transaction[None]:
 
 
 def enqueue_replacement(prediction: Prediction) -> Transaction[None]:
-    """Replace the message about an earlier end of a prediction by one about its current state."""
+    """Replace the message about an earlier end of a prediction with one about its current state."""
     yield Query("outbox_delete", {"prediction_id": prediction.id, "event": "completed"})
     yield from enqueue(prediction)
 

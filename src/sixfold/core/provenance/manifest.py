@@ -76,7 +76,9 @@ def document(manifest: Manifest) -> dict[str, Any]:
 def parse(text: str) -> tuple[Manifest, dict[str, Any]]:
     """Parse a manifest from any source; return it and its JSON object. Raises `NotAManifest`."""
     if len(text) > MAX_TEXT_BYTES:
-        raise NotAManifest("the text exceeds the 256 KiB of a manifest")
+        raise NotAManifest(
+            f"a manifest must be at most {MAX_TEXT_BYTES // 1024} KiB (got {len(text):,} characters)"
+        )
     try:
         document = _decode(text.encode())
         if document.get("format") != FORMAT:

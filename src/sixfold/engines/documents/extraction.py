@@ -40,7 +40,9 @@ def extract(path: str, kind: str, max_pages: int, max_chars: int) -> dict[str, A
     except RecursionError as error:
         raise UnusableInput("The document is nested too deeply to read.") from error
     except MemoryError as error:
-        raise UnusableInput("The document needs too much memory to read.") from error
+        raise UnusableInput(
+            "The document needs more memory than is available to read it: split it into smaller documents."
+        ) from error
     return msgspec.to_builtins(finish(document, max_chars))
 
 

@@ -47,10 +47,10 @@ def network(address: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def limited_network(address: str, *, behind_proxy: bool) -> str | None:
-    """Return the network of an address, or None if it has no limits of its own.
+    """Return the network whose limits apply to an address, or None if the address is not limited.
 
-    This machine has none and, if `behind_proxy`, no private network, since one connection of a proxy serves
-    many clients.
+    Addresses of this machine are not limited. With `behind_proxy`, private addresses are not limited either,
+    because one connection of a proxy serves many clients.
     """
     if not address or is_loopback(address) or (behind_proxy and is_private(address)):
         return None

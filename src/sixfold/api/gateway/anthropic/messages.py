@@ -303,7 +303,7 @@ class _Blocks:
         self._queued: dict[int, tuple[Mapping[str, Any], list[str]]] = {}
 
     def open(self, kind: str, block: Mapping[str, Any]) -> bytes:
-        """Begin a block of this kind unless one is open."""
+        """Return the events that begin a block of this kind; empty if one is open."""
         if self._kind == kind:
             return b""
         return self.close() + self._start(kind, block)
@@ -312,7 +312,7 @@ class _Blocks:
         return _event("content_block_delta", index=self._index, delta=delta)
 
     def call(self, number: int, block: Mapping[str, Any]) -> bytes:
-        """Begin the block of a call, or queue it."""
+        """Return the events that begin the block of a call, or queue the call."""
         if self._kind == "call" and not _is_object(self._arguments):
             self._queued[number] = (block, [])
             return b""

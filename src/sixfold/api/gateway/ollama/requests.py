@@ -124,7 +124,7 @@ _T = TypeVar("_T")
 
 
 def read(raw: bytes, kind: type[_T]) -> _T:
-    """Return a body of this kind; raises `InvalidRequest`, `BadRequest` and `InputTooLarge`."""
+    """Parse a body as a `kind`; raises `InvalidRequest`, `BadRequest` and `InputTooLarge`."""
     body = bodies.parse_object(raw)
     try:
         return msgspec.convert(body, kind)

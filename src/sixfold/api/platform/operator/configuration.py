@@ -67,7 +67,7 @@ class ConfigurationRoutes:
         return await self._providers()
 
     async def set_key(self, request: Request) -> Response:
-        """Store a key of a provider, unless it refuses the key."""
+        """Store a provider's key, unless the provider rejects it."""
         principal, body = await self._fields(request)
         key = body.get("key")
         if not isinstance(key, str):

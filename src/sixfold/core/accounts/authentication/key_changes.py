@@ -26,8 +26,7 @@ def create_with(parent: Principal, scope: Scope, granted: Rights, holder: Holder
             if getattr(scope, name) not in (None, rate):
                 allowed = f"{rate} or omitted" if rate else "omitted"
                 raise errors.BadRequest(
-                    f"{name} must be {allowed}: the key that creates this one is limited to a rate, against "
-                    "which both keys count"
+                    f"{name} must be {allowed}: the new key shares the rate limits of the key that creates it"
                 )
         scope = replace(scope, **rates)
     origin = holder._replace(

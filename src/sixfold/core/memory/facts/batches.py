@@ -39,7 +39,8 @@ class MemoryBatchSchema(TypedDict):
 class BatchStart(msgspec.Struct, frozen=True):
     """A new batch: its id, its start in epoch µs, and the micro-dollars that it may spend.
 
-    The row `paid_id` counts the amount; it is another row if the batch is in a folder of another account.
+    The row `paid_id` counts the amount. It is the batch's own row, or a separate row of the paying account if
+    the batch is in a folder of another account.
     """
 
     id: str

@@ -101,7 +101,7 @@ def remove(account_id: str, page_id: str) -> Transaction[None]:
 
 
 def next_change(account_id: str) -> Transaction[int]:
-    """Return the number of this transaction's change; the numbers of an account follow its commits."""
+    """Return this transaction's change number; an account's changes are numbered in commit order."""
     rows = yield Query("memory_change_next", {"account_id": account_id})
     return int(rows[0]["change"])
 

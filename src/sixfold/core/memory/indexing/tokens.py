@@ -148,7 +148,7 @@ def _word(text: str) -> str | None:
 
 @lru_cache(256)
 def initials(stems: frozenset[str]) -> frozenset[str]:
-    """Return the possible first characters, in both cases, of ASCII words with these index words."""
+    """Return the possible first characters, in both cases, of the ASCII words that have these stems."""
     first = {stem[:1] for stem in stems}
     first |= {other for base, other in _BEGINS_AS if base in first}
     return frozenset(first | {letter.upper() for letter in first})

@@ -26,7 +26,7 @@ class KnownEntity(NamedTuple):
 class ResolvedRelation(NamedTuple):
     """The two pages of a statement, with an id of None if a page is unknown.
 
-    `relation` may be the stated relation's `otherwise`.
+    `relation` is the stated relation, or its alternative (`otherwise`) if only that fits the pages' kinds.
     """
 
     relation: str

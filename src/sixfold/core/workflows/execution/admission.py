@@ -54,7 +54,7 @@ class GraphMemory:
             self.count(count)
 
     def values_fit(self, share: MemoryShare, count: int) -> bool:
-        """Return whether values fit now; a run without values must wait behind waiting runs."""
+        """Return whether values fit now; a run without admitted values waits behind all waiting runs."""
         is_queued = not share.admitted and any(other.waiting for other in self._shares if other is not share)
         return not is_queued and self.admitted + count <= self.limit
 

@@ -118,10 +118,10 @@ def release(kind: str) -> None:
 
 
 def offload(sizes: Mapping[str, int], where: Device, free: int, setting: str) -> Offload:
-    """Return the part of a pipeline to move off the device between uses; raise `EngineError` if none fits.
+    """Return a pipeline's offload mode; raises `EngineError` if its weights do not fit in a CPU's memory.
 
-    `none` if all weights and the reserve fit, `model` if the largest component does, else `sequential`. The
-    mode is always `none` on a CPU.
+    On a CPU, the mode is `none`. On other devices it is `setting`, unless that is `auto`: then `none` if all
+    weights and the reserve fit, `model` if the largest component does, else `sequential`.
     """
     reserved = _RESERVED_BYTES[where.kind]
     total, largest = sum(sizes.values()), max(sizes.values(), default=0)

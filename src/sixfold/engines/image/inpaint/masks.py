@@ -79,7 +79,7 @@ def path(task: Task, name: str) -> Path:
     """Return the file of an image input; raise `EngineError` if the task does not contain it."""
     file = task.files.get(name) or task.files.get(f"{name}_url")
     if file is None:
-        raise EngineError("Inpainting requires image and mask.")
+        raise EngineError(f"Inpainting requires `image` and `mask`: `{name}` is missing.")
     return file
 
 

@@ -120,7 +120,7 @@ def _seeds(first: int, count: int) -> list[int]:
 
 
 def _steps(context: Context, index: int, count: int) -> Callable[[str], None]:
-    """Return a callback that converts finished stages to overall progress."""
+    """Return a callback that reports the overall progress after each stage."""
     done = 0
 
     def step(_name: str) -> None:

@@ -202,7 +202,7 @@ def _sample(graph: GraphBuilder, inputs: _ImageNodes, spec: ImageSpec, latent: L
 
 
 def _select(graph: GraphBuilder, latent: Link, alone: int | None) -> Link:
-    """Return a link to one image of a batch; the sampler uses the noise of its index."""
+    """Return a link to image `alone` of a batch, which keeps its noise, or to the batch if it is None."""
     if alone is None:
         return latent
     return [graph.add("LatentFromBatch", samples=latent, batch_index=alone, length=1), 0]

@@ -137,7 +137,7 @@ class AudioOutput(Struct, forbid_unknown_fields=True):
 
 
 class SessionAudio(Struct, forbid_unknown_fields=True):
-    """The configuration of audio."""
+    """The `audio` object of a session: its input and output."""
 
     input: AudioInput = msgspec.field(default_factory=AudioInput)
     output: AudioOutput = msgspec.field(default_factory=AudioOutput)

@@ -87,7 +87,7 @@ class RealtimeOutput:
                 pass
 
     async def write_audio(self, delta: str, end_ms: int, chars: int) -> None:
-        """Write audio in base64; it ends at `end_ms`, with the character `chars` of the transcript."""
+        """Send base64 audio that ends at `end_ms`, after the first `chars` characters of the transcript."""
         message = self._message
         if message is not None and isinstance(part := message.parts[0], AudioContent):
             part.marks.append((end_ms, chars))

@@ -63,7 +63,7 @@ class Transcript(NamedTuple):
 
 
 class RealtimeServices:
-    """Chats and speech of one session, with the checks and charges of requests with its key."""
+    """The chat and speech of one session; each call is checked and charged as a request with its key."""
 
     def __init__(self, services: WebServices, parts: RealtimeParts, key_id: str) -> None:
         self._services = services

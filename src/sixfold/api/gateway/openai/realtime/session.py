@@ -85,7 +85,7 @@ class RealtimeSession:
             }
 
     async def begin(self) -> None:
-        """Send `session.created`, and begin to list the tools of servers."""
+        """Send `session.created`, and start listing the tools of MCP servers."""
         await self._send("session.created", session=self._document())
         self._list_tools(())
 
