@@ -154,7 +154,7 @@ def banner(lines: Iterable[str]) -> Iterator[str]:
 
 
 def curl(*words: str) -> bytes:
-    """Return the body of a URL; raise CalledProcessError for an error status."""
+    """Return the body of a URL; raises `CalledProcessError` for an error status."""
     return subprocess.run(["curl", "--fail", "-sS", *words], check=True, stdout=subprocess.PIPE).stdout
 
 

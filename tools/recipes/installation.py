@@ -27,7 +27,7 @@ class Packages:
 
 
 def install(name: str, packages: Packages, folder: Path) -> None:
-    """Install the packages unless the folder contains them; raise `NotInstalled`."""
+    """Install the packages unless the folder contains them; raises `NotInstalled`."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / _READY).exists():
         return

@@ -39,7 +39,7 @@ class Place:
         }
 
     async def call(self, *command: str, **variables: str) -> str:
-        """Run a program in the folder and return its output; raise `RecipeFailed` if it fails."""
+        """Run a program in the folder and return its output; raises `RecipeFailed` if it fails."""
         child = await asyncio.create_subprocess_exec(
             *command,
             cwd=self.folder,

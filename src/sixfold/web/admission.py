@@ -56,7 +56,7 @@ class Admission:
         return self._bodies.track(self._origins.network(HTTPConnection(scope)), receive)
 
     def keyless(self, connection: HTTPConnection) -> None:
-        """Count a request without a valid key against its address; raise `TooManyRequests` over the rate."""
+        """Count a request without a valid key against its address; raises `TooManyRequests` over the rate."""
         peer = self._origins.limited(connection)
         if peer is not None:
             self._keyless.spend(peer)
@@ -81,7 +81,7 @@ class StreamLimit:
         self.holders = Counter[str]()
 
     def hold(self, scope: MutableMapping[str, Any], holder: str) -> None:
-        """Occupy a slot of an account until the request of `scope` ends; raise `TooManyStreams`."""
+        """Occupy a slot of an account until the request of `scope` ends; raises `TooManyStreams`."""
         if not self._per_holder:
             return
         if self.holders[holder] >= self._per_holder:
@@ -94,7 +94,7 @@ class StreamLimit:
         _callbacks(scope).append(functools.partial(self._release_holder, holder))
 
     def enter(self, scope: MutableMapping[str, Any], caller: str) -> None:
-        """Occupy a slot of the server until the request of `scope` ends; raise `TooManyConnections`."""
+        """Occupy a slot of the server until the request of `scope` ends; raises `TooManyConnections`."""
         if self._total and self.open >= self._total:
             refusals.recorder().add(self._reason, caller)
             raise errors.TooManyConnections(f"The server has too many open {self._noun}: retry in a moment")
@@ -151,7 +151,7 @@ class RequestRates:
         self._full_until = -math.inf
 
     def spend(self, key: str) -> None:
-        """Count a request; raise `TooManyRequests` over the rate."""
+        """Count a request; raises `TooManyRequests` over the rate."""
         if not self._step:
             return
         now = self._clock()
@@ -210,7 +210,7 @@ class Attempts:
         self._rows: list[array[int]] = []
 
     def spend(self, key: str) -> CountedAttempt:
-        """Count one attempt and return its cells; raise `TooManyRequests` over the limit."""
+        """Count one attempt and return its cells; raises `TooManyRequests` over the limit."""
         now = self._clock()
         if now >= self._ends:
             self._ends = now + self._seconds

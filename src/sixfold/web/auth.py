@@ -82,11 +82,11 @@ class Authenticator:
         self._own_prefix = f"{secrets.token_urlsafe(32)}/"
 
     async def key(self, api_key: Any) -> Principal:
-        """Return the principal of a key, checked by `admit`; raise `Unauthenticated` if it is unknown."""
+        """Return the principal of a key, checked by `admit`; raises `Unauthenticated` if it is unknown."""
         return await self.admit(await self.find(api_key))
 
     async def find(self, api_key: Any) -> Principal:
-        """Return the principal of a key; raise `Unauthenticated` unless it is a string and known."""
+        """Return the principal of a key; raises `Unauthenticated` unless it is a string and known."""
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
         if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):
@@ -126,7 +126,7 @@ class Authenticator:
         return principal
 
     async def count_request(self, principal: Principal) -> None:
-        """Count a request against the rates of its account and its key; raise `TooManyRequests`."""
+        """Count a request against the rates of its account and its key; raises `TooManyRequests`."""
         if principal.kind != "operator":
             self._per_account.spend(principal.account_id)
         if principal.scope.rpm is not None and principal.rate_id is not None:

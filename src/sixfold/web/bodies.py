@@ -58,7 +58,7 @@ class BodyFields(msgspec.Struct, frozen=True):
 
 
 def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
-    """Parse any JSON value; raise `BadRequest` also for NaN, deep nesting, bad Unicode and trailing text.
+    """Parse any JSON value; raises `BadRequest` also for NaN, deep nesting, bad Unicode and trailing text.
 
     A document with too many values raises `InputTooLarge` before it is decoded.
     """
@@ -81,7 +81,7 @@ def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:
 
 
 def parse_object(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> dict[str, Any]:
-    """Parse a JSON object; raise `BadRequest` for any other value, or `InputTooLarge`."""
+    """Parse a JSON object; raises `BadRequest` for any other value, or `InputTooLarge`."""
     value = parse_json(raw, limits)
     if not isinstance(value, dict):
         raise errors.BadRequest(INVALID_JSON)
@@ -102,7 +102,7 @@ def form_type(request: Request, raw: bytes) -> str:
 
 
 async def fields(request: Request) -> BodyFields:
-    """Read the named values of a JSON or form body; raise `BadRequest`.
+    """Read the named values of a JSON or form body; raises `BadRequest`.
 
     A body that looks like a JSON object is read as JSON even if it claims to be urlencoded, as with `curl -d
     '{…}'`. Empty fields of a form are omitted.
@@ -288,7 +288,7 @@ _ESCAPES = Limit(2_400_000, "The form may have at most {:,} percent-encoded byte
 
 
 def decode_urlencoded(raw: bytes, *, max_fields: int, keep_blank: bool = False) -> dict[str, str]:
-    """Return the last value of each field of an urlencoded form; raise `BadRequest` or `InputTooLarge`.
+    """Return the last value of each field of an urlencoded form; raises `BadRequest` or `InputTooLarge`.
 
     It decodes in slices: the functions of the standard library hold a list of all escape sequences, and one
     call for 32 MiB would block all threads.
@@ -357,7 +357,7 @@ _read_key = msgspec.json.Decoder(_Credential).decode
 
 
 def key_in_json(raw: bytes) -> Any:
-    """Return the member `api_key` of a JSON object, or None; raise `BadRequest` for malformed JSON.
+    """Return the member `api_key` of a JSON object, or None; raises `BadRequest` for malformed JSON.
 
     The decoder skips all other values without allocating memory. The last of repeated members counts, as when
     the whole document is decoded. A document with more values than any route accepts raises `InputTooLarge`:
@@ -372,7 +372,7 @@ def key_in_json(raw: bytes) -> Any:
 
 
 def key_in_urlencoded(raw: bytes) -> str | None:
-    """Return the last `api_key` field that is not empty; raise `BadRequest` for too many fields."""
+    """Return the last `api_key` field that is not empty; raises `BadRequest` for too many fields."""
     if _count(raw, b"&") >= MAX_PARTS:
         raise errors.BadRequest(INVALID_FORM)
     key = None

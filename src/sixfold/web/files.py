@@ -30,7 +30,7 @@ class ServedFile(msgspec.Struct, frozen=True):
 
 
 async def serve(request: Request, file: ServedFile) -> Response:
-    """Return the file, a part of it, or 304; raise `NotFound` if its bytes are missing.
+    """Return the file, a part of it, or 304; raises `NotFound` if its bytes are missing.
 
     The first bytes are read before the response starts, so that a failing store yields an error instead of
     half a file.

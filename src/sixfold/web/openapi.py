@@ -106,7 +106,7 @@ class OpenApiDocument(msgspec.Struct, frozen=True):
             yield method, path, spec.summary
 
     def plain(self, server_url: str, routes: Iterable[Entry]) -> Node:
-        """Return the document as JSON; raise `KeyError` for an operation without a route."""
+        """Return the document as JSON; raises `KeyError` for an operation without a route."""
         entries = {f"{entry.method} {documented(entry.path)}": entry for entry in routes}
         paths: dict[str, Node] = {}
         for name, spec in self.operations.items():

@@ -41,7 +41,7 @@ class RawRequest:
         return value.decode("latin-1") if value is not None else None
 
     async def body(self) -> bytes:
-        """Return the whole body; raise `TooLarge` or `ClientDisconnect`."""
+        """Return the whole body; raises `TooLarge` or `ClientDisconnect`."""
         chunks: list[bytes] = []
         size = 0
         while True:

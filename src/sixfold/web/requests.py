@@ -25,7 +25,7 @@ _MAX_OWN_PAGE, _MAX_CURSOR = 200, 300
 
 
 def query_text(request: Request, name: str, max_chars: int) -> str:
-    """Return a query parameter, or "" if it is missing; raise `BadRequest` if it has too many characters."""
+    """Return a query parameter, or "" if it is missing; raises `BadRequest` if it has too many characters."""
     value = request.query_params.get(name, "")
     if len(value) > max_chars:
         raise errors.BadRequest(f"{name} must be at most {max_chars} characters")
@@ -33,7 +33,7 @@ def query_text(request: Request, name: str, max_chars: int) -> str:
 
 
 def query_choice(request: Request, name: str, words: Collection[str], max_chars: int) -> str:
-    """Return a query parameter that must be one of `words`, or ""; raise `BadRequest` for any other value."""
+    """Return a query parameter that must be one of `words`, or ""; raises `BadRequest` for other values."""
     value = query_text(request, name, max_chars)
     if value and value not in words:
         raise errors.BadRequest(f"{name} must be one of {', '.join(words)}")
@@ -41,7 +41,7 @@ def query_choice(request: Request, name: str, words: Collection[str], max_chars:
 
 
 def page_size(request: Request, usual: int, largest: int, max_chars: int) -> int:
-    """Return the parameter `limit`, the rows of a page; raise `BadRequest` unless it is 1 to `largest`."""
+    """Return the parameter `limit`, the rows of a page; raises `BadRequest` unless it is 1 to `largest`."""
     value = query_text(request, "limit", max_chars) or str(usual)
     if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
         raise errors.BadRequest(f"limit must be between 1 and {largest} (got {value[:20]!r})")
@@ -51,13 +51,13 @@ def page_size(request: Request, usual: int, largest: int, max_chars: int) -> int
 async def own_models(
     models: CustomModels, request: Request, account_id: str, kind: str = ""
 ) -> tuple[tuple[CustomModel, ...], str | None]:
-    """Return a page of an account's custom models, and the cursor of the next page; raise `BadRequest`."""
+    """Return a page of an account's custom models, and the cursor of the next page; raises `BadRequest`."""
     limit = page_size(request, PAGE, _MAX_OWN_PAGE, _MAX_CURSOR)
     return await models.page(account_id, kind, limit, cursor(request))
 
 
 def cursor(request: Request) -> str:
-    """Return the parameter `cursor` of a list sorted by name, "" for the first page; raise `BadRequest`."""
+    """Return the parameter `cursor` of a list sorted by name, "" for the first page; raises `BadRequest`."""
     text = query_text(request, "cursor", _MAX_CURSOR)
     pagination.name_of(text)
     return text

@@ -118,7 +118,7 @@ class SessionCookies:
         return cookie
 
     async def admitted(self, request: Request) -> SessionCookie | None:
-        """Return the session of a request for a page; raise `Forbidden` for an untrusted Host."""
+        """Return the session of a request for a page; raises `Forbidden` for an untrusted Host."""
         self._origins.admit(request)
         return await self.of(request)
 

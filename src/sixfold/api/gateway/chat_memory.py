@@ -111,7 +111,7 @@ _NOTHING = PackedContext(context.NOTHING, 0, (), 0, "auto")
 
 
 def parse_header(value: str) -> MemoryOptions:
-    """Parse the header; raise `BadRequest`."""
+    """Parse the header; raises `BadRequest`."""
     match = _VALUE.fullmatch(value.strip()) if len(value) <= MAX_VALUE else None
     if match is None:
         raise errors.BadRequest(

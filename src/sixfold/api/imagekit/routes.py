@@ -143,7 +143,7 @@ class ImageKitRoutes:
         return await self._services.idempotency.run(request, idempotent, work)
 
     async def _predict(self, part: dialect.Part, request_spec: _ImageKitRequest) -> Prediction:
-        """Return the finished prediction, or cancel it on a timeout; raise the error of a failed one."""
+        """Return the finished prediction, or cancel it on a timeout; raises the error of a failed one."""
         prediction_request = PredictionRequest(
             principal=request_spec.principal,
             model=request_spec.model,

@@ -23,7 +23,7 @@ def request_inputs(model: Model) -> list[Descriptor]:
 
 
 def image_inputs(request: Request, model: Model) -> dict[str, Any]:
-    """Return the inputs of a query string; raise `InvalidImageRequest`."""
+    """Return the inputs of a query string; raises `InvalidImageRequest`."""
     texts: dict[str, Any] = {
         request_input.name: request.query_params[request_input.name]
         for request_input in request_inputs(model)
@@ -61,7 +61,7 @@ def _save_path(request: Request) -> str:
 
 
 async def style(request: Request, model: Model) -> dict[str, Any]:
-    """Return the inputs of a JSON body; raise `InvalidImageRequest`."""
+    """Return the inputs of a JSON body; raises `InvalidImageRequest`."""
     try:
         body = await bodies.parse(bodies.parse_json, await request.body())
     except errors.BadRequest as error:

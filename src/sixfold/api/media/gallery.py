@@ -172,7 +172,7 @@ class GalleryRoutes:
             raise _unusable(at, f"{at}: {error.message}") from error
 
     async def _typed(self, source: MediaSource, at: str, allowed: frozenset[str]) -> MediaSource:
-        """Return the source with the type of its first bytes; raise `InvalidInput` for other types."""
+        """Return the source with the type of its first bytes; raises `InvalidInput` for other types."""
         head = b""
         async for piece in self._services.blobs.stream(source.blob, 0, media_types.HEAD_BYTES):
             head += piece

@@ -122,7 +122,7 @@ def _dimensions(request: Request) -> tuple[str, ...]:
 
 
 def page_size(request: Request) -> int:
-    """Return the number of entries of a page; raise `BadRequest`."""
+    """Return the number of entries of a page; raises `BadRequest`."""
     text = request.query_params.get("limit")
     if text is None:
         return PAGE

@@ -139,7 +139,7 @@ class OAuthRoutes:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; raise `OAuthError` for repeated ones."""
+    """Return the fields of a form; raises `OAuthError` for repeated ones."""
     if bodies.media_type(request) != "application/x-www-form-urlencoded":
         raise oauth.OAuthError(
             "invalid_request", "The content type must be application/x-www-form-urlencoded"

@@ -86,7 +86,7 @@ class StoredFileRoutes:
         return await files.serve(request, files.ServedFile(store, key, stored.size, kind, tag, cache))
 
     async def _key(self, request: Request, path: str) -> tuple[str, str]:
-        """Return the key of an uploaded file and its cache policy; raise `NotFound`.
+        """Return the key of an uploaded file and its cache policy; raises `NotFound`.
 
         The folder names in URLs are secret. URLs without such names can be guessed, so only the owner may
         read those files. Files written without a key can be read by any program on this machine.

@@ -431,7 +431,7 @@ def _items(descriptor: Descriptor, value: object, expected: str) -> list[object]
 
 
 def _parts(descriptor: Descriptor, text: str, separator: str | None, expected: str) -> list[str]:
-    """Split a string into parts; raise `_InvalidValue` above the maximum length of the list."""
+    """Split a string into parts; raises `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
     parts = text.split(separator, limit)
     if len(parts) > limit:
@@ -440,7 +440,7 @@ def _parts(descriptor: Descriptor, text: str, separator: str | None, expected: s
 
 
 def _lines(descriptor: Descriptor, text: str) -> list[str]:
-    """Return the non-blank lines of a string; raise `_InvalidValue` above the maximum length of the list."""
+    """Return the non-blank lines of a string; raises `_InvalidValue` above the maximum length of the list."""
     limit = descriptor.max_items or _MAX_PARTS
     lines = [match[0].rstrip() for match in itertools.islice(_LINE.finditer(text), limit + 1)]
     if len(lines) > limit:

@@ -137,7 +137,7 @@ def write(
 
 
 def edit(writer: PageWriter, slug: str, page_edit: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
-    """Change a part of a page; raise `NotFound`, or `BadRequest` if the edit does not fit the text."""
+    """Change a part of a page; raises `NotFound`, or `BadRequest` if the edit does not fit the text."""
     existing = yield from _open(writer, slug, terms)
     draft = page_edits.apply(existing.page, page_edit, writer.limits)
     return (yield from change(writer, page_edit.operation, existing.page, draft))

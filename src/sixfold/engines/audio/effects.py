@@ -45,7 +45,7 @@ def words(prompt: str) -> PromptWords:
 
 
 def generate(prompt: str, seconds: float, seed: int) -> Array:
-    """Return the sound as float32 (2, samples) at 48 kHz; raise `EngineError` for an unsupported prompt."""
+    """Return the sound as float32 (2, samples) at 48 kHz; raises `EngineError` for an unsupported prompt."""
     if not is_supported(prompt):
         supported = ", ".join(sorted({*EVENTS, *track.LAYERS}))
         raise EngineError(f"The prompt must name a supported sound: {supported}")

@@ -73,7 +73,7 @@ class OptimizerEngine:
 
 
 def numbers(text: str, name: str) -> list[int]:
-    """Parse comma-separated numbers and sort them; raise `UnusableInput`."""
+    """Parse comma-separated numbers and sort them; raises `UnusableInput`."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     low, high = _SIDES
     if not parts or not all(_NUMBER.fullmatch(part) and low <= int(part) <= high for part in parts):
@@ -85,7 +85,7 @@ def numbers(text: str, name: str) -> list[int]:
 
 
 def formats(text: str, supported: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Parse comma-separated formats, omitting those in `others`; raise `UnusableInput` for unknown ones."""
+    """Parse comma-separated formats, omitting those in `others`; raises `UnusableInput` for unknown ones."""
     parts = [
         {"jpg": "jpeg"}.get(part, part) for part in (one.strip().lower() for one in text.split(",")) if part
     ]

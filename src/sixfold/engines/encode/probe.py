@@ -30,7 +30,7 @@ class MediaStream(msgspec.Struct, frozen=True):
 
 
 def source(task: Task) -> Path:
-    """Return the task's file; raise `EngineError` for a task without a file."""
+    """Return the task's file; raises `EngineError` for a task without a file."""
     path = task.files.get("media")
     if path is None:
         raise EngineError("`media` is required.")
@@ -38,7 +38,7 @@ def source(task: Task) -> Path:
 
 
 def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
-    """Return the part that `start` and `duration` select; raise `UnusableInput` if it is empty."""
+    """Return the part that `start` and `duration` select; raises `UnusableInput` if it is empty."""
     with demux.open_media(path) as container:
         has_video, has_audio = bool(container.streams.video), bool(container.streams.audio)
         length = _length(container)

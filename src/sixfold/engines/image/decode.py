@@ -77,7 +77,7 @@ def decode(
     max_bytes: int = MAX_BYTES,
     target: tuple[int, int] | None = None,
 ) -> DecodedImage:
-    """Decode an image, or the first frame of an animation; raise `UnreadableImage` if it cannot be read.
+    """Decode an image, or the first frame of an animation; raises `UnreadableImage` if it cannot be read.
 
     With `target` (width, height), a JPEG is decoded at the smallest multiple of an eighth of its size that
     covers the target, which is much faster; other formats are decoded at full size.

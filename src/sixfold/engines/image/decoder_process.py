@@ -24,13 +24,13 @@ _UNREADABLE = "The image cannot be read."
 
 
 def header(path: Path) -> headers.ImageHeader:
-    """Return the header of an image file of any size; raise `UnreadableImage`."""
+    """Return the header of an image file of any size; raises `UnreadableImage`."""
     with headers.open_image(path, sys.maxsize) as file:
         return headers.read(file)
 
 
 def is_needed(*paths: Path, is_reduced: bool = False) -> bool:
-    """Return whether any image at `paths` must be decoded in another process; raise `UnreadableImage`.
+    """Return whether any image at `paths` must be decoded in another process; raises `UnreadableImage`.
 
     With `is_reduced`, a JPEG is decoded at a smaller size, which takes little memory.
     """

@@ -56,7 +56,7 @@ class ImageHeader(msgspec.Struct, frozen=True):
 
 
 def probe(source: Path | str | bytes, *, whole: bool = False) -> tuple[str, int, int]:
-    """Return the format, width and height that a file declares; raise `UnreadableImage`.
+    """Return the format, width and height that a file declares; raises `UnreadableImage`.
 
     With `whole`, also check that the file is complete: a truncated upload still has a valid header. Bytes
     after a valid end are ignored, because phones append videos to their photos.
@@ -67,7 +67,7 @@ def probe(source: Path | str | bytes, *, whole: bool = False) -> tuple[str, int,
 
 
 def open_image(source: Path | str | bytes, max_bytes: int) -> BinaryIO:
-    """Open a path or bytes as a binary file; raise `UnreadableImage` if it is empty or too large."""
+    """Open a path or bytes as a binary file; raises `UnreadableImage` if it is empty or too large."""
     if isinstance(source, bytes):
         file: BinaryIO = io.BytesIO(source)
         size = len(source)
@@ -87,7 +87,7 @@ def open_image(source: Path | str | bytes, max_bytes: int) -> BinaryIO:
 
 
 def read(file: BinaryIO, *, whole: bool = False) -> ImageHeader:
-    """Return the header of an open file; raise `UnreadableImage`."""
+    """Return the header of an open file; raises `UnreadableImage`."""
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     kind = media_types.find(head)

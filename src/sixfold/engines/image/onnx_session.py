@@ -28,7 +28,7 @@ class OnnxSession:
     """A loaded ONNX model; `shapes` are the (height, width) of its inputs, None for a dynamic side."""
 
     def __init__(self, source: str) -> None:
-        """Load the file at `source`, or the first model in that folder; raise `EngineError`."""
+        """Load the file at `source`, or the first model in that folder; raises `EngineError`."""
         import onnxruntime
 
         faults = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
@@ -72,7 +72,7 @@ class OnnxSession:
 
 
 def find_model(source: str) -> Path:
-    """Return the path of the model file; raise `EngineError` if the file does not exist."""
+    """Return the path of the model file; raises `EngineError` if the file does not exist."""
     path = Path(source).expanduser()
     if path.is_dir():
         inside = sorted(node for node in path.rglob("*.onnx") if not _hidden(node.relative_to(path)))

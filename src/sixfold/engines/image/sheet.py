@@ -42,7 +42,7 @@ def merge(task: Task, context: Context) -> Task:
 
 
 def write(target: str, paths: str) -> None:
-    """Write the sheet of the images at `paths`, one per line, as a PNG; raise `UnusableInput`."""
+    """Write the sheet of the images at `paths`, one per line, as a PNG; raises `UnusableInput`."""
     images: list[Pixels] = []
     for path in paths.split("\n"):
         image = decode.decode(Path(path), target=(_MAX_SIDE, _MAX_SIDE))

@@ -68,7 +68,7 @@ def write(pieces: Iterator[Wave], rate: int, name: str, target: Path) -> Artifac
 
 
 def read(path: Path, rate: int, max_seconds: float = MAX_SECONDS) -> Wave:
-    """Return the first audio track of a file as mono samples at `rate`; raise `UnusableInput`."""
+    """Return the first audio track of a file as mono samples at `rate`; raises `UnusableInput`."""
     parts: list[Wave] = []
     length, limit = 0, round(max_seconds * rate)
     with demux.open_media(path) as container:

@@ -20,7 +20,7 @@ _WIDTH, _HEIGHT = 480, 60  # pixels per voice
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of the loudness over time and a line with the result; raise `EngineError`."""
+    """Return a PNG of the loudness over time and a line with the result; raises `EngineError`."""
     rows: list[NDArray[Any]] = []
     languages: list[str] = []
     for language, wave, rate in PiperEngine(source=str(folder)).sample(_TEXT):

@@ -32,7 +32,7 @@ class SpeechRequest(msgspec.Struct, frozen=True):
 
 
 def parse(task: Task) -> SpeechRequest:
-    """Parse the inputs of a task, whose names differ by model; raise `UnusableInput`."""
+    """Parse the inputs of a task, whose names differ by model; raises `UnusableInput`."""
     text = next((str(task.inputs[name]) for name in _TEXTS if task.inputs.get(name)), "")
     parts = sentences.split(text)
     if not parts:

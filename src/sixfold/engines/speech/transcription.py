@@ -75,7 +75,7 @@ class TimedSegment(msgspec.Struct, frozen=True):
 
 
 def model_folder(path: Path, file: str) -> Path:
-    """Return `path` or the first folder below it that contains the model's file; raise `EngineError`."""
+    """Return `path` or the first folder below it that contains the model's file; raises `EngineError`."""
     places = [path, *sorted(path.glob("[!.]*/"))]
     folder = next((place for place in places if (place / file).is_file()), None)
     if folder is None:
@@ -84,7 +84,7 @@ def model_folder(path: Path, file: str) -> Path:
 
 
 def load_audio(task: Task) -> Wave:
-    """Return the task's recording, mono at 16 kHz with normalized peak; raise `UnusableInput`."""
+    """Return the task's recording, mono at 16 kHz with normalized peak; raises `UnusableInput`."""
     path = next((task.files[name] for name in _NAMES if name in task.files), None)
     if path is None:
         raise UnusableInput("`audio_url` is required.")

@@ -23,7 +23,7 @@ class _CheckContext:
 
 
 def words(folder: Path) -> str:
-    """Return the transcript of a synthesized sentence; raise `EngineError` if it is empty."""
+    """Return the transcript of a synthesized sentence; raises `EngineError` if it is empty."""
     kind = WhisperEngine if (folder / "model.bin").is_file() else MoonshineEngine
     engine = kind(source=str(folder))
     with tempfile.TemporaryDirectory() as scratch:

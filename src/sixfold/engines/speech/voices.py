@@ -50,7 +50,7 @@ def table() -> Mapping[str, SpeakingVoice]:
 
 
 def find(name: str) -> SpeakingVoice:
-    """Return the voice with an id in any case, or the first voice for an empty id; raise `UnusableInput`."""
+    """Return the voice with an id in any case, or the first voice for an empty id; raises `UnusableInput`."""
     voices = table()
     key = name.strip().casefold()
     if not key:
@@ -61,7 +61,7 @@ def find(name: str) -> SpeakingVoice:
 
 
 def language(hint: str) -> str:
-    """Return the code for `de`, `de-AT` or `German`, or "" for `auto`; raise `UnusableInput`."""
+    """Return the code for `de`, `de-AT` or `German`, or "" for `auto`; raises `UnusableInput`."""
     name = hint.strip().casefold()
     if name in ("", "auto"):
         return ""
@@ -78,7 +78,7 @@ def accent(voice: SpeakingVoice, hint: str) -> str:
 
 
 def open_network(path: Path) -> Any:
-    """Load an ONNX network on two CPU threads; raise `RuntimeError` or `ValueError`."""
+    """Load an ONNX network on two CPU threads; raises `RuntimeError` or `ValueError`."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

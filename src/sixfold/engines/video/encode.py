@@ -158,7 +158,7 @@ class VideoEncoder:
             self._container.close()
 
     def add(self, pixels: Frame) -> None:
-        """Queue the next frame, as planes, RGB or RGBA; raise the encoding error of an earlier frame."""
+        """Queue the next frame, as planes, RGB or RGBA; raises the encoding error of an earlier frame."""
         self._pending.append(self._encoder.submit(self._encode, pixels))
         while len(self._pending) > _MAX_PENDING:
             self._pending.popleft().result()

@@ -19,13 +19,13 @@ _AUDIO = "an audio file (WAV, MP3, OGG, FLAC or MP4)"
 
 
 def read(path: Path, kind: str = "video") -> media_types.FileFormat:
-    """Return the format of a file; raise `UnusableInput` if it is not of the `kind` `video` or `audio`."""
+    """Return the format of a file; raises `UnusableInput` if it is not of the `kind` `video` or `audio`."""
     with path.open("rb", buffering=0) as file:
         return _detect(file.read(media_types.MAGIC_BYTES), kind)
 
 
 def seconds(path: Path, kind: str = "video", *, whole: bool = False) -> float | None:
-    """Return the duration that the file declares, or None; raise `UnusableInput` as `read` does.
+    """Return the duration that the file declares, or None; raises `UnusableInput` as `read` does.
 
     With `whole`, a truncated video is rejected as well, even if its index is intact. Data after the end of
     the file's structure, recordings without a declared length and truncated audio are accepted.

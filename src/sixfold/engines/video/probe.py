@@ -35,7 +35,7 @@ class ProbedVideo(msgspec.Struct, frozen=True):
 
 
 def read(path: Path) -> ProbedVideo:
-    """Read the header with the demuxer that the first bytes identify; raise `NotAVideo`."""
+    """Read the header with the demuxer that the first bytes identify; raises `NotAVideo`."""
     demuxer = demux.demuxer(path)
     if demuxer not in _CONTENT_TYPES:
         raise NotAVideo("the file must be MP4 or WebM")

@@ -43,7 +43,7 @@ def address(path: Path) -> Generator[str]:
 
 @contextlib.contextmanager
 def listening(path: Path) -> Generator[socket.socket]:
-    """Yield a socket that listens at `path`, accessible to its user only; raise `OSError`.
+    """Yield a socket that listens at `path`, accessible to its user only; raises `OSError`.
 
     The caller holds the lock of the folder, so an existing file belongs to no running server.
     """

@@ -257,7 +257,7 @@ class _BoundedDirectory:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Read bytes; raise `TooLarge` for a directory with too many bytes or entries."""
+        """Read bytes; raises `TooLarge` for a directory with too many bytes or entries."""
         if not self._loading:
             return self._raw.read(size)
         if size > MAX_DIRECTORY:
@@ -420,7 +420,7 @@ class _XzReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """Unpack into a buffer; raise `EOFError` if the file is truncated."""
+        """Unpack into a buffer; raises `EOFError` if the file is truncated."""
         view = memoryview(buffer)
         data = b""
         while not data:

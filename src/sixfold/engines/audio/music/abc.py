@@ -82,7 +82,7 @@ class AbcScore(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> AbcScore:
-    """Parse a score; raise `UnusableInput` for invalid or unsupported notation."""
+    """Parse a score; raises `UnusableInput` for invalid or unsupported notation."""
     head, body = _split(text)
     meter = _meter(head.get("M", "4/4"))
     unit = _fraction(head["L"]) if "L" in head else Fraction(1, 16 if meter < Fraction(3, 4) else 8)

@@ -62,7 +62,7 @@ class SongPlan(msgspec.Struct, frozen=True):
 
 
 def make_plan(inputs: Mapping[str, Any]) -> SongPlan:
-    """Plan a song from validated inputs; raise `UnusableInput` for an invalid or unsupported score."""
+    """Plan a song from validated inputs; raises `UnusableInput` for an invalid or unsupported score."""
     style, cot, seed = str(inputs["style"]), str(inputs["cot"]), int(inputs["seed"])
     score = _score(str(inputs.get("abc") or ""), cot)
     band = genres.band(style)

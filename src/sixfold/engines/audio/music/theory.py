@@ -80,7 +80,7 @@ class Chord(msgspec.Struct, frozen=True):
 
 
 def key(text: str) -> MusicalKey:
-    """Parse a key such as `C Major`, `F# minor` or `Bbm`; raise `UnusableInput`."""
+    """Parse a key such as `C Major`, `F# minor` or `Bbm`; raises `UnusableInput`."""
     match = _KEY.fullmatch(text)
     if match is None:
         raise UnusableInput(

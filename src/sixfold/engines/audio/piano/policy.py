@@ -59,7 +59,7 @@ class _Policy:
             raise UnusableInput("policy_url is not a readable ONNX model") from error
 
     def scores(self, tokens: list[int]) -> Scores:
-        """Return the scores of the next token; raise `UnusableInput` for an unsuitable model."""
+        """Return the scores of the next token; raises `UnusableInput` for an unsuitable model."""
         tokens_input = np.array([tokens[-_CONTEXT:]], np.int64)
         try:
             output = self._session.run(tokens_input)

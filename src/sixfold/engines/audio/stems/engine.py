@@ -38,7 +38,7 @@ class StemEngine:
 
 
 def read_mix(task: Task) -> Array:
-    """Return the task's audio; raise `EngineError` without a file."""
+    """Return the task's audio; raises `EngineError` without a file."""
     path = task.files.get("audio")
     if path is None:
         raise EngineError("`audio` is required.")

@@ -20,7 +20,7 @@ _WIDTH, _HEIGHT = 480, 60  # pixels per stem
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of the stems' loudness over time and a line with the result; raise `EngineError`."""
+    """Return a PNG of the stems' loudness over time and a line with the result; raises `EngineError`."""
     engine = OnnxStemEngine(source=str(folder))
     mix = _mix()
     parts = engine.parts(mix, report)

@@ -16,7 +16,7 @@ _SPREAD = 0.05
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of the depth map and a summary line; raise `EngineError` if the map is constant."""
+    """Return a PNG of the depth map and a summary line; raises `EngineError` if the map is constant."""
     model = DepthModel(str(folder))
     report(0.3)
     rgb, subject = selfcheck.scene()

@@ -93,7 +93,7 @@ class DiffusersEngine:
         return self._cache.loaded
 
     def load(self) -> LoadedPipeline:
-        """Load the default weights; raise `EngineError`."""
+        """Load the default weights; raises `EngineError`."""
         return self._cache.get(self._options.source_of(""))
 
     @property
@@ -197,7 +197,7 @@ class DiffusersEngine:
         loop.store(images)
 
     def _reduce_memory(self, loaded: LoadedPipeline, loop: _SamplingLoop) -> None:
-        """Halve the rows per batch, or offload more weights; raise `EngineError` if neither is possible."""
+        """Halve the rows per batch, or offload more weights; raises `EngineError` if neither is possible."""
         if len(loop.rows) > 1:
             loaded.rows = len(loop.rows) // 2
             loop.log(f"out of memory with {len(loop.rows)} images per batch; using {loaded.rows} from now on")
@@ -265,7 +265,7 @@ class _SamplingLoop(msgspec.Struct):
         )
 
     def step(self, fraction: float) -> None:
-        """Report progress to the runs; raise `_RunAbandoned` if all were canceled."""
+        """Report progress to the runs; raises `_RunAbandoned` if all were canceled."""
         for run in self.owners:
             rows = run.request.rows if run.request else self.rows
             mine = sum(self.runs[row.owner] is run for row in self.rows)

@@ -16,7 +16,7 @@ _DOCUMENTS = ("LICENSE", "README")
 
 
 def pipeline_files(paths: Iterable[str], index: Mapping[str, Any], variant: str = "") -> list[str]:
-    """Return the files of a pipeline by its `model_index.json`; raise `EngineError` for pickles only."""
+    """Return the files of a pipeline by its `model_index.json`; raises `EngineError` for pickles only."""
     names = sorted(paths)
     files = [path for path in names if path == sources.INDEX or _is_document(path)]
     needed = set(sources.weighted_components(index))

@@ -238,7 +238,7 @@ def _quiet() -> None:
 
 
 def _read(source: WeightSource, dtype: torch.dtype) -> Any:
-    """Load a pipeline on the CPU; raise `EngineError` with the library's reason."""
+    """Load a pipeline on the CPU; raises `EngineError` with the library's reason."""
     options = {"dtype": dtype, "local_files_only": True}
     try:
         if source.file is not None:

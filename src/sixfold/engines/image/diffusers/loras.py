@@ -30,7 +30,7 @@ class LoraLoader:
         self._active: LoraWeights = ()
 
     def activate(self, weights: LoraWeights) -> None:
-        """Activate exactly these LoRAs; raise `EngineError` for a file that does not fit.
+        """Activate exactly these LoRAs; raises `EngineError` for a file that does not fit.
 
         After this error, the pipeline's state is undefined and the caller must drop it.
         """

@@ -71,7 +71,7 @@ class DiffusersOptions:
 
 
 def parse(settings: Mapping[str, Any]) -> DiffusersOptions:
-    """Parse options from a configuration table; raise `InvalidDiffusersOption`."""
+    """Parse options from a configuration table; raises `InvalidDiffusersOption`."""
     names = {spec.name for spec in fields(DiffusersOptions)}
     for name in settings:
         if name not in names:

@@ -37,7 +37,7 @@ class SelfCheckListener(msgspec.Struct):
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG generated with these weights and a summary line; raise `EngineError`."""
+    """Return a PNG generated with these weights and a summary line; raises `EngineError`."""
     engine = DiffusersEngine(source=str(folder))
     loaded = engine.load()
     side = min(_SIDE, loaded.profile.native)

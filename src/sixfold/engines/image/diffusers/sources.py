@@ -53,7 +53,7 @@ class WeightSource(msgspec.Struct, frozen=True):
 
 
 def find(name: str, weights: Path | None, hub_cache: Path | None) -> WeightSource:
-    """Return the source that `name` refers to; raise `EngineError`."""
+    """Return the source that `name` refers to; raises `EngineError`."""
     if not name:
         raise EngineError(
             "No weights are configured for this model: add some with `sixfold engines add image`."
@@ -249,7 +249,7 @@ def _bytes_of(path: Path, item_bytes: int) -> int:
 
 
 def header(path: Path) -> dict[str, Any]:
-    """Return a safetensors file's table of tensors; raise `EngineError` if the file is invalid."""
+    """Return a safetensors file's table of tensors; raises `EngineError` if the file is invalid."""
     broken = EngineError(f"{path.name} is damaged or not a safetensors file.")
     try:
         with path.open("rb") as file:
@@ -269,7 +269,7 @@ def header(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object from a file; raise `EngineError`."""
+    """Return a JSON object from a file; raises `EngineError`."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:

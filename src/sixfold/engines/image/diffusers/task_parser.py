@@ -109,7 +109,7 @@ def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | Non
 
 
 def parse(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
-    """Parse a task; raise `EngineError` if it is invalid."""
+    """Parse a task; raises `EngineError` if it is invalid."""
     inputs = task.inputs
     source = area = mask = None
     if _MASK in task.files:

@@ -60,7 +60,7 @@ class FillArea(msgspec.Struct, frozen=True):
 
 
 def read(task: Task) -> FillArea:
-    """Return the area of a task's `image` and `mask`; raise `UnusableInput` if the mask marks no pixels."""
+    """Return the area of a task's `image` and `mask`; raises `UnusableInput` if the mask marks no pixels."""
     image, hole = masks.read(task)
     if hole is None:
         raise UnusableInput("The mask is empty: make the area to fill white or transparent.")
@@ -98,7 +98,7 @@ class PreparedArea(msgspec.Struct, frozen=True):
     size: tuple[int, int]
 
     def finish(self, painted: bytes | Path, format_: str, quality: int) -> Artifact:
-        """Return the whole image, encoded; raise `EngineError` if `painted` cannot be read. Blocks."""
+        """Return the whole image, encoded; raises `EngineError` if `painted` cannot be read. Blocks."""
         if isinstance(painted, bytes):
             with tempfile.NamedTemporaryFile(dir=self.scratch, delete=False) as file:
                 file.write(painted)
@@ -111,7 +111,7 @@ class PreparedArea(msgspec.Struct, frozen=True):
 
 
 def prepare(task: Task, scratch: Path) -> PreparedArea:
-    """Return the area of a task as files; raise `UnusableInput`. Blocks."""
+    """Return the area of a task as files; raises `UnusableInput`. Blocks."""
     image, mask, size = _call("_prepare", task)
     return PreparedArea(task, scratch, image, mask, tuple(size))
 

@@ -76,7 +76,7 @@ def blend(image: Pixels, filling: Pixels, cover: Array) -> Pixels:
 
 
 def path(task: Task, name: str) -> Path:
-    """Return the file of an image input; raise `EngineError` if the task does not contain it."""
+    """Return the file of an image input; raises `EngineError` if the task does not contain it."""
     file = task.files.get(name) or task.files.get(f"{name}_url")
     if file is None:
         raise EngineError(f"Inpainting requires `image` and `mask`: `{name}` is missing.")

@@ -20,7 +20,7 @@ _AWAY = 110
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of the filled image and a summary line; raise `EngineError` if the colors differ."""
+    """Return a PNG of the filled image and a summary line; raises `EngineError` if the colors differ."""
     engine = OnnxInpaintEngine(source=str(folder))
     report(0.3)
     rgb, subject = selfcheck.scene()

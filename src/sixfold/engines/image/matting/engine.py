@@ -43,7 +43,7 @@ class MattingEngine:
 
 
 def source(task: Task) -> DecodedImage:
-    """Return the image of a task; raise `UnusableInput` if it cannot be read."""
+    """Return the image of a task; raises `UnusableInput` if it cannot be read."""
     path = task.files.get("image_url") or task.files.get("image")
     if path is None:
         raise EngineError("image_url is required.")

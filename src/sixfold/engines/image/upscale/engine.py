@@ -58,7 +58,7 @@ def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece:
 
 
 def source(task: Task) -> DecodedImage:
-    """Return the image of a task; raise `UnusableInput` if it cannot be read."""
+    """Return the image of a task; raises `UnusableInput` if it cannot be read."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:
         raise EngineError("image is required.")

@@ -19,7 +19,7 @@ _AWAY = 0.15
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of an enlarged image and a summary line; raise `EngineError` if it is not similar."""
+    """Return a PNG of an enlarged image and a summary line; raises `EngineError` if it is not similar."""
     engine = OnnxUpscaleEngine(source=str(folder))
     report(0.3)
     rgb, _ = selfcheck.scene()

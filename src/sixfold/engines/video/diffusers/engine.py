@@ -48,7 +48,7 @@ class VideoDiffusersEngine:
             self.load()
 
     def load(self) -> LoadedPipeline:
-        """Return the default weights, loading them if necessary; raise `EngineError`."""
+        """Return the default weights, loading them if necessary; raises `EngineError`."""
         return self._pipelines.get(self._options.source_of(""))
 
     def run(self, task: Task, context: Context) -> Result:

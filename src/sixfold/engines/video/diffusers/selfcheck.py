@@ -19,7 +19,7 @@ _MIDDLE_SECONDS = 0.3
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a frame of a short video as PNG and a summary line; raise `EngineError`."""
+    """Return a frame of a short video as PNG and a summary line; raises `EngineError`."""
     engine = VideoDiffusersEngine(source=str(folder))
     size = engine.profile_of(engine.load()).size_for((480, 272))
     inputs = {"prompt": PROMPT, "seed": 1, "width": size[0], "height": size[1], "num_frames": _FRAMES}

@@ -16,7 +16,7 @@ _FRAMES = 3
 
 
 def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """Return a PNG of the last frame's mask and a summary line; raise `EngineError`."""
+    """Return a PNG of the last frame's mask and a summary line; raises `EngineError`."""
     engine = OnnxVideoMattingEngine(source=str(folder))
     masks = engine.masks()
     rgb, _ = selfcheck.scene()

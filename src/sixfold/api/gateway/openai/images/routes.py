@@ -284,7 +284,7 @@ def _uploads(fields: bodies.BodyFields) -> int:
 
 
 def _check_stream_fields(values: Mapping[str, Any], *, stream: bool) -> int:
-    """Return the number of partial images; raise `InvalidRequest` for unsupported fields."""
+    """Return the number of partial images; raises `InvalidRequest` for unsupported fields."""
     partial = media_jobs.number(values, "partial_images", 0, 0, MAX_PARTIAL_IMAGES)
     if partial != int(partial):
         message = f"partial_images must be an integer from 0 to {MAX_PARTIAL_IMAGES}"
