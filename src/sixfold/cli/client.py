@@ -63,7 +63,7 @@ class CliResponse(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> Any:
-        """Return the body parsed as JSON, or None if it is not JSON."""
+        """The body parsed as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.data)
         except ValueError:
@@ -119,7 +119,7 @@ class ServerClient:
 
     @property
     def api_key(self) -> str | None:
-        """Return the API key of the requests, if any."""
+        """The API key of the requests, if any."""
         return self._api_key
 
     def connection(self, timeout: float) -> http.client.HTTPConnection:

@@ -46,7 +46,7 @@ class AsyncTransport:
 
     @property
     def openai_base_url(self) -> str:
-        """Return the `base_url` for the official OpenAI client."""
+        """The `base_url` for the official OpenAI client."""
         return f"{self.base_url}/v1"
 
     async def __aenter__(self) -> Self:

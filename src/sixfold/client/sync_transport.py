@@ -49,7 +49,7 @@ class SyncTransport:
 
     @property
     def openai_base_url(self) -> str:
-        """Return the `base_url` for the official OpenAI client."""
+        """The `base_url` for the official OpenAI client."""
         return f"{self.base_url}/v1"
 
     def __enter__(self) -> Self:

@@ -140,7 +140,7 @@ class ContainerDriver:
 
     @property
     def can_start(self) -> bool:
-        """Return whether Docker or Podman is available."""
+        """Whether Docker or Podman is available."""
         return self._found() is not None
 
     async def standing(self, image: str) -> EngineStatus:

@@ -82,7 +82,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Return the zygote's process id."""
+        """The zygote's process id."""
         return self._process.pid
 
     def pid_of(self, worker: str) -> int | None:

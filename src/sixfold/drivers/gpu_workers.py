@@ -121,7 +121,7 @@ class GpuWorker:
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker cannot run any more tasks; an unloaded worker still can."""
+        """Whether the worker can run more tasks; an unloaded worker can."""
         return not self._ended and (self._worker is None or self._worker.alive)
 
     def peak_bytes(self) -> int:

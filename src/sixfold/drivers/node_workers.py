@@ -98,7 +98,7 @@ class NodeWorkers:
 
     @property
     def limit(self) -> str:
-        """Return the clause that states the memory limit in error messages."""
+        """The clause that states the memory limit in error messages."""
         if not self._memory_bytes:
             return "its memory is limited only by this machine"
         return f"its limit is {self._memory_bytes // 2**20:,} MiB (SIXFOLD_WORKER_MEMORY_BYTES)"

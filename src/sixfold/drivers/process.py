@@ -115,12 +115,12 @@ class ProcessWorker(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker cannot run any more tasks."""
+        """Whether the worker can run more tasks."""
         return self._alive
 
     @property
     def pid(self) -> int | None:
-        """Return the process id, or None if the process is not alive."""
+        """The process id, or None if the process is not alive."""
         return self._server.pid_of(self.id)
 
     def peak_bytes(self) -> int:
@@ -319,7 +319,7 @@ class ProcessWorker(asyncio.Protocol):
 
     @property
     def _alone(self) -> _CurrentRun | None:
-        """Return the run that owns printed output, which requires that the worker runs one task at a time."""
+        """The run that owns printed output, which requires that the worker runs one task at a time."""
         return next(iter(self._current.values()), None) if self._max_tasks == 1 else None
 
     def _finish(self, number: int, outcome: Outcome) -> None:
@@ -408,7 +408,7 @@ class ProcessDriver:
 
     @property
     def zygote_pid(self) -> int | None:
-        """Return the zygote's process id, or None if it is not alive."""
+        """The zygote's process id, or None if it is not alive."""
         return self._server.pid if self._server is not None and self._server.alive else None
 
     async def warm(self) -> None:

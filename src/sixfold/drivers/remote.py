@@ -97,7 +97,7 @@ class ServerServices:
 
     @property
     def guarded(self) -> httpx.AsyncClient:
-        """Return the client for addresses from users or providers."""
+        """The client for addresses from users or providers."""
         return self._clients.guarded
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:

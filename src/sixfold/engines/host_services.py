@@ -34,12 +34,12 @@ class ClientServices(Protocol):
 
     @property
     def client(self) -> httpx.AsyncClient:
-        """Return the client for addresses that the operator configured."""
+        """The client for addresses that the operator configured."""
         ...
 
     @property
     def guarded(self) -> httpx.AsyncClient:
-        """Return the client with the address guard, for addresses from users or providers."""
+        """The client with the address guard, for addresses from users or providers."""
         ...
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
@@ -52,7 +52,7 @@ class HostServices(ClientServices, Protocol):
 
     @property
     def children(self) -> ChildRunPort:
-        """Return the port that submits child runs."""
+        """The port that submits child runs."""
         ...
 
     @property
@@ -60,20 +60,20 @@ class HostServices(ClientServices, Protocol):
 
     @property
     def gateway(self) -> Gateway:
-        """Return the gateway to language models."""
+        """The gateway to language models."""
         ...
 
     @property
     def conversation(self) -> Callable[[Mapping[str, Any], str], ChatRequest]:
-        """Return a function that builds a chat request from a model's inputs and an image URL."""
+        """A function that builds a chat request from a model's inputs and an image URL."""
         ...
 
     @property
     def open_nodes(self) -> OpenNodes | None:
-        """Return the function that opens a node session in a process, or None if nodes run in threads."""
+        """The function that opens a node session in a process, or None if nodes run in threads."""
         ...
 
     @property
     def comfyui(self) -> ComfyAddress | None:
-        """Return the address of the ComfyUI server in use, or None if it is not known."""
+        """The address of the ComfyUI server in use, or None if it is not known."""
         ...

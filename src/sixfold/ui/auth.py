@@ -37,23 +37,23 @@ class PageUser(msgspec.Struct, frozen=True):
 
     @property
     def tenant(self) -> Tenant:
-        """Return the tenant whose predictions the user may see."""
+        """The tenant whose predictions the user may see."""
         return self.principal.tenant
 
     @property
     def caller(self) -> Caller:
-        """Return the user as a caller of the memory; raises `Forbidden` if the user has no right to it."""
+        """The user as a caller of the memory; raises `Forbidden` if the user has no right to it."""
         return Caller.of(self.principal)
 
     @property
     def memory_path(self) -> str:
-        """Return the path of the memory's pages: those of the account, or of a shared folder."""
+        """The path of the memory's pages: those of the account, or of a shared folder."""
         shared = self.principal.memory
         return "/memory" if shared is None else f"/memory/~shared/{shared.id}"
 
     @property
     def csrf(self) -> str:
-        """Return the CSRF token for forms."""
+        """The CSRF token for forms."""
         return "" if self.session is None else self.session.csrf
 
 

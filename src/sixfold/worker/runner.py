@@ -121,7 +121,7 @@ class RunContext:
 
     @property
     def scratch(self) -> Path:
-        """Return the folder of this run, which is created on first use."""
+        """The folder of this run, which is created on first use."""
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         return self._scratch
 

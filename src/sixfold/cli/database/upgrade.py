@@ -41,7 +41,7 @@ class UpgradePlan(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> int:
-        """Return the estimated maximum duration of the migrations in seconds."""
+        """The estimated maximum duration of the migrations in seconds."""
         return math.ceil(self.rows * _ROW_SECONDS)
 
 

@@ -43,7 +43,7 @@ class _InstallRequest(msgspec.Struct, frozen=True):
 
     @property
     def role(self) -> str:
-        """Return `pipeline`, or the role of a component such as `controlnet`."""
+        """`pipeline`, or the role of a component such as `controlnet`."""
         return str(self.row.get("role", "pipeline"))
 
 

@@ -141,7 +141,7 @@ class ModelServer:
 
     @property
     def ready(self) -> bool:
-        """Return whether the last probe found the server, and the key is set if it needs one."""
+        """Whether the last probe found the server, and the key is set if it needs one."""
         return bool(self.base_url) and self.available and (self._needs_no_key or bool(self._key()))
 
     def wire(self, protocol: str) -> WireProtocol:

@@ -85,7 +85,7 @@ class Context(Protocol):
 
     @property
     def scratch(self) -> Path:
-        """Return an existing empty folder for this run's files; it is removed after the run."""
+        """An existing empty folder for this run's files; it is removed after the run."""
         ...
 
     def progress(self, fraction: float) -> None:

@@ -33,7 +33,7 @@ class SpaceId(msgspec.Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """Return the name of the model that is created from the space."""
+        """The name of the model that is created from the space."""
         return re.sub(r"[^a-z0-9]+", "-", f"{self.owner}-{self.name}".lower())
 
 
@@ -80,7 +80,7 @@ class LocalSpaces(Protocol):
 
     @property
     def containers(self) -> bool:
-        """Return whether containers can be started."""
+        """Whether containers can be started."""
         ...
 
     async def import_space(

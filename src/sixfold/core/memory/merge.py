@@ -27,7 +27,7 @@ class MergePart(msgspec.Struct, frozen=True):
 
     @property
     def conflicts(self) -> bool:
-        """Return whether both sides changed these lines differently."""
+        """Whether both sides changed these lines differently."""
         return self.mine is not None
 
     @property

@@ -112,7 +112,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Return whether the connection has ended."""
+        """Whether the connection has ended."""
         return self._end is not None
 
     @property

@@ -128,7 +128,7 @@ class LiveWorker(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker cannot run any more steps."""
+        """Whether the worker can run more steps."""
         ...
 
     async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:

@@ -42,7 +42,7 @@ class SessionRecording:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds between the first frame or pose and the last."""
+        """The seconds between the first frame or pose and the last."""
         return (self.pieces[-1][0] - self.pieces[0][0]) / 1000 if self.pieces else 0.0
 
     def add(self, t: int, format_name: str, data: bytes) -> None:

@@ -48,7 +48,7 @@ class SharedWorker:
 
     @property
     def has_capacity(self) -> bool:
-        """Return whether another session can join."""
+        """Whether another session can join."""
         if len(self._slots) >= self.kind.max_sessions:
             return False
         return self.worker is not None and self.worker.alive if self._starting.done() else True

@@ -106,7 +106,7 @@ class Worker(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Return False once the worker cannot run any more tasks."""
+        """Whether the worker can run more tasks."""
         ...
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:

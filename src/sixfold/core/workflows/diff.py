@@ -24,7 +24,7 @@ class GraphDifference(msgspec.Struct, frozen=True):
 
     @property
     def equal(self) -> bool:
-        """Return whether the graphs are equivalent."""
+        """Whether the graphs are equivalent."""
         return not (self.added or self.removed or self.changed)
 
     @property

@@ -158,17 +158,17 @@ class Estimate(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> tuple[LineItem, ...]:
-        """Return the costs of the child runs; equal costs share a line."""
+        """The costs of the child runs; equal costs share a line."""
         return _grouped((model, price.micros) for _, model, price in self.child_runs)
 
     @property
     def list_lines(self) -> tuple[LineItem, ...]:
-        """Return the costs at list prices; equal costs share a line."""
+        """The costs at list prices; equal costs share a line."""
         return _grouped((model, list_price_of(price)) for _, model, price in self.child_runs)
 
     @property
     def record(self) -> dict[str, Any]:
-        """Return the estimate as JSON; equal child runs share a row."""
+        """The estimate as JSON; equal child runs share a row."""
         alike: dict[tuple[str, int, int], list[str]] = {}
         for node, model, price in self.child_runs:
             alike.setdefault((model, price.micros, list_price_of(price)), []).append(node)

@@ -155,7 +155,7 @@ class Registry:
 
     @functools.cached_property
     def _by_pair(self) -> Mapping[str, list[str]]:
-        """Return the classes by each pair of letters in their names."""
+        """The classes by each pair of letters in their names."""
         by_pair: dict[str, list[str]] = {}
         for name in self._specs:
             for pair in _letter_pairs(name):

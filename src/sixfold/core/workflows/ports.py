@@ -79,7 +79,7 @@ class NodeContext(Protocol):
 
     @property
     def scratch(self) -> Path:
-        """Return an existing folder for this run's files, which is removed after the run."""
+        """An existing folder for this run's files, which is removed after the run."""
         ...
 
     def progress(self, value: float, maximum: float = 1.0) -> None:

@@ -103,7 +103,7 @@ class GraphService:
 
     @property
     def registry(self) -> Registry:
-        """Return all local node classes; the first call reads them."""
+        """All local node classes, which the first access reads."""
         return self._runtime.registry()
 
     async def load(self) -> None:

@@ -61,7 +61,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Return all errors in one list; errors of nodes contain `node_id` and `class_type`."""
+        """All errors in one list; errors of nodes contain `node_id` and `class_type`."""
         is_fatal = self.error is not None and self.error["type"] != "prompt_outputs_failed_validation"
         result: list[dict[str, Any]] = [dict(cast("Fault", self.error))] if is_fatal else []
         for node_id, row in self.node_errors.items():

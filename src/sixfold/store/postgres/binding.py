@@ -71,7 +71,7 @@ class Changes(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> int | None:
-        """Return how many rows the statement changes if it succeeds, or None if that is unknown."""
+        """The number of rows that the statement changes if it succeeds, or None if it is unknown."""
         if self.expected is None and INSERT.fullmatch(self.text) and self.columns:
             return len(self.columns[0])
         return self.expected

@@ -22,7 +22,7 @@ class StepResultRow(msgspec.Struct, frozen=True):
 
     @property
     def wrote(self) -> bool:
-        """Return whether the statement may have written; a SELECT or an empty RETURNING has not."""
+        """Whether the statement may have written; a SELECT or an empty RETURNING has not."""
         return not self.text.startswith("SELECT") and (bool(self.rows) or "RETURNING" not in self.text)
 
 
@@ -34,7 +34,7 @@ class ChangesResult(msgspec.Struct, frozen=True):
 
     @property
     def wrote(self) -> bool:
-        """Return True, because changes always write."""
+        """Always true, because changes write."""
         return True
 
 

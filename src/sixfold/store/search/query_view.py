@@ -412,7 +412,7 @@ class PageView:
 
     @cached_property
     def _folder_sizes(self) -> tuple[Positions, Floats]:
-        """Return the number of visible pages and words of each folder; number 0 is the top level."""
+        """The numbers of visible pages and words of each folder; folder 0 is the top level."""
         index = self._of
         if self._whole:
             pages, length = index.folder_pages.values.copy(), index.folder_words.values.copy()

@@ -46,13 +46,13 @@ class Migration(msgspec.Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """Return the first line of the script, one sentence for operators."""
+        """The first line of the script, one sentence for operators."""
         first = self.up.partition("\n")[0]
         return first.removeprefix("-- ") if first.startswith("-- ") else self.name
 
     @property
     def tables(self) -> frozenset[str]:
-        """Return the tables of an older schema whose rows the script reads or writes."""
+        """The tables of an older schema whose rows the script reads or writes."""
         touched = {name for names in _TOUCHES.findall(_COMMENT.sub("", self.up)) for name in names if name}
         return frozenset(touched - set(_CREATES.findall(self.up)))
 

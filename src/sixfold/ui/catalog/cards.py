@@ -53,12 +53,12 @@ class CatalogCard(msgspec.Struct, frozen=True):
 
     @property
     def hue(self) -> str:
-        """Return the CSS class for the color of the card."""
+        """The CSS class for the color of the card."""
         return HUES[self.section]
 
     @property
     def state(self) -> str:
-        """Return the quality in words."""
+        """The quality in words."""
         words = {"full": "ready", "preview": "preview"}.get(self.quality, "needs a model or a key")
         return f"{words}, live sessions" if self.session else words
 
@@ -76,7 +76,7 @@ class AbilityCard(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> CatalogCard:
-        """Return the variant that the card leads to."""
+        """The variant that the card leads to."""
         return self.variants[0]
 
     @property
@@ -85,12 +85,12 @@ class AbilityCard(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Return whether an engine can run one of the variants here."""
+        """Whether an engine can run one of the variants here."""
         return bool(self.first.quality)
 
     @property
     def sample(self) -> CatalogCard:
-        """Return the first variant with an example image, or else the first variant."""
+        """The first variant with an example image, or else the first variant."""
         return next((each for each in self.variants if each.example or each.image), self.first)
 
 

@@ -27,19 +27,19 @@ class InputFile(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Return the prompt that generated the file, or the time of its upload."""
+        """The prompt that generated the file, or the time of its upload."""
         moment = (rfc3339(self.file.created_at) or "")[5:16].replace("T", " ")
         return self.file.title or f"Upload, {moment}"
 
     @property
     def has_thumbnail(self) -> bool:
-        """Return whether the server can make thumbnails of the file."""
+        """Whether the server can make thumbnails of the file."""
         kind, _, detail = self.file.content_type.partition("/")
         return kind in ("image", "video") and not detail.startswith("svg")
 
     @property
     def ending(self) -> str:
-        """Return a short name of the file's kind, such as `wav`."""
+        """A short name of the file's kind, such as `wav`."""
         detail = self.file.content_type.partition(";")[0].rpartition("/")[2]
         return detail.removeprefix("x-").rpartition("-")[2][:_KIND_CHARS]
 

@@ -69,17 +69,17 @@ class FormField(msgspec.Struct, frozen=True):
 
     @property
     def signatures(self) -> str:
-        """Return a regular expression for the first bytes of the files that the field accepts, or ""."""
+        """A regular expression for the first bytes of the files that the field accepts, or ""."""
         return media_types.heads_of(self.descriptor.type) if self.control == "file" else ""
 
     @property
     def marks(self) -> str:
-        """Return the shape that an image editor draws for this input: mask, box, points, or ""."""
+        """The shape that an image editor draws for this input: mask, box, points, or ""."""
         return _marks(self.descriptor)
 
     @property
     def wide(self) -> bool:
-        """Return whether the field is as wide as the form."""
+        """Whether the field is as wide as the form."""
         return self.control in ("long", "file", "text")
 
 

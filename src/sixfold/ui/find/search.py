@@ -38,7 +38,7 @@ class FindEntry(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> dict[str, str]:
-        """Return the entry as JSON."""
+        """The entry as JSON."""
         return {"title": self.title, "note": self.note, "href": self.href}
 
 
@@ -50,7 +50,7 @@ class FindGroup(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return the group as JSON."""
+        """The group as JSON."""
         return {"title": self.title, "entries": [entry.document for entry in self.entries]}
 
 

@@ -52,7 +52,7 @@ class EditorState(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> tuple[int, int]:
-        """Return how many conflicts are settled, and how many there were at first."""
+        """The number of settled conflicts, and the number of conflicts at first."""
         conflicts = len(self.merged.conflicts) if self.merged is not None else 0
         total = max(conflicts, min(self.conflicts, _MAX_CONFLICTS))
         return total - conflicts, total

@@ -51,7 +51,7 @@ class PageData(msgspec.Struct, frozen=True):
 
     @property
     def titles(self) -> dict[str, str]:
-        """Return the titles of linked pages by slug."""
+        """The titles of linked pages by slug."""
         return {mention.slug: mention.title for mention in self.mentions.values()}
 
 

@@ -47,7 +47,7 @@ class OutputFileView(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Return a description: name, format, dimensions or duration, and size."""
+        """A description: name, format, dimensions or duration, and size."""
         name = str(self.file.info.get(OUTPUT_NAME) or self.file.info.get("name", "")).replace("_", " ")
         extension = self.url.rpartition("/")[2].rpartition(".")[2]
         is_short = self.url.endswith(f".{extension}") and len(extension) <= _MAX_EXTENSION

@@ -40,7 +40,7 @@ class ComparedInput(msgspec.Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Return whether the values are not equal."""
+        """Whether the values are not equal."""
         return len(set(self.values)) > 1
 
 

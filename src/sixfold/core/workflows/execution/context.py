@@ -61,7 +61,7 @@ class RunContextNodes:
 
     @property
     def scratch(self) -> Path:
-        """Return an existing folder for this run's files."""
+        """An existing folder for this run's files."""
         return self._shared.location.scratch
 
     def cancel(self) -> None:

@@ -38,7 +38,7 @@ class RemoteGraphRunner(Protocol):
 
     @property
     def known(self) -> Registry | None:
-        """Return the server's classes as of the last refresh, or None if it did not respond."""
+        """The server's classes as of the last refresh, or None if it did not respond."""
         ...
 
     async def refresh(self, class_types: Collection[str] = ()) -> None:

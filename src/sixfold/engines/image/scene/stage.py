@@ -104,7 +104,7 @@ class Palette(msgspec.Struct, frozen=True):
 
     @property
     def dark(self) -> bool:
-        """Return whether the sky is dark, as at night."""
+        """Whether the sky is dark, as at night."""
         return luma(self.sky[1]) < 0.25
 
     def lit(self, albedo: Color, amount: float) -> Color:
