@@ -106,7 +106,7 @@ class ServerServices:
                 url, max_bytes=max_bytes, timeout_seconds=_DOWNLOAD_SECONDS
             )
         except errors.SixfoldError as error:
-            raise EngineError(f"The provider's result could not be fetched: {error.message}") from error
+            raise EngineError(f"The provider's result could not be fetched: {error.message}.") from error
         await asyncio.to_thread(target.write_bytes, fetched.data)
         return fetched.content_type
 

@@ -44,10 +44,10 @@ def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
         length = _length(container)
     begin = float(inputs.get("start") or 0)
     if begin >= length:
-        raise UnusableInput(f"start must be less than the file's length of {length:.3f} seconds")
+        raise UnusableInput(f"start must be less than the file's length of {length:.3f} seconds.")
     seconds = min(float(inputs.get("duration") or length), length - begin)
     if seconds > MAX_SECONDS:
-        raise UnusableInput(f"duration must be at most {MAX_SECONDS:g} seconds (got {seconds:g})")
+        raise UnusableInput(f"duration must be at most {MAX_SECONDS:g} seconds (got {seconds:g}).")
     size = path.stat().st_size * seconds / length
     return MediaStream(path, begin, seconds, has_video, has_audio, size)
 

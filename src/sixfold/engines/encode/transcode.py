@@ -109,7 +109,7 @@ def to_gif(
     count = max(1, round(part.seconds * GIF_RATE))
     if count > GIF_MAX_FRAMES:
         raise UnusableInput(
-            f"duration must be at most {float(GIF_MAX_FRAMES / GIF_RATE):g} seconds for a GIF"
+            f"duration must be at most {float(GIF_MAX_FRAMES / GIF_RATE):g} seconds for a GIF."
         )
     shape = shape_of(part)
     size = size_of(shape, width or min(GIF_WIDTH, shape[0]))

@@ -180,5 +180,5 @@ def _artifact(uri: str, info: Mapping[str, Any], target: Path) -> Artifact:
         with target.open("wb") as file:
             content_type = write_data_uri(uri, file, _MAX_FILE_BYTES)
     except errors.SixfoldError as error:
-        raise EngineError(f"The model returned a file that cannot be read: {error.message}") from error
+        raise EngineError(f"The model returned a file that cannot be read: {error.message}.") from error
     return Artifact(content_type, info=info, path=target)

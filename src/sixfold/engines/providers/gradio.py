@@ -60,7 +60,7 @@ class GradioEngine:
         except errors.TooManyRequests as error:
             raise EngineError(f"{error.message}.") from error
         except errors.SixfoldError as error:
-            raise EngineError(f"The space could not be reached: {error.message}") from error
+            raise EngineError(f"The space could not be reached: {error.message}.") from error
 
     async def _run(self, task: Task, context: Context) -> Result:
         gradio = self._server()
@@ -223,7 +223,7 @@ def _completed(message: Mapping[str, Any]) -> list[Any]:
     fields = output if isinstance(output, dict) else {}
     if message.get("success") is not True:
         reason = str(fields.get("error") or "").strip("'")[:500]
-        tail = f": {reason}" if reason else " without an error message; its inputs may be invalid"
+        tail = f": {reason}" if reason else " without an error message; its inputs may be invalid."
         raise EngineError(f"The space failed{tail}")
     data = fields.get("data")
     return data if isinstance(data, list) else []

@@ -101,7 +101,7 @@ def test_image_has_the_requested_format(engine: Any, form: str) -> None:
         ({"format": "bmp"}, "format must be one of"),
         ({"loras": "x"}, "loras"),
         ({"loras": ["../../secret.safetensors"]}, "without a path"),
-        ({"loras": ["none.safetensors"]}, "LoRA not found on this machine: none.safetensors"),
+        ({"loras": ["none.safetensors"]}, "LoRA none.safetensors not found on this machine."),
     ],
 )
 def test_unsupported_inputs_are_refused_in_a_sentence(

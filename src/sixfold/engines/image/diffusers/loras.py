@@ -105,7 +105,7 @@ def resolve(adapters: Sequence[tuple[str, float]], weights: Path | None) -> Lora
         if path.suffix.lower() not in ("", ".safetensors"):
             raise EngineError(f"{path.name} is not a .safetensors file: only safetensors files are loaded.")
         if not path.is_file():
-            raise EngineError(f"LoRA not found on this machine: {path.name}")
+            raise EngineError(f"LoRA {path.name} not found on this machine.")
         sources.header(path)
         paths.append((str(path), weight))
     return tuple(paths)
