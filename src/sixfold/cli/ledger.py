@@ -34,8 +34,8 @@ def verify(arguments: argparse.Namespace) -> int:
         for fault in faults:
             sys.stderr.write(f"sixfold: {fault}\n")
     else:
-        archived = f", also with {check.charges} charges of the archive" if check.charges else ""
-        TerminalStyle().line(f"  The ledger is consistent{archived}")
+        archive_note = f", also with {check.charges} charges of the archive" if check.charges else ""
+        TerminalStyle().line(f"  The ledger is consistent{archive_note}")
     return 1 if faults else 0
 
 

@@ -21,10 +21,10 @@ _UNUSABLE = 3
 Argument = str | int | float | None
 
 
-def call(target: str, memory_bytes: int, seconds: int, unreadable: str, *arguments: Argument) -> Any:
+def call(target: str, memory_bytes: int, seconds: int, message: str, *arguments: Argument) -> Any:
     """Return the result of the function named `module:function`, from a process with an address space limit.
 
-    Raises `UnusableInput` with the function's reason, or `unreadable` if the process ended otherwise.
+    Raises `UnusableInput` with the function's reason, or `message` if the process ended otherwise.
     """
     command = [sys.executable, "-P", "-m", __name__, target, str(memory_bytes), str(seconds)]
     try:
@@ -37,10 +37,10 @@ def call(target: str, memory_bytes: int, seconds: int, unreadable: str, *argumen
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise UnusableInput(unreadable) from error
+        raise UnusableInput(message) from error
     if process.returncode == 0:
         return msgspec.msgpack.decode(process.stdout)
-    raise UnusableInput(process.stderr.decode() if process.returncode == _UNUSABLE else unreadable)
+    raise UnusableInput(process.stderr.decode() if process.returncode == _UNUSABLE else message)
 
 
 def main() -> int:

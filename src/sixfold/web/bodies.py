@@ -175,10 +175,10 @@ def from_text(
     """
     kinds = {descriptor.name: descriptor.type for descriptor in descriptors}
     joined = {name: ",".join(texts) for name, texts in repeated.items() if kinds.get(name) in LIST_TYPES}
-    return {name: _typed(kinds.get(name, "string"), value) for name, value in (values | joined).items()}
+    return {name: _convert(kinds.get(name, "string"), value) for name, value in (values | joined).items()}
 
 
-def _typed(kind: str, value: Any) -> Any:
+def _convert(kind: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = value.strip()

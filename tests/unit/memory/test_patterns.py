@@ -27,7 +27,8 @@ def stated_relations(body: str, **fields: str) -> set[tuple[str, str, str]]:
 def test_every_example_gives_exactly_its_relation(pattern: Pattern) -> None:
     masked = entities.mask(pattern.example, TABLE.words)
     results = {
-        (slots.relation, slots.subject.text, slots.object.text) for slots in relations.stated(masked, TABLE)
+        (slots.relation, slots.subject.text, slots.object.text)
+        for slots in relations.statements(masked, TABLE)
     }
     assert results == {(pattern.relation, *pattern.means)}
 
@@ -36,7 +37,7 @@ def test_every_example_gives_exactly_its_relation(pattern: Pattern) -> None:
 def test_uncertain_or_questioned_example_gives_no_relation(pattern: Pattern) -> None:
     example = pattern.example.rstrip(".")
     for text in (f"If {example}, we shall see", f"Nobody knows whether {example}", f"{example}?"):
-        assert relations.stated(entities.mask(text, TABLE.words), TABLE) == [], text
+        assert relations.statements(entities.mask(text, TABLE.words), TABLE) == [], text
 
 
 @pytest.mark.parametrize(

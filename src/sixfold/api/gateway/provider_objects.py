@@ -262,7 +262,7 @@ class ObjectRecorder:
 
     async def record(self, body: bytes, server: str) -> bytes:
         if server and _MADE[self._wire].search(body) is not None:
-            await self._keep(await bodies.parse(self._created, body), server)
+            await self._keep(await bodies.parse(self._created_ids, body), server)
         return body
 
     async def record_stream(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
@@ -272,10 +272,10 @@ class ObjectRecorder:
                 if server and _MADE[self._wire].search(block) is not None:
                     for line in block.splitlines():
                         if line.startswith(b"data:"):
-                            await self._keep(self._created(line.removeprefix(b"data:")), server)
+                            await self._keep(self._created_ids(line.removeprefix(b"data:")), server)
                 yield block
 
-    def _created(self, raw: bytes) -> tuple[str, ...]:
+    def _created_ids(self, raw: bytes) -> tuple[str, ...]:
         try:
             return tuple(dict.fromkeys(created_ids(self._wire, _decode(raw))))
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

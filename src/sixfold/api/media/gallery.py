@@ -105,12 +105,12 @@ class GalleryRoutes:
         async def create(request: Request) -> Response:
             principal, fields, raw = await media_auth.enter(request, self._services.authenticator)
             principal.permit(service)
-            idempotent = IdempotentRequest(principal.replays, raw, dialect.answer)
+            idempotent_request = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return responses.json(await publish(principal, fields))
 
-            return await self._services.idempotency.run(request, idempotent, work)
+            return await self._services.idempotency.run(request, idempotent_request, work)
 
         return create
 
@@ -145,7 +145,7 @@ class GalleryRoutes:
         }
 
     async def _file(
-        self, tenant: Tenant, fields: BodyFields, name: str, allowed: frozenset[str]
+        self, tenant: Tenant, fields: BodyFields, name: str, allowed_types: frozenset[str]
     ) -> MediaSource | None:
         """Store the file from `<name>_url`, `<name>_bytes` or a form, if its type is allowed."""
         by_url, by_bytes = f"{name}_url", f"{name}_bytes"
@@ -165,26 +165,26 @@ class GalleryRoutes:
             else:
                 data = _decoded(fields.values[by_bytes], by_bytes)
                 source = await media.store_unnamed(data, media_types.UNKNOWN, tenant.account_id)
-            return await self._typed(source, at, allowed)
+            return await self._with_type(source, at, allowed_types)
         except (errors.BadRequest, errors.TooLarge) as error:
             if isinstance(error, errors.InvalidInput):
                 raise
             raise _unusable(at, f"{at}: {error.message}") from error
 
-    async def _typed(self, source: MediaSource, at: str, allowed: frozenset[str]) -> MediaSource:
+    async def _with_type(self, source: MediaSource, at: str, allowed_types: frozenset[str]) -> MediaSource:
         """Return the source with the type of its first bytes; raises `InvalidInput` for other types."""
         head = b""
         async for piece in self._services.blobs.stream(source.blob, 0, media_types.HEAD_BYTES):
             head += piece
         kind = media_types.sniff(head)
-        if kind not in allowed:
-            videos = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV video"
+        if kind not in allowed_types:
+            videos = "" if allowed_types is _IMAGES else ", or an MP4, WebM or MOV video"
             raise _refused(at, f"{at} must be a PNG, JPEG, WebP, GIF, AVIF or BMP image{videos}")
-        typed = MediaSource(source.blob, kind, source.size)
+        source_with_type = MediaSource(source.blob, kind, source.size)
         if kind in _IMAGES:
-            await self._services.media.check_image(typed)
-            return typed
-        return await self._services.media.check_duration(typed, "video")
+            await self._services.media.check_image(source_with_type)
+            return source_with_type
+        return await self._services.media.check_duration(source_with_type, "video")
 
     async def characters(self, request: Request) -> Response:
         """List all characters, newest first."""

@@ -62,17 +62,17 @@ def restore(file: Path, configured: Settings, *, verify: bool, end_access: bool 
     try:
         with database_access.understood(), server_lock.hold(target):
             _require_empty_folder(target)
-            staged = configured.replace(data_dir=target / _STAGING)
+            staging_settings = configured.replace(data_dir=target / _STAGING)
             # A killed restore does not delete its staging folder.
-            shutil.rmtree(staged.data_dir, ignore_errors=True)
-            staged.data_dir.mkdir(mode=0o700)
+            shutil.rmtree(staging_settings.data_dir, ignore_errors=True)
+            staging_settings.data_dir.mkdir(mode=0o700)
             try:
-                result = asyncio.run(_stage(file, staged, target, verify=verify))
+                result = asyncio.run(_stage(file, staging_settings, target, verify=verify))
                 if end_access:
-                    result.ended = database_access.write(staged, credentials.end_everything())
-                _reveal(staged.data_dir, target, (storage.DATABASE,))
+                    result.ended = database_access.write(staging_settings, credentials.end_everything())
+                _reveal(staging_settings.data_dir, target, (storage.DATABASE,))
             finally:
-                shutil.rmtree(staged.data_dir, ignore_errors=True)
+                shutil.rmtree(staging_settings.data_dir, ignore_errors=True)
     except ArchiveDamaged as damage:
         raise CommandError(f"{file} is not a complete backup: {damage}; nothing was restored") from damage
     finally:
@@ -116,14 +116,14 @@ def _reveal(staging: Path, target: Path, names: Iterable[str]) -> None:
 # -- staging ---------------------------------------------------------------------------------------
 
 
-async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) -> RestoreReport:
+async def _stage(file: Path, staging_settings: Settings, target: Path, *, verify: bool) -> RestoreReport:
     """Load a backup into the staging folder, then move its files into place, ahead of the database."""
     result = RestoreReport()
-    stores = _stores(staged)
-    with storage.open_loader(staged) as loader:
+    stores = _stores(staging_settings)
+    with storage.open_loader(staging_settings) as loader:
         with archive.open_archive(file) as backup:
             schema = backup.manifest.schema
-            newest = sql.latest(storage.open_keeper(staged).dialect)
+            newest = sql.latest(storage.open_keeper(staging_settings).dialect)
             if not 1 <= schema <= newest:
                 raise CommandError(
                     f"{file} has schema {schema}, but this version supports 1 to {newest}: "
@@ -132,7 +132,7 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
             result.schema = schema
             _load(backup, loader, result)
             for stored in backup.files():
-                await _store_file(stored, stores[stored.folder], staged.data_dir, result)
+                await _store_file(stored, stores[stored.folder], staging_settings.data_dir, result)
             result.missing = backup.missing
         loader.commit()
         if verify:
@@ -140,17 +140,17 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
         loader.upgrade()
         if verify:
             result.faults = loader.read(ledger_queries.verify())
-        _reveal(staged.data_dir, target, _CONTENT)
+        _reveal(staging_settings.data_dir, target, _CONTENT)
     return result
 
 
-def _stores(staged: Settings) -> dict[str, BlobStore]:
+def _stores(staging_settings: Settings) -> dict[str, BlobStore]:
     """Return the stores for files: in the staging folder, or the final bucket where one is configured.
 
     Files in a bucket are harmless before the database is in place: nothing refers to them.
     """
     # Files are not read again, so a cache would be useless.
-    here = staged.replace(blob_cache_bytes=0)
+    here = staging_settings.replace(blob_cache_bytes=0)
     return {"store": storage.open_blobs(here), "uploads": storage.open_uploads(here)}
 
 

@@ -23,12 +23,12 @@ class RowCount(NamedTuple):
 def compare_rows(table: str, columns: Sequence[str], rows: Iterable[Row], copies: TableReader) -> RowCount:
     """Compare the rows of a table with their copies; the order of columns may differ."""
     order = [columns.index(column) for column in dict(copies.tables())[table]]
-    count = differing = 0
+    count = differences = 0
     for before, after in zip_longest(rows, copies.rows(table)):
         same = before is not None and after is not None and [before[index] for index in order] == list(after)
         count += 1
-        differing += not same
-    return RowCount(count, differing)
+        differences += not same
+    return RowCount(count, differences)
 
 
 async def hash_of(store: BlobStore, key: str) -> str:

@@ -83,8 +83,8 @@ class VertexCredentials:
         if not key.startswith("/"):
             return self._spec.key_headers(key)
         async with self._lock:
-            path, token, until = self._token
-            if path != key or time.time() >= until:
+            path, token, expires_at = self._token
+            if path != key or time.time() >= expires_at:
                 token, seconds = await self._request_token(key)
                 self._token = (key, token, time.time() + seconds - _EARLIER_SECONDS)
         return {"Authorization": f"Bearer {token}"}

@@ -83,7 +83,7 @@ class OllamaListing:
         if tags is None:
             return await listing.openai_models(queries)
         running = await optional(queries.get("/api/ps", _Tags))
-        loaded = {
+        loaded_names = {
             model_name(row.name) or model_name(row.model) for row in (running.models if running else [])
         }
         # Models in Ollama's cloud come last, so that a default request does not leave this network.
@@ -96,9 +96,9 @@ class OllamaListing:
         names = {key: name for name, key, _ in named}
         self._known = {key: facts for key, facts in self._known.items() if key in names}
         self._failed = {key: until for key, until in self._failed.items() if key in names}
-        await self._query_details(queries, names, loaded)
+        await self._query_details(queries, names, loaded_names)
         return tuple(
-            _described(name, row.capabilities, self._known.get(key, _Facts()), name in loaded)
+            _described(name, row.capabilities, self._known.get(key, _Facts()), name in loaded_names)
             for name, key, row in named
         )
 

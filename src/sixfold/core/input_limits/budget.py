@@ -55,6 +55,6 @@ class InputBudget:
         if self._time is not None and time.thread_time() > self._deadline:
             raise self._time.exceeded()
 
-    def spent(self, name: str) -> int:
+    def amount(self, name: str) -> int:
         """Return the amount added so far."""
         return self._spent[name]

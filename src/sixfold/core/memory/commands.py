@@ -138,7 +138,7 @@ def write(
 
 def edit(writer: PageWriter, slug: str, page_edit: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
     """Change a part of a page; raises `NotFound`, or `BadRequest` if the edit does not fit the text."""
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     draft = page_edits.apply(existing.page, page_edit, writer.limits)
     return (yield from change(writer, page_edit.operation, existing.page, draft))
 
@@ -150,7 +150,7 @@ def set_task(
 
     The page may have changed since; raises `Conflict` unless the line occurs in it exactly once.
     """
-    existing = yield from _open(writer, expected.slug, terms)
+    existing = yield from _page_to_change(writer, expected.slug, terms)
     draft = page_edits.with_task(existing.page, expected.body, line)
     return (yield from change(writer, "task", existing.page, draft))
 
@@ -164,7 +164,7 @@ class TagChange(msgspec.Struct, frozen=True):
 
 def tag(writer: PageWriter, slug: str, changes: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
     """Add and remove tags of a page."""
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     removed = page_edits.texts("tags", list(changes.remove))
     remaining = [name for name in existing.page.tags if name not in removed]
     tags = page_edits.texts("tags", [*remaining, *page_edits.texts("tags", list(changes.add))])
@@ -179,7 +179,7 @@ def rename(
 
     Raises `Conflict` if the new slug is taken.
     """
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     if to == existing.page.slug:
         return SavedPage(existing.page, changed=False)
     other = yield from _at(writer, to)
@@ -198,7 +198,7 @@ def rename(
 
 def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[MemoryPage]:
     """Delete a page; `restore` can restore any of its versions."""
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     yield from pages.delete(existing.page)
     return existing.page
 
@@ -235,7 +235,7 @@ def link(
     writer: PageWriter, slug: str, new_link: tuple[str, str, str], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
     """Store a typed link (target, type, context) of a page, which also confirms an inferred link."""
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(new_link))
     moment = max((yield from now()), existing.page.updated_at)
     yield from links.add(existing.page, new_link, moment)
@@ -250,7 +250,7 @@ def unlink(
 
     Raises `NotFound` for an unknown link, and `Conflict` if only the body contains the link.
     """
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     moment = max((yield from now()), existing.page.updated_at)
     yield from links.remove(existing.page, link, moment)
     yield from pages.reindex(existing.page)
@@ -261,14 +261,14 @@ def judge(
     writer: PageWriter, slug: str, judgment: tuple[str, str, links.Verdict], terms: WriteTerms
 ) -> Transaction[MemoryPage]:
     """Confirm or dismiss inferred links (target, type or ""); raises `NotFound` if there are none."""
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     yield from links.judge_all(existing.page, judgment)
     yield from pages.reindex(existing.page)
     return existing.page
 
 
 def note(writer: PageWriter, slug: str, entry: TimelineEntry, terms: WriteTerms) -> Transaction[MemoryPage]:
-    existing = yield from _open(writer, slug, terms)
+    existing = yield from _page_to_change(writer, slug, terms)
     texts = (entry.date, entry.summary, entry.detail, entry.source)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(texts))
     moment = max((yield from now()), existing.page.updated_at)
@@ -276,7 +276,7 @@ def note(writer: PageWriter, slug: str, entry: TimelineEntry, terms: WriteTerms)
     return existing.page
 
 
-def _open(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[FoundPage]:
+def _page_to_change(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[FoundPage]:
     """Return the page to change, by its current or an old slug."""
     existing = yield from pages.locate(writer.caller.account_id, slug)
     writer.check_page(slug, existing)

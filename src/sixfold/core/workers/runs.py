@@ -103,10 +103,10 @@ class WorkerRun:
                 self._canceled = self._canceled or moved.state is predictions.PredictionState.CANCELING
             if self._canceled:
                 return await self._finish(self._stop)
-            self._hit("dispatch.before")
+            self._hit_failpoint("dispatch.before")
             outcome = await self._outcome(worker)
             done(outcome)
-            self._hit("dispatch.after")
+            self._hit_failpoint("dispatch.after")
             await self._settle(outcome)
         except StaleAttempt:
             _LOG.warning("a write from an outdated attempt was rejected", extra={"prediction_id": self.id})
@@ -152,7 +152,7 @@ class WorkerRun:
     def _attempt(self) -> int:
         return self.prediction.attempt
 
-    def _hit(self, point: str) -> None:
+    def _hit_failpoint(self, point: str) -> None:
         self._finisher.failpoints.hit(point)
 
     async def _outcome(self, worker: Worker) -> Outcome:
@@ -226,7 +226,7 @@ class WorkerRun:
 
     async def _complete(self, done: RunCompleted) -> None:
         started_at = time.perf_counter_ns()
-        self._hit("store.before")
+        self._hit_failpoint("store.before")
         try:
             stored = await self._store(done.files, done)
         except (OSError, errors.StoreFailed) as error:
@@ -237,7 +237,7 @@ class WorkerRun:
                 FailureRecord(f"The result could not be stored: {reason}", "storage", self._trace())
             )
             return
-        self._hit("store.after")
+        self._hit_failpoint("store.after")
         trace = msgspec.structs.replace(
             self._trace(done.run_us),
             stored_us=(time.perf_counter_ns() - started_at) // 1000,
@@ -254,11 +254,11 @@ class WorkerRun:
             charge=pricing.final_charge(self.prediction, trace.run_us, done.billed, done.lines),
             document=await PARSER.run(output.encode) if output.is_large else None,
         )
-        self._hit("capture.before")
+        self._hit_failpoint("capture.before")
         by_children = self.prediction.meter == "children" and success.charge is None
         succeed = predictions.succeed_with_children if by_children else predictions.succeed
         await self._finish(lambda: succeed(self.id, self._attempt, success))
-        self._hit("capture.after")
+        self._hit_failpoint("capture.after")
 
     async def _store(self, staged: tuple[StagedFile, ...], done: RunCompleted) -> StoredMedia:
         prediction, signer = self.prediction, self._finisher.signer

@@ -29,7 +29,7 @@ def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
     If an image contains both, the graph that ran (`prompt`) is preferred to the editor's document
     (`workflow`). Raises `NotAWorkflow` or `GraphTooLarge`; never decompresses or decodes more than the limit.
     """
-    texts = _embedded(data, limits)
+    texts = _embedded_texts(data, limits)
     if texts is None:
         # A mapped file is read up to the limit.
         return _json(data[: limits.json_bytes + 1], limits)
@@ -44,14 +44,14 @@ def extract(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json
 
     Raises `NotAWorkflow` or `GraphTooLarge`.
     """
-    texts = _embedded(data, limits) or {}
+    texts = _embedded_texts(data, limits) or {}
     return {name: _json(content, limits) for name, text in texts.items() if (content := text())}
 
 
 _Text = Callable[[], bytes]
 
 
-def _embedded(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
+def _embedded_texts(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
     """Return the embedded texts as functions that decode them, or None if the data is not an image."""
     try:
         return _texts(data, limits)
@@ -127,7 +127,7 @@ class _Inflater:
     def inflate(self, data: bytes) -> bytes:
         unpacker = zlib.decompressobj()
         try:
-            text = unpacker.decompress(data, self._limit - self._budget.spent("bytes") + 1)
+            text = unpacker.decompress(data, self._limit - self._budget.amount("bytes") + 1)
         except zlib.error:
             return b""
         self._budget.spend(bytes=len(text))

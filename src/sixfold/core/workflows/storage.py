@@ -145,22 +145,22 @@ class GraphFiles:
         source = await self._media.store_unnamed(example.read_bytes(), _EXAMPLE_TYPES[example.suffix])
         return FoundFile(source.blob, source.content_type, source.size)
 
-    async def source(self, tenant: Tenant, text: str, kind: str, called: str = "") -> MediaSource:
+    async def source(self, tenant: Tenant, text: str, kind: str, label: str = "") -> MediaSource:
         """Return the file that an input specifies by file name, URL or upload id.
 
-        Raises `InvalidInput` with a message that begins with `called`, or else with the kind.
+        Raises `InvalidInput` with a message that begins with `label`, or else with the kind.
         """
-        called = called or kind
+        label = label or kind
         if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
             name = StoredName.parse(text)
             stored = await self.find(tenant, name) if name is not None else None
             if stored is None:
-                sentence = f"{called}: {kind} {text[:100]!r} not found: upload it first, or send a URL"
+                message = f"{label}: {kind} {text[:100]!r} not found: upload it first, or send a URL"
                 if text.startswith(SENT_FILE):
-                    sentence = f"{called}: this workflow does not contain its {kind}: send one"
-                raise errors.InvalidInput.of(called, sentence, "file_missing")
+                    message = f"{label}: this workflow does not contain its {kind}: send one"
+                raise errors.InvalidInput.of(label, message, "file_missing")
             return MediaSource(stored.blob, stored.content_type, stored.size)
-        descriptor = Descriptor(called, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
+        descriptor = Descriptor(label, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
         return await self._media.resolve(tenant, descriptor, text)
 
     async def file(self, source: MediaSource, name: str) -> NodeFile:

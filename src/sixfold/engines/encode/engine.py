@@ -76,10 +76,10 @@ def _video(kind: str) -> Callable[[_EncodeJob], Artifact]:
             return transcode.size_of(shape, job.width)
 
         def kind_of(size: tuple[int, int], frames: int) -> VideoKind:
-            chosen, small = presets.kind(kind, size, frames)
-            if not small:
+            preset, is_small = presets.kind(kind, size, frames)
+            if not is_small:
                 job.log("The video is long, so it is encoded faster, to a larger file.")
-            return chosen
+            return preset
 
         info = transcode.transcode(part, kind_of, target, choose, job.progress)
         size = target.stat().st_size

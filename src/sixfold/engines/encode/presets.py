@@ -38,13 +38,13 @@ def kind(name: str, size: tuple[int, int], frames: int) -> tuple[VideoKind, bool
     megapixels = size[0] * size[1] * frames / 1e6
     fast = KINDS[name]
     options = next((each for limit, each in _OPTIONS[name] if megapixels <= limit), None)
-    small = options is not None
-    chosen = dict(options or fast.options)
-    if fast.codec == "libx264" and small and not _fix_fresh_memory():
-        chosen["x264-params"] = "mbtree=0"
+    is_small = options is not None
+    codec_options = dict(options or fast.options)
+    if fast.codec == "libx264" and is_small and not _fix_fresh_memory():
+        codec_options["x264-params"] = "mbtree=0"
     return replace(
-        fast, options=chosen, keyframe_seconds=_KEYFRAME_SECONDS, audio_bit_rate=_AUDIO_BIT_RATES[name]
-    ), small
+        fast, options=codec_options, keyframe_seconds=_KEYFRAME_SECONDS, audio_bit_rate=_AUDIO_BIT_RATES[name]
+    ), is_small
 
 
 @functools.cache

@@ -35,14 +35,14 @@ def fill_gaps(values: Values, season: int) -> Values:
     finite = np.isfinite(values)
     if finite.all():
         return values
-    places = np.arange(values.size)
+    positions = np.arange(values.size)
     usual = np.zeros(values.size)
     if season > 1:
         level = float(np.nanmean(values))
         phases = [values[at::season][finite[at::season]] for at in range(season)]
-        usual = np.array([part.mean() - level if part.size else 0.0 for part in phases])[places % season]
+        usual = np.array([part.mean() - level if part.size else 0.0 for part in phases])[positions % season]
     flat = values - usual
-    return np.interp(places, places[finite], flat[finite]) + usual
+    return np.interp(positions, positions[finite], flat[finite]) + usual
 
 
 def _numbers(points: Sequence[Any]) -> Values:
@@ -67,9 +67,9 @@ def _on_grid(points: Sequence[Any]) -> Values:
         raise UnusableInput(
             f"The series has more than one value for the time {str(points[index]['t'])[:40]}."
         )
-    places = (times - times[0]) / np.median(steps)
-    grid = np.rint(places)
-    if np.abs(places - grid).max() > _TOLERANCE or np.diff(grid).min() < 1:
+    positions = (times - times[0]) / np.median(steps)
+    grid = np.rint(positions)
+    if np.abs(positions - grid).max() > _TOLERANCE or np.diff(grid).min() < 1:
         return values  # not evenly spaced: only the order is used
     if grid[-1] >= _MAX_STEPS:
         raise UnusableInput(f"The series must span at most {_MAX_STEPS:,} steps.")

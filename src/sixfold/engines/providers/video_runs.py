@@ -186,8 +186,8 @@ class _ChainedFrames:
         return chain.from_iterable(self._frames(path, bool(index)) for index, path in enumerate(self._paths))
 
     def _frames(self, path: Path, skip_first: bool) -> Iterator[NDArray[Any]]:
-        with closing(VideoReader(path)) as reel:
-            for number, frame in enumerate(reel.each()):
+        with closing(VideoReader(path)) as reader:
+            for number, frame in enumerate(reader.each()):
                 if number or not skip_first:
                     self.count += 1
-                    yield reel.pixels(frame, reel.size(frame))[..., :3]
+                    yield reader.pixels(frame, reader.size(frame))[..., :3]

@@ -51,10 +51,10 @@ def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
 
 def output_kind(function: Callable[..., Any]) -> str:
     """Return the kind of output for the return hint, such as `image`; the default is `json`."""
-    hint, marks = _unwrap(hints(function).get("return", dict))
+    hint, markers = _unwrap(hints(function).get("return", dict))
     if get_origin(hint) in (list, tuple) and get_args(hint):
-        hint, marks = _unwrap(get_args(hint)[0])
-    media = next((mark.kind for mark in marks if isinstance(mark, model_api.Media)), None)
+        hint, markers = _unwrap(get_args(hint)[0])
+    media = next((marker.kind for marker in markers if isinstance(marker, model_api.Media)), None)
     return media or _OUTPUT_KINDS.get(hint, "json")
 
 
@@ -69,10 +69,10 @@ def kinds(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _input_row(name: str, hint: Any, default: Any) -> dict[str, Any]:
-    bare, marks = _unwrap(hint)
+    bare, markers = _unwrap(hint)
     facts = _type_row(name, bare)
-    for mark in marks:
-        facts |= _marker_fields(mark)
+    for marker in markers:
+        facts |= _marker_fields(marker)
     if default is inspect.Parameter.empty:
         facts["required"] = not _is_optional(hint)
     elif isinstance(default, str | int | float | bool):
@@ -99,16 +99,18 @@ def _choices_row(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
     return {"type": "integer" if are_integers else "string", "choices": [str(value) for value in values]}
 
 
-def _marker_fields(mark: Any) -> dict[str, Any]:
-    if isinstance(mark, str):
-        return {"description": mark}
-    if isinstance(mark, model_api.Media):
-        return {"type": mark.kind}
-    if isinstance(mark, model_api.Length):
-        return {"max_chars": mark.most}
+def _marker_fields(marker: Any) -> dict[str, Any]:
+    if isinstance(marker, str):
+        return {"description": marker}
+    if isinstance(marker, model_api.Media):
+        return {"type": marker.kind}
+    if isinstance(marker, model_api.Length):
+        return {"max_chars": marker.most}
     fields: dict[str, Any] = {}
     for key, names in _BOUNDS:
-        value = next((getattr(mark, each) for each in names if getattr(mark, each, None) is not None), None)
+        value = next(
+            (getattr(marker, each) for each in names if getattr(marker, each, None) is not None), None
+        )
         if value is not None:
             fields[key] = value
     return fields
@@ -116,15 +118,15 @@ def _marker_fields(mark: Any) -> dict[str, Any]:
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return the type inside `Annotated` and `| None`, and all markers."""
-    marks: tuple[Any, ...] = ()
+    markers: tuple[Any, ...] = ()
     while True:
         if get_origin(hint) is Annotated:
             hint, *more = get_args(hint)
-            marks += tuple(more)
+            markers += tuple(more)
         elif _is_optional(hint):
             (hint,) = [each for each in get_args(hint) if each is not type(None)]
         else:
-            return hint, marks
+            return hint, markers
 
 
 def _is_optional(hint: Any) -> bool:

@@ -196,9 +196,9 @@ class ModelWatcher:
         """Register the model for the account; returns an error message or an empty string."""
         name = added_row.get("name") or str(model.facts["name"])
         hardware = added_row.get("hardware") or str(model.facts["hardware"]) or None
-        copy = self._folder / ".versions" / f"{name}-{model.sha256[:16]}.py"
-        await asyncio.to_thread(_copy, model.path, copy)
-        document = _document(model, name, copy, hardware)
+        copy_path = self._folder / ".versions" / f"{name}-{model.sha256[:16]}.py"
+        await asyncio.to_thread(_copy, model.path, copy_path)
+        document = _document(model, name, copy_path, hardware)
         try:
             before = (await self._own.find(name, account_id)).document
         except errors.NotFound:

@@ -137,11 +137,11 @@ def _clean(text: str) -> str:
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield batches of indices of texts of similar length, shortest first, to limit padding."""
     batch: list[int] = []
-    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[place] > _BATCH_TOKENS:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index] > _BATCH_TOKENS:
             yield batch
             batch = []
-        batch.append(place)
+        batch.append(index)
     if batch:
         yield batch
 

@@ -163,17 +163,17 @@ def _remove_pinches(cells: Array) -> Array:
 
 def _edges(cells: Array) -> Array:
     """Return the edges that belong to a single cell, in that cell's direction."""
-    directed = np.concatenate([np.stack([cells[:, at], cells[:, (at + 1) % 4]], 1) for at in range(4)])
-    size = int(directed.max()) + 1
-    keys = directed.min(1).astype(np.int64) * size + directed.max(1)
+    directed_edges = np.concatenate([np.stack([cells[:, at], cells[:, (at + 1) % 4]], 1) for at in range(4)])
+    size = int(directed_edges.max()) + 1
+    keys = directed_edges.min(1).astype(np.int64) * size + directed_edges.max(1)
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    return directed[counts[inverse] == 1]
+    return directed_edges[counts[inverse] == 1]
 
 
 def _fit_outline(nodes: Array, outline: Array, edges: Array, inside: Array, count: int) -> Array:
     """Move the outline's nodes onto the true outline, and space the nodes evenly."""
-    solid = (inside > 0.5).astype(np.uint8)
-    distance = cv2.distanceTransform(solid, cv2.DIST_L2, 5) - cv2.distanceTransform(1 - solid, cv2.DIST_L2, 5)
+    mask = (inside > 0.5).astype(np.uint8)
+    distance = cv2.distanceTransform(mask, cv2.DIST_L2, 5) - cv2.distanceTransform(1 - mask, cv2.DIST_L2, 5)
     distance = cv2.GaussianBlur(distance, (0, 0), 1.5) / len(inside)
     slopes = [cv2.Sobel(distance, cv2.CV_32F, *axis, scale=len(inside) / 8) for axis in ((1, 0), (0, 1))]
     placed, rim = nodes.copy(), np.flatnonzero(outline)

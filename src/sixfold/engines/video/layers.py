@@ -103,8 +103,8 @@ def _ground_objects(near: Array, ground: Array, front: Array) -> Array:
         if under.size:
             limit = np.float32(np.median(under) + _ABOVE_GROUND)
             out[box][inside] = np.minimum(np.median(near[box][inside]), limit)
-    filled = fill_hidden(out[..., None], (~front).astype(np.uint8))
-    return cv2.GaussianBlur(filled.reshape(front.shape).astype(np.float32), (0, 0), 1.5)
+    filled_depth = fill_hidden(out[..., None], (~front).astype(np.uint8))
+    return cv2.GaussianBlur(filled_depth.reshape(front.shape).astype(np.float32), (0, 0), 1.5)
 
 
 def _disc(radius: float) -> Array:

@@ -129,18 +129,18 @@ class PageView:
         having = len(self._along(word))
         return _rarity(having, self._pages) if having else 0.0
 
-    def near(self, word: str, edits: int, most: int) -> Sequence[str]:
-        """Return at most `most` indexed words within `edits` edits of a word, the most frequent first."""
+    def near(self, word: str, edits: int, max_words: int) -> Sequence[str]:
+        """Return at most `max_words` indexed words within `edits` edits of a word, by frequency."""
         spellings = self._of.spellings.near(word, edits)
         having = {other: len(hits[0]) for other in spellings if (hits := self._hits(other)) is not None}
         alike = [other for other in having if other[0] == word[0]] or having
-        return sorted(alike, key=lambda other: (-having[other], other))[:most]
+        return sorted(alike, key=lambda other: (-having[other], other))[:max_words]
 
-    def containing(self, part: str, most: int) -> Sequence[str]:
-        """Return at most `most` indexed words that contain a string, the most frequent first."""
+    def containing(self, part: str, max_words: int) -> Sequence[str]:
+        """Return at most `max_words` indexed words that contain a string, the most frequent first."""
         words = self._of.spellings.containing(part)
         having = {word: len(hits[0]) for word in words if (hits := self._hits(word)) is not None}
-        return sorted(having, key=lambda word: (-having[word], word))[:most]
+        return sorted(having, key=lambda word: (-having[word], word))[:max_words]
 
     def named(self, names: Collection[str]) -> Floats:
         known = [positions for name in names if len(positions := self._seen(self._of.labelled("name", name)))]

@@ -131,16 +131,16 @@ class EnginesPage:
             if title == _OTHER:
                 engines |= unassigned
             families = {engine.family for engine in engines.values() if engine.family}
-            mine = [
+            views = [
                 view
                 for view in unused
                 if title == _OTHER or _FAMILY_TASKS.get(view.family, "") == title or view.family in families
             ]
-            unused = [view for view in unused if view not in mine]
+            unused = [view for view in unused if view not in views]
             for name in engines:
                 unassigned.pop(name, None)
-            if members or engines or mine:
-                yield self._group(title, members, engines, mine)
+            if members or engines or views:
+                yield self._group(title, members, engines, views)
 
     def _group(
         self, title: str, models: list[Model], engines: Mapping[str, EngineSpec], weights: list[InstallView]

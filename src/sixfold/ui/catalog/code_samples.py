@@ -51,7 +51,7 @@ def _python(url: str, body: Mapping[str, Any]) -> str:
         "response = httpx.post(\n"
         f'    "{url}",\n'
         '    headers={"Authorization": f"Bearer {os.environ[\'SIXFOLD_API_KEY\']}"},\n'
-        f"    json={_indented(pformat(body, width=_WIDTH, sort_dicts=False))},\n"
+        f"    json={_indent(pformat(body, width=_WIDTH, sort_dicts=False))},\n"
         "    timeout=600,\n"
         ")\n"
         'print(response.raise_for_status().json()["output"])'
@@ -83,5 +83,5 @@ def _quoted(value: Any) -> str:
     return "'" + text.replace("'", "'\\''") + "'" if not text.isalnum() else text
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return text.replace("\n", "\n    ")

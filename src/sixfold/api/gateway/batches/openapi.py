@@ -37,13 +37,13 @@ def _openai() -> dict[str, OperationSpec]:
             "output_expires_after": EXPIRY_POLICY,
         },
     }
-    paging = (openapi.limit(openai_batches.MAX_PAGE), openapi.text("after", openai_batches.MAX_TEXT))
+    page_parameters = (openapi.limit(openai_batches.MAX_PAGE), openapi.text("after", openai_batches.MAX_TEXT))
     error = OpenAIErrorSchema
     return {
         "POST /v1/batches": OperationSpec(
             "Create a batch", {200: batch}, _STATUSES, body, (openapi.IDEMPOTENCY,), error=error
         ),
-        "GET /v1/batches": _operation("List batches", page, error, paging),
+        "GET /v1/batches": _operation("List batches", page, error, page_parameters),
         "GET /v1/batches/{batch_id}": _operation("Get a batch", batch, error),
         "POST /v1/batches/{batch_id}/cancel": _operation("Cancel a batch", batch, error),
     }
@@ -67,7 +67,7 @@ def _anthropic() -> dict[str, OperationSpec]:
         "required": ["requests"],
         "properties": {"requests": {"type": "array", "items": request, "minItems": 1}},
     }
-    paging = (
+    page_parameters = (
         openapi.limit(anthropic_files.MAX_PAGE),
         openapi.text("after_id", openai_batches.MAX_TEXT),
         openapi.text("before_id", openai_batches.MAX_TEXT),
@@ -77,7 +77,7 @@ def _anthropic() -> dict[str, OperationSpec]:
         f"POST {path}": OperationSpec(
             "Create a batch of messages", {200: batch}, _STATUSES, body, (openapi.IDEMPOTENCY,), error=error
         ),
-        f"GET {path}": _operation("List batches of messages", page, error, paging),
+        f"GET {path}": _operation("List batches of messages", page, error, page_parameters),
         f"GET {path}/{{batch_id}}": _operation("Get a batch of messages", batch, error),
         f"DELETE {path}/{{batch_id}}": _operation("Delete a batch of messages", deleted, error),
         f"POST {path}/{{batch_id}}/cancel": _operation("Cancel a batch of messages", batch, error),

@@ -334,7 +334,7 @@ class _BoundedStream:
 
     def _check(self, offset: int) -> None:
         # The headers add three blocks for each entry.
-        entries = 1 + self._budget.spent("files") + self._budget.spent("folders")
+        entries = 1 + self._budget.amount("files") + self._budget.amount("folders")
         self._budget.check(bytes=offset - 3 * tarfile.BLOCKSIZE * entries)
 
 

@@ -97,14 +97,14 @@ def read(page: MemoryPage, table: PatternTable, known: Collection[str] = ()) -> 
     base = dates.of_slug(page.slug)
     own = EntityMention(page.title, entities.slug_key(page.slug), sure=True)
     reader = _SentenceReader(page, table, table.kind(page.type, page.slug), base, known, own, names={})
-    stated: list[tuple[Sentence, Slots]] = []
+    statements: list[tuple[Sentence, Slots]] = []
     for sentence in sentences.sentences(page.body):
-        stated += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
-        if len(stated) >= MAX_STATEMENTS or reader.effort > _MAX_EFFORT:
+        statements += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
+        if len(statements) >= MAX_STATEMENTS or reader.effort > _MAX_EFFORT:
             break
-    stated += _of_tables(reader)
+    statements += _of_tables(reader)
     nearer = _nearer(reader)
-    return [_statement(sentence, slots, nearer) for sentence, slots in stated[:MAX_STATEMENTS]]
+    return [_statement(sentence, slots, nearer) for sentence, slots in statements[:MAX_STATEMENTS]]
 
 
 def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) -> dict[str, int]:
@@ -171,15 +171,15 @@ def _of_sentence(reader: _SentenceReader, sentence: Sentence) -> Iterator[Slots]
     masked = entities.mask(sentence.text, table.words, reader.known, reader.base if pattern_ids else None)
     if not masked.mentions:
         return
-    stated: list[Slots] = []
+    statements: list[Slots] = []
     reader.effort += len(sentence.text) * len(pattern_ids)
     if pattern_ids:
         _stand_in(reader, sentence, masked)
-        stated = relations.stated(masked, table, pattern_ids)
-        if _pronoun_behind(masked, stated, table):
-            stated = relations.stated(masked, table, pattern_ids)
-        yield from stated
-    _remember(reader, masked, stated)
+        statements = relations.statements(masked, table, pattern_ids)
+        if _pronoun_behind(masked, statements, table):
+            statements = relations.statements(masked, table, pattern_ids)
+        yield from statements
+    _remember(reader, masked, statements)
 
 
 def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -> None:
@@ -204,7 +204,7 @@ def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -
         masked.text = masked.add(reader.own) + " " + text
 
 
-def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternTable) -> bool:
+def _pronoun_behind(masked: MaskedText, statements: Sequence[Slots], table: PatternTable) -> bool:
     """Replace a later pronoun with the sentence's subject if the reference is unambiguous.
 
     Return whether it was replaced.
@@ -212,7 +212,9 @@ def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternT
     subject, later = _subject(masked.text), _LATER.search(masked.text)
     if not subject or later is None:
         return False
-    things = {slots.object.key for slots in stated if "person" not in table.relations[slots.relation].objects}
+    things = {
+        slots.object.key for slots in statements if "person" not in table.relations[slots.relation].objects
+    }
     mentioned = {
         masked.mention(name).key for name in masked.text[: later.start()] if entities.is_mention(name)
     }
@@ -264,7 +266,7 @@ def _alone(reader: _SentenceReader) -> bool:
     return reader.last is None and all(set(name.split()) <= words for name in reader.names or ())
 
 
-def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) -> None:
+def _remember(reader: _SentenceReader, masked: MaskedText, statements: list[Slots]) -> None:
     """Set the antecedent of a pronoun in the next sentence: the only name in this one, or its subject."""
     assert reader.names is not None  # noqa: S101 - set by `read`
     own_words = set(entities.key(reader.page.title).split())
@@ -275,7 +277,9 @@ def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) 
     opens = "\ue000" <= first <= "\uefff"
     subject = masked.mention(first) if opens else None
     other_keys = {
-        slots.object.key for slots in stated if "person" not in reader.table.relations[slots.relation].objects
+        slots.object.key
+        for slots in statements
+        if "person" not in reader.table.relations[slots.relation].objects
     }
     mention_keys = {mention.key for mention in mentions} - other_keys
     if subject is None:

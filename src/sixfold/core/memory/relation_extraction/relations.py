@@ -59,17 +59,19 @@ def telling(sentence: str, table: PatternTable) -> dict[int, None]:
     return indexes
 
 
-def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None = None) -> list[Slots]:
+def statements(
+    masked: MaskedText, table: PatternTable, pattern_numbers: Iterable[int] | None = None
+) -> list[Slots]:
     """Return the relations of a masked sentence, each pair of names once per relation.
 
-    `tried` are the numbers of the candidate patterns, as returned by `telling`.
+    `pattern_numbers` are the numbers of the candidate patterns, as returned by `telling`.
     """
     text = masked.text
     if text.rstrip("\"'”’)*_ ").endswith("?"):
         return []
     names = len(_MENTION.findall(text))
     unique: dict[tuple[str, str, str], Slots] = {}
-    for number in telling(text, table) if tried is None else tried:
+    for number in telling(text, table) if pattern_numbers is None else pattern_numbers:
         pattern = table.patterns[number]
         if names < pattern.names:
             continue

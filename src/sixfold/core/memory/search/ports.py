@@ -163,15 +163,15 @@ class IndexView(Protocol):
         """Return the index of the passage that contains most of the words."""
         ...
 
-    def near(self, word: str, edits: int, most: int) -> Sequence[str]:
-        """Return at most `most` words within `edits` edits of a word, most frequent first.
+    def near(self, word: str, edits: int, max_words: int) -> Sequence[str]:
+        """Return at most `max_words` words within `edits` edits of a word, most frequent first.
 
         Words with a different first letter are returned only if there are no other words.
         """
         ...
 
-    def containing(self, part: str, most: int) -> Sequence[str]:
-        """Return at most `most` words that contain a string, most frequent first."""
+    def containing(self, part: str, max_words: int) -> Sequence[str]:
+        """Return at most `max_words` words that contain a string, most frequent first."""
         ...
 
     def rarity(self, word: str) -> float:

@@ -96,7 +96,7 @@ def _color_table_bytes(flags: int) -> int:
 
 def _chain_end(budget: InputBudget, data: bytes, at: int) -> int:
     """Return the end of a chain of sub-blocks with its terminator; raises `IndexError` if truncated."""
-    remaining = _MAX_SUB_BLOCKS - budget.spent("parts")
+    remaining = _MAX_SUB_BLOCKS - budget.amount("parts")
     count = 0
     while size := data[at]:
         at += 1 + size

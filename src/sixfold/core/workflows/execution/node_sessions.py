@@ -102,7 +102,7 @@ class LocalSession:
         }
         if node.spec.where == "await":
             result = finish(node, await call(node, context, inputs))
-            packed = await self._in_thread(self._packed, work, result) if work.packs else None
+            packed = await self._in_thread(self._pack, work, result) if work.packs else None
         elif node.spec.where == "thread" or count_text(inputs.values()) > SMALL_TEXT:
             result, packed = await self._in_thread(self._called, work, context, inputs)
         else:
@@ -127,9 +127,9 @@ class LocalSession:
         self, work: Work, context: NodeContext, inputs: Mapping[str, Any]
     ) -> tuple[NodeResult, bytes | None]:
         result = finish(work.node, call(work.node, context, inputs))
-        return result, self._packed(work, result)
+        return result, self._pack(work, result)
 
-    def _packed(self, work: Work, result: NodeResult) -> bytes | None:
+    def _pack(self, work: Work, result: NodeResult) -> bytes | None:
         return self._packer.pack(result.outputs) if work.packs and result.outputs else None
 
     def _worked(self, node: GraphNode, result: NodeResult, packed: bytes | None) -> Worked:

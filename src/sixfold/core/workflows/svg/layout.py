@@ -148,15 +148,15 @@ def draw(
     The graph is divided into rows of at most `columns` columns; with one column, the nodes are stacked.
     """
     try:
-        laid = lay_out(graph, registry or Registry(), _MAX_NODES)
+        graph_layout = lay_out(graph, registry or Registry(), _MAX_NODES)
     except TooManyParts:
-        laid = lay_out({}, Registry(), 0)
+        graph_layout = lay_out({}, Registry(), 0)
         title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
-        laid.columns.append([LayoutBox("", title, (), "plain")])
-        laid = replace(laid, boxes={"": laid.columns[0][0]})
-    width, height = _place(laid.columns, max(1, -(-len(laid.columns) // columns)))
-    lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
-    cards = [_card(box) for box in laid.boxes.values()]
+        graph_layout.columns.append([LayoutBox("", title, (), "plain")])
+        graph_layout = replace(graph_layout, boxes={"": graph_layout.columns[0][0]})
+    width, height = _place(graph_layout.columns, max(1, -(-len(graph_layout.columns) // columns)))
+    lines = [_path(route, edge) for route, edge in zip(graph_layout.routes, graph_layout.edges, strict=True)]
+    cards = [_card(box) for box in graph_layout.boxes.values()]
     name = escape(title or "Graph")
     return "".join(
         (

@@ -37,9 +37,9 @@ def document(folders: tuple[str, ...], loras: tuple[str, ...]) -> dict[str, Any]
     return {"models": {PREFIX + name: _row(name, rows) for name in folders}}
 
 
-def adapters(listed: Any) -> Iterator[tuple[str, float]]:
+def adapters(texts: Any) -> Iterator[tuple[str, float]]:
     """Yield the files and weights of the LoRAs that a request names."""
-    for text in listed or ():
+    for text in texts or ():
         name, weight = image_models.parse_lora(text)
         yield f"{name}.safetensors", weight
 

@@ -19,11 +19,11 @@ def pipeline_files(paths: Iterable[str], index: Mapping[str, Any], variant: str 
     """Return the files of a pipeline by its `model_index.json`; raises `EngineError` for pickles only."""
     names = sorted(paths)
     files = [path for path in names if path == sources.INDEX or _is_document(path)]
-    needed = set(sources.weighted_components(index))
+    required_names = set(sources.weighted_components(index))
     for name, value in index.items():
         if not name.startswith("_") and isinstance(value, list) and len(value) == 2 and value[1] is not None:
-            inside = [path for path in names if path.startswith(f"{name}/") and path.count("/") == 1]
-            files += _component(inside, variant, must=name in needed, title=name)
+            folder_files = [path for path in names if path.startswith(f"{name}/") and path.count("/") == 1]
+            files += _component(folder_files, variant, must=name in required_names, title=name)
     return files
 
 

@@ -72,9 +72,9 @@ def _filled(small: Pixels, hidden: Array) -> Pixels:
 def _cosines() -> tuple[Array, ...]:
     """Return the rows of the cosine transform of a patch's side."""
     side = 2 * _RADIUS + 1
-    places = (2 * np.arange(side) + 1) * np.pi / (2 * side)
+    angles = (2 * np.arange(side) + 1) * np.pi / (2 * side)
     gains = [np.sqrt((2 if number else 1) / side) for number in range(side)]
-    return tuple((gain * np.cos(number * places)).astype(np.float32) for number, gain in enumerate(gains))
+    return tuple((gain * np.cos(number * angles)).astype(np.float32) for number, gain in enumerate(gains))
 
 
 def _described(image: Pixels) -> Array:

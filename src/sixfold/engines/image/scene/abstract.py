@@ -33,8 +33,8 @@ def scheme(stage: SceneStage) -> list[Color]:
 
 
 def _paper(stage: SceneStage, tones: list[Color]) -> None:
-    fibre = noise.fbm(stage.rng("paper"), stage.shape, (stage.height / 3, stage.width / 3), 2)
-    stage.image[:] = np.clip(tones[0] * (1 + 0.012 * fibre)[..., None], 0, 1)
+    fiber = noise.fbm(stage.rng("paper"), stage.shape, (stage.height / 3, stage.width / 3), 2)
+    stage.image[:] = np.clip(tones[0] * (1 + 0.012 * fiber)[..., None], 0, 1)
     stage.depth[:] = 0.5
 
 

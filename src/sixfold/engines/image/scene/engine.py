@@ -48,12 +48,12 @@ def _enlarge(small: NDArray[Any], height: int, width: int, seed: int) -> NDArray
 
 
 def _fit(image: Image, height: int, width: int, seed: int) -> NDArray[Any]:
-    eight = cv2.cvtColor(cv2.convertScaleAbs(image, alpha=255.0), cv2.COLOR_RGB2BGR)
-    if eight.shape[:2] == (height, width):
-        return eight
-    if eight.shape[0] > height:
-        return cv2.resize(eight, (width, height), interpolation=cv2.INTER_AREA)
-    return _enlarge(eight, height, width, seed)
+    pixels = cv2.cvtColor(cv2.convertScaleAbs(image, alpha=255.0), cv2.COLOR_RGB2BGR)
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    if pixels.shape[0] > height:
+        return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
+    return _enlarge(pixels, height, width, seed)
 
 
 def _encode(image: NDArray[Any], kind: str, quality: int) -> bytes:

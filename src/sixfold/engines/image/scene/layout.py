@@ -80,11 +80,11 @@ def _foot(stage: SceneStage, subject: SceneSubject, tall: float) -> float:
     return feet.get(shape.stand, stage.ground)
 
 
-def _across(stage: SceneStage, count: int, at: int, close: bool) -> float:
+def _across(stage: SceneStage, count: int, at: int, are_close: bool) -> float:
     """Return the horizontal position of copy `at` of `count` on one level."""
     if count == 1:
         return stage.layout.subject_x
-    apart = _APART.get(count, 0.80 / (count - 1)) * (0.62 if close and count == 2 else 1.0)
+    apart = _APART.get(count, 0.80 / (count - 1)) * (0.62 if are_close and count == 2 else 1.0)
     middle = 0.5 if count > 2 or stage.place == "studio" else 0.5 + (stage.layout.subject_x - 0.5) * 0.4
     return middle + (at - (count - 1) / 2) * apart
 

@@ -165,8 +165,8 @@ def ukiyoe(stage: SceneStage) -> None:
         0.02, 0.06, blur(gray, stage.unit * 0.3) - cv2.GaussianBlur(gray, (0, 0), max(0.5, stage.unit * 0.1))
     )
     over(stage.image, rgb("#1a2238"), line)
-    fibre = noise.fbm(stage.rng("washi"), stage.shape, (stage.height / 2, stage.width / 9), 3, 0.7)
-    stage.image = np.clip(stage.image * (0.98 + 0.05 * fibre)[..., None], 0, 1)
+    fiber = noise.fbm(stage.rng("washi"), stage.shape, (stage.height / 2, stage.width / 9), 3, 0.7)
+    stage.image = np.clip(stage.image * (0.98 + 0.05 * fiber)[..., None], 0, 1)
 
 
 def minimal(stage: SceneStage) -> None:

@@ -73,10 +73,10 @@ def ukiyo_e(canvas: Canvas) -> Array:
     plank = np.sin(
         textures.noise(canvas.size, 300 * unit, rng, 2) * 9 + rows * np.float32(canvas.size[0] / (16 * unit))
     )
-    fibre = textures.directional_blur(
+    fiber = textures.directional_blur(
         textures.noise(canvas.size, max(1.0, 1.4 * unit), rng), 3, canvas.px(40)
     )
-    inked = flat * (1 + 0.025 * plank + 0.16 * fibre)[..., None]
+    inked = flat * (1 + 0.025 * plank + 0.16 * fiber)[..., None]
     gray = textures.blur(smooth.mean(axis=2), 0.8 * unit)
     line = textures.contours(gray, canvas.px(1.6), 60, 0.006)
     key = textures.mix(np.broadcast_to(colors.parse_hex("1d2238"), flat.shape), inked, line)
@@ -130,10 +130,10 @@ def paper_cut(canvas: Canvas) -> Array:
             * np.float32((top - 0.5 / levels) * 0.85 + 0.12)
             / np.maximum(local.mean(axis=2, keepdims=True), 0.12)
         )
-        fibre = 1 + 0.035 * textures.paper(canvas.size, unit, rng)
+        fiber = 1 + 0.035 * textures.paper(canvas.size, unit, rng)
         shadow = textures.shift(textures.blur(sheet, 5 * unit), 4 * unit, 6 * unit)
         page = page * (1 - np.clip(shadow, 0, 1) * 0.55 * (level < levels))[..., None]
         lip = np.clip(sheet - textures.shift(sheet, 1.5 * unit, 1.5 * unit), 0, 1) * np.float32(0.14)
-        card = np.clip(local, 0, 1) * fibre[..., None] + lip[..., None]
+        card = np.clip(local, 0, 1) * fiber[..., None] + lip[..., None]
         page = textures.mix(page, np.clip(card, 0, 1), sheet)
     return np.clip(page, 0, 1)

@@ -135,18 +135,18 @@ def _strays(feet: dict[str, Any], pose: BodyPose) -> bool:
     return False
 
 
-def ankles(feet: dict[str, Any], gait: Gait, lifted: float) -> dict[str, dict[str, Any]]:
-    """Return the ankle, toe and direction of both feet; `lifted` is the height of a jump in meters."""
+def ankles(feet: dict[str, Any], gait: Gait, jump_height: float) -> dict[str, dict[str, Any]]:
+    """Return the ankle, toe and direction of both feet; `jump_height` is the height of a jump in meters."""
     result: dict[str, dict[str, Any]] = {}
     for number, side in enumerate(SIDES):
         foot = feet[side]
         phase = (feet["phase"] + 0.5 * number) % 1.0
-        planted = foot["s"] < 0 and lifted <= 0
+        planted = foot["s"] < 0 and jump_height <= 0
         forward = math.sin(foot["yaw"]), 0.0, math.cos(foot["yaw"])
         tilt = _heel(phase / gait.duty, gait) if foot["s"] < 0 else _swing_tilt(foot["s"], gait)
-        if lifted > 0:
-            tilt = 0.5 * min(1.0, lifted / 0.15)
-        height = lifted + (_lift(foot["s"], gait) if foot["s"] >= 0 else 0.0)
+        if jump_height > 0:
+            tilt = 0.5 * min(1.0, jump_height / 0.15)
+        height = jump_height + (_lift(foot["s"], gait) if foot["s"] >= 0 else 0.0)
         toe = body.along((foot["x"], height + 0.02, foot["z"]), forward, FOOT * 0.8)
         drop, sine, cosine = ANKLE_HEIGHT - 0.02, math.sin(tilt), math.cos(tilt)
         x, y, z = body.along(toe, forward, drop * sine - FOOT * cosine)

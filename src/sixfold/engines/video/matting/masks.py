@@ -140,19 +140,19 @@ class MaskTracker:
         """Return the previous mask moved along the flow, or None at the start of a shot."""
         if self._before is None or self._mask is None or self._before.shape != small.shape:
             return None
-        now, then = (cv2.cvtColor(one, cv2.COLOR_RGB2GRAY) for one in (small, self._before))
-        flow = cv2.blur(self._dis.calc(now, then, _NOTHING), (5, 5))
+        gray, previous_gray = (cv2.cvtColor(one, cv2.COLOR_RGB2GRAY) for one in (small, self._before))
+        flow = cv2.blur(self._dis.calc(gray, previous_gray, _NOTHING), (5, 5))
         moving = np.clip((np.linalg.norm(flow, axis=2) - _REST[0]) / (_REST[1] - _REST[0]), 0, 1)
         flow *= moving[..., None]
-        rows, columns = np.mgrid[: now.shape[0], : now.shape[1]].astype(np.float32)
+        rows, columns = np.mgrid[: gray.shape[0], : gray.shape[1]].astype(np.float32)
         at = np.dstack([columns + flow[..., 0], rows + flow[..., 1]])
-        moved = _remap(self._before, at)
-        changed = np.abs(moved.astype(np.float32) - small).mean(2) / 255
-        if float(changed.mean()) > _CUT:
+        moved_frame = _remap(self._before, at)
+        change = np.abs(moved_frame.astype(np.float32) - small).mean(2) / 255
+        if float(change.mean()) > _CUT:
             return None
         mask = _remap(self._mask, at)
         return _TrackedMask(
-            mask, np.exp(-((changed / _CHANGE) ** 2)), moving, self._uncovered(small, mask, self._before)
+            mask, np.exp(-((change / _CHANGE) ** 2)), moving, self._uncovered(small, mask, self._before)
         )
 
     def _uncovered(self, small: Array, mask: Array, *before: Array) -> NDArray[np.bool_]:
@@ -162,15 +162,15 @@ class MaskTracker:
 
 def _segment_band(small: Array, mask: Array, uncovered: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Segment the frame again in a band around the tracked edge, and in the `uncovered` background."""
-    solid = (mask > 0.5).astype(np.uint8)
+    binary_mask = (mask > 0.5).astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _BAND + 1, 2 * _BAND + 1))
-    labels = np.where(solid > 0, cv2.GC_PR_FGD, cv2.GC_PR_BGD).astype(np.uint8)
-    labels[cv2.erode(solid, ball) > 0] = cv2.GC_FGD
-    labels[cv2.dilate(solid, ball) == 0] = cv2.GC_BGD
+    labels = np.where(binary_mask > 0, cv2.GC_PR_FGD, cv2.GC_PR_BGD).astype(np.uint8)
+    labels[cv2.erode(binary_mask, ball) > 0] = cv2.GC_FGD
+    labels[cv2.dilate(binary_mask, ball) == 0] = cv2.GC_BGD
     labels[uncovered] = cv2.GC_PR_BGD
     inside, outside = labels % 2 == 1, labels % 2 == 0
     if inside.sum() < 16 or outside.sum() < 16:
-        return solid > 0
+        return binary_mask > 0
     models = np.zeros((2, 1, 65))
     # GrabCut uses k-means; a fixed seed makes the masks reproducible.
     cv2.setRNGSeed(1)

@@ -48,7 +48,7 @@ class ResponseEventWriter:
             output += self._add_item("", f"{search.prefix}_{self._id}_{index}", search.item())
             for state in ("in_progress", "searching", "completed"):
                 output += self._event(f"response.{search.kind}.{state}", **self._position())
-            output += self._done(index)
+            output += self._item_done(index)
         return output
 
     def add_text(self, text: str) -> bytes:
@@ -147,7 +147,7 @@ class ResponseEventWriter:
                 arguments=item["arguments"],
             )
         del self._calls[number]
-        return output + self._done(index)
+        return output + self._item_done(index)
 
     def _end_open(self) -> bytes:
         """Complete the open text or reasoning."""
@@ -168,7 +168,7 @@ class ResponseEventWriter:
             part["text"] = text
             output = self._event("response.reasoning_summary_text.done", **place, summary_index=0, text=text)
             output += self._event("response.reasoning_summary_part.done", **place, summary_index=0, part=part)
-        return output + self._done(place["output_index"])
+        return output + self._item_done(place["output_index"])
 
     def _annotate(self, part: dict[str, Any]) -> bytes:
         """Add the citations to a complete text."""
@@ -184,7 +184,7 @@ class ResponseEventWriter:
             for index, annotation in enumerate(part["annotations"])
         )
 
-    def _done(self, index: int) -> bytes:
+    def _item_done(self, index: int) -> bytes:
         item = self.output[index]
         item["status"] = "completed"
         return self._event("response.output_item.done", output_index=index, item=item)
