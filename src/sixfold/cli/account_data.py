@@ -26,8 +26,8 @@ from sixfold.settings import Settings
 
 def export_account(arguments: argparse.Namespace) -> None:
     """Run `account export`: write the zip export of an account; the file is created when it is complete."""
-    configured = database_access.settings_of(arguments)
-    account = database_access.read(configured, accounts.by_email(arguments.email))
+    server_settings = database_access.settings_of(arguments)
+    account = database_access.read(server_settings, accounts.by_email(arguments.email))
     path = Path(arguments.file).absolute()
     if not path.parent.is_dir():
         raise CommandError(f"Folder {path.parent} does not exist")
@@ -35,7 +35,7 @@ def export_account(arguments: argparse.Namespace) -> None:
     part = path.with_name(f".{path.name}.part")
     try:
         with database_access.understood():
-            asyncio.run(_write(configured, account, part))
+            asyncio.run(_write(server_settings, account, part))
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -45,12 +45,12 @@ def export_account(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {account.email}: {path}, {size(path.stat().st_size)}")
 
 
-async def _write(configured: Settings, account: Account, part: Path) -> None:
-    database = storage.open_database(configured)
+async def _write(server_settings: Settings, account: Account, part: Path) -> None:
+    database = storage.open_database(server_settings)
     try:
         with part.open("wb") as file, Spinner("export") as bar:
-            contents = ContentLog(database, storage.server_secret(configured.data_dir, "server.key"))
-            blobs = storage.open_blobs(configured)
+            contents = ContentLog(database, storage.server_secret(server_settings.data_dir, "server.key"))
+            blobs = storage.open_blobs(server_settings)
             async for piece in export.export_account(database, blobs, account.id, contents):
                 await asyncio.to_thread(file.write, piece)
                 bar.count(len(piece))
@@ -60,13 +60,13 @@ async def _write(configured: Settings, account: Account, part: Path) -> None:
 
 def delete(arguments: argparse.Namespace) -> None:
     """Run `account delete`: close an account, to be erased after SIXFOLD_DELETION_DAYS or at once."""
-    configured = database_access.settings_of(arguments)
-    account = database_access.read(configured, accounts.by_email(arguments.email))
+    server_settings = database_access.settings_of(arguments)
+    account = database_access.read(server_settings, accounts.by_email(arguments.email))
     if not arguments.yes:
         _confirm(account)
-    days = 0.0 if arguments.now else configured.deletion_days
-    moment = database_access.write(configured, _close(account, days))
-    erased = not days and not server_lock.running(configured.data_dir) and _erase(configured)
+    days = 0.0 if arguments.now else server_settings.deletion_days
+    moment = database_access.write(server_settings, _close(account, days))
+    erased = not days and not server_lock.running(server_settings.data_dir) and _erase(server_settings)
     if arguments.json:
         put_json({"account_id": account.id, "erased_at": rfc3339(moment), "erased": erased})
     elif erased:
@@ -93,31 +93,33 @@ def _close(account: Account, days: float) -> Transaction[int]:
     return (yield from deletion.close(account, days))
 
 
-def _erase(configured: Settings) -> bool:
+def _erase(server_settings: Settings) -> bool:
     """Erase closed accounts; return False if a server must end their runs first."""
     with database_access.understood():
-        return asyncio.run(_sweep(configured)) > 0
+        return asyncio.run(_sweep(server_settings)) > 0
 
 
-async def _sweep(configured: Settings) -> int:
+async def _sweep(server_settings: Settings) -> int:
     async def later(_name: str, _tenant: Tenant) -> None:
         """Do nothing, as only a server can end runs and sessions."""
 
     async def unpaid(_subscription: str, _account_id: str) -> None:
         raise errors.NotConfigured("The server cancels it after its next start")
 
-    database = storage.open_database(configured)
+    database = storage.open_database(server_settings)
     try:
-        return await AccountDeletion(database, storage.open_uploads(configured), later, later, unpaid).sweep()
+        return await AccountDeletion(
+            database, storage.open_uploads(server_settings), later, later, unpaid
+        ).sweep()
     finally:
         await database.close()
 
 
 def cancel_deletion(arguments: argparse.Namespace) -> None:
     """Run `account keep`: cancel the deletion of an account."""
-    configured = database_access.settings_of(arguments)
-    account = database_access.read(configured, accounts.by_email(arguments.email))
-    database_access.write(configured, deletion.reopen(account.id))
+    server_settings = database_access.settings_of(arguments)
+    account = database_access.read(server_settings, accounts.by_email(arguments.email))
+    database_access.write(server_settings, deletion.reopen(account.id))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:

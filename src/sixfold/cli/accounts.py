@@ -31,9 +31,9 @@ def create(arguments: argparse.Namespace) -> None:
     credit_micros = _usd(arguments.credit, "--credit")
     if credit_micros < 0:
         raise CommandError("--credit must not be negative")
-    configured = database_access.settings_of(arguments)
+    server_settings = database_access.settings_of(arguments)
     account, key = database_access.write(
-        configured, _create(arguments.email, credit_micros, operator=arguments.operator), make=True
+        server_settings, _create(arguments.email, credit_micros, operator=arguments.operator), make=True
     )
     if arguments.json:
         put_json({"account_id": account.id, "api_key": key.api_key})
@@ -60,14 +60,16 @@ def _create(email: str, credit_micros: int, *, operator: bool) -> Transaction[tu
 def credit(arguments: argparse.Namespace) -> None:
     """Run `account credit`: add to a balance, or subtract from its available part."""
     amount = _usd(arguments.usd, "USD")
-    configured = database_access.settings_of(arguments)
-    _print_account(arguments, database_access.write(configured, accounts.credit(arguments.email, amount)))
+    server_settings = database_access.settings_of(arguments)
+    _print_account(
+        arguments, database_access.write(server_settings, accounts.credit(arguments.email, amount))
+    )
 
 
 def show(arguments: argparse.Namespace) -> None:
     """Run `account show`: print the balance of an account and the amount held."""
-    configured = database_access.settings_of(arguments)
-    _print_account(arguments, database_access.read(configured, accounts.by_email(arguments.email)))
+    server_settings = database_access.settings_of(arguments)
+    _print_account(arguments, database_access.read(server_settings, accounts.by_email(arguments.email)))
 
 
 def _print_account(arguments: argparse.Namespace, account: Account) -> None:
@@ -102,13 +104,13 @@ def password(arguments: argparse.Namespace) -> None:
     """Run `account password`: set a password that is prompted for twice or read from standard input."""
     from pwdlib import PasswordHash
 
-    configured = database_access.settings_of(arguments)
-    account = database_access.read(configured, _person(arguments.email))
+    server_settings = database_access.settings_of(arguments)
+    account = database_access.read(server_settings, _person(arguments.email))
     secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _prompt_password(account.email)
     if not _MIN_PASSWORD <= len(secret) <= _MAX_PASSWORD:
         raise CommandError(f"The password must have {_MIN_PASSWORD} to {_MAX_PASSWORD} characters")
     hashed = PasswordHash.recommended().hash(secret)
-    database_access.write(configured, credentials.change_password(account.id, hashed))
+    database_access.write(server_settings, credentials.change_password(account.id, hashed))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
@@ -126,9 +128,9 @@ def _prompt_password(email: str) -> str:
 
 def link(arguments: argparse.Namespace) -> None:
     """Run `account link`: print a one-time sign-in link for the server of this data folder."""
-    configured = database_access.settings_of(arguments)
-    token = database_access.write(configured, _link(arguments.email))
-    url = f"{server_lock.link_origin(configured)}/signin?token={token}"
+    server_settings = database_access.settings_of(arguments)
+    token = database_access.write(server_settings, _link(arguments.email))
+    url = f"{server_lock.link_origin(server_settings)}/signin?token={token}"
     if arguments.json:
         put_json({"url": url, "expires_in_seconds": login_sessions.LINK_LIFE_US // clock.SECOND_US})
     else:
@@ -141,19 +143,20 @@ def open_pages(arguments: argparse.Namespace) -> None:
     """Run `open`: sign in the browser of this machine as the operator."""
     import webbrowser
 
-    configured = database_access.settings_of(arguments)
-    running = server_lock.running(configured.data_dir)
+    server_settings = database_access.settings_of(arguments)
+    running = server_lock.running(server_settings.data_dir)
     if running is None or not running.url:
         raise CommandError(
-            f"No server is running for the data folder {configured.data_dir}: start one with `sixfold serve`"
+            f"No server is running for the data folder {server_settings.data_dir}: start one with "
+            "`sixfold serve`"
         )
-    account = database_access.read(configured, accounts.operator())
+    account = database_access.read(server_settings, accounts.operator())
     if account is None:
         raise CommandError(
             "This server has no operator yet: create one with `sixfold account create EMAIL --operator`"
         )
-    token = database_access.write(configured, _link(account.email))
-    url = f"{configured.public_url or running.url}/signin?token={token}"
+    token = database_access.write(server_settings, _link(account.email))
+    url = f"{server_settings.public_url or running.url}/signin?token={token}"
     if arguments.json:
         put_json({"url": url, "email": account.email})
         return
@@ -196,9 +199,9 @@ def create_key(arguments: argparse.Namespace) -> None:
         raise CommandError(f"--expires must be in the future (got {arguments.expires})")
     requested = _names(arguments.rights, "--rights")
     granted = rights.of_names(requested) if requested else None
-    configured = database_access.settings_of(arguments)
+    server_settings = database_access.settings_of(arguments)
     key = database_access.write(
-        configured, _create_key(arguments.email, scope, expires_at, granted, arguments.name or "")
+        server_settings, _create_key(arguments.email, scope, expires_at, granted, arguments.name or "")
     )
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
@@ -216,8 +219,8 @@ def _create_key(
 
 def list_keys(arguments: argparse.Namespace) -> None:
     """Run `key list`: print the keys, newest first, each with the last four characters of its secret."""
-    configured = database_access.settings_of(arguments)
-    records = [_key_record(row) for row in database_access.read(configured, _keys_of(arguments.email))]
+    server_settings = database_access.settings_of(arguments)
+    records = [_key_record(row) for row in database_access.read(server_settings, _keys_of(arguments.email))]
     if arguments.json:
         put_json({"keys": records})
         return
@@ -290,16 +293,16 @@ def revoke_key(arguments: argparse.Namespace) -> None:
     """Run `key revoke`: revoke a key with immediate effect, or end all access."""
     if (arguments.id is None) != arguments.all:
         raise CommandError("Specify the ID of one key, or --all")
-    configured = database_access.settings_of(arguments)
+    server_settings = database_access.settings_of(arguments)
     if arguments.all:
-        counts = database_access.write(configured, credentials.end_everything())
+        counts = database_access.write(server_settings, credentials.end_everything())
         if arguments.json:
             put_json(dict(counts))
         else:
             ended = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in counts.items())
             TerminalStyle().line(f"  ended: {ended}")
         return
-    database_access.write(configured, keys.revoke(arguments.id))
+    database_access.write(server_settings, keys.revoke(arguments.id))
     if arguments.json:
         put_json({"id": arguments.id, "revoked": True})
     else:

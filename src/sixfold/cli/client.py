@@ -103,18 +103,18 @@ class ServerClient:
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ServerClient:
         """Return a client for `--api-url` or the server of the data folder, with its key."""
-        configured = settings.load(with_keys=False, data_dir=arguments.data_dir)
+        server_settings = settings.load(with_keys=False, data_dir=arguments.data_dir)
         api_key = settings.api_key()
         if arguments.api_url:
             host = urlsplit(arguments.api_url).hostname
             # The local key is never sent to another machine.
             if api_key is None and host in settings.LOOPBACK_HOSTS:
-                api_key = read_key(configured.data_dir)
+                api_key = read_key(server_settings.data_dir)
             return cls(arguments.api_url, api_key)
-        running = server_lock.running(configured.data_dir)
-        origin = running.url if running is not None and running.url else configured.base_url
-        api_key = api_key or read_key(configured.data_dir)
-        path = configured.data_dir / SOCKET
+        running = server_lock.running(server_settings.data_dir)
+        origin = running.url if running is not None and running.url else server_settings.base_url
+        api_key = api_key or read_key(server_settings.data_dir)
+        path = server_settings.data_dir / SOCKET
         return cls(origin, api_key, path if api_key is None and path.is_socket() else None)
 
     @property

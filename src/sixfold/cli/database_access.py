@@ -31,12 +31,12 @@ def settings_of(arguments: argparse.Namespace, *, with_keys: bool = False, **ove
     return settings.load(with_keys=with_keys, data_dir=arguments.data_dir, **overrides)
 
 
-def require_data(configured: Settings) -> None:
+def require_data(server_settings: Settings) -> None:
     """Raise `CommandError` if the data folder does not contain a database."""
     with understood():
-        admin = storage.open_keeper(configured)
+        admin = storage.open_keeper(server_settings)
         exists = admin.schema() is not None
-    if not exists and configured.on_postgres:
+    if not exists and server_settings.on_postgres:
         raise CommandError(
             f"There is no Sixfold data in {admin.place}: check SIXFOLD_DATABASE_URL, "
             "or start `sixfold serve` with it first"
@@ -48,23 +48,23 @@ def require_data(configured: Settings) -> None:
         )
 
 
-def write(configured: Settings, transaction: Transaction[T], *, make: bool = False) -> T:
+def write(server_settings: Settings, transaction: Transaction[T], *, make: bool = False) -> T:
     """Run a read-write transaction; `make` creates the database if it does not exist."""
     if not make:
-        require_data(configured)
-    return asyncio.run(_transact(configured, transaction, writing=True))
+        require_data(server_settings)
+    return asyncio.run(_transact(server_settings, transaction, writing=True))
 
 
-def read(configured: Settings, transaction: Transaction[T]) -> T:
+def read(server_settings: Settings, transaction: Transaction[T]) -> T:
     """Run a read-only transaction."""
-    require_data(configured)
-    return asyncio.run(_transact(configured, transaction, writing=False))
+    require_data(server_settings)
+    return asyncio.run(_transact(server_settings, transaction, writing=False))
 
 
-async def _transact(configured: Settings, transaction: Transaction[T], *, writing: bool) -> T:
+async def _transact(server_settings: Settings, transaction: Transaction[T], *, writing: bool) -> T:
     os.umask(PRIVATE)
     with understood():
-        database: Database = storage.open_database(configured)
+        database: Database = storage.open_database(server_settings)
         try:
             return await (database.write(transaction) if writing else database.read(transaction))
         finally:

@@ -25,9 +25,9 @@ MAX_ENTRIES = 1000
 
 def verify(arguments: argparse.Namespace) -> int:
     """Run `ledger verify`: print every fault; return 1 if an invariant is violated."""
-    configured = database_access.settings_of(arguments)
-    check = archive.read(configured, lambda reader: reader.verify(KIND))
-    faults = (*database_access.read(configured, ledger_queries.verify()), *check.faults)
+    server_settings = database_access.settings_of(arguments)
+    check = archive.read(server_settings, lambda reader: reader.verify(KIND))
+    faults = (*database_access.read(server_settings, ledger_queries.verify()), *check.faults)
     if arguments.json:
         put_json({"ok": not faults, "faults": list(faults), "archived": check.charges})
     elif faults:

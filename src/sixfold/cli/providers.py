@@ -25,7 +25,7 @@ from sixfold.store.secrets import Secrets, SecretUnreadable
 
 def set_key(arguments: argparse.Namespace) -> None:
     """Run `provider set`: store a key read from a prompt or standard input, never from an argument."""
-    configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
+    server_settings, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
     title = spec.title
     longest = secrets.MAX_KEY + 2
     entered = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(longest)
@@ -33,9 +33,9 @@ def set_key(arguments: argparse.Namespace) -> None:
     if not secrets.is_valid_key(key):
         raise CommandError(f"{secrets.KEY_FORMAT}; nothing was stored")
     os.umask(database_access.PRIVATE)
-    configured.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _publish(configured, spec, _secrets(configured).put(spec.key, key))
-    shadowed = bool(getattr(configured, spec.key))
+    server_settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _publish(server_settings, spec, _secrets(server_settings).put(spec.key, key))
+    shadowed = bool(getattr(server_settings, spec.key))
     document = {"provider": arguments.provider, "source": "stored", "hint": secrets.hint(key)}
     if arguments.json:
         put_json({**document, "used": not shadowed})
@@ -48,8 +48,8 @@ def set_key(arguments: argparse.Namespace) -> None:
 
 def list_keys(arguments: argparse.Namespace) -> None:
     """Run `provider list`: print the source, last four characters and last check of each key."""
-    configured = database_access.settings_of(arguments)
-    rows = [_row(configured, spec) for spec in PROVIDERS.values()]
+    server_settings = database_access.settings_of(arguments)
+    rows = [_row(server_settings, spec) for spec in PROVIDERS.values()]
     if arguments.json:
         put_json({"providers": rows})
         return
@@ -69,11 +69,11 @@ def list_keys(arguments: argparse.Namespace) -> None:
 
 def check_key(arguments: argparse.Namespace) -> None:
     """Run `provider check`: check with the provider whether it accepts the key, free of charge."""
-    configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
-    key = secrets.provider_key(configured, spec.key)
+    server_settings, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
+    key = secrets.provider_key(server_settings, spec.key)
     if not key:
         raise CommandError(f"Key for {spec.title} not found: run `sixfold provider set {arguments.provider}`")
-    parameters = {name: str(getattr(configured, name)) for name in spec.parameters}
+    parameters = {name: str(getattr(server_settings, name)) for name in spec.parameters}
     base_url = arguments.base_url or spec.check_url_with(parameters)
     if not base_url:
         missing = ", ".join(name.upper() for name, value in parameters.items() if not value)
@@ -82,7 +82,7 @@ def check_key(arguments: argparse.Namespace) -> None:
         asyncio.run(provider_check.check(spec, key, base_url))
     except EngineError as error:
         raise CommandError(str(error)) from error
-    stored = _secrets(configured)
+    stored = _secrets(server_settings)
     stored.mark_checked(spec.key, key)
     checked_at = stored.checked_at(spec.key, key)
     if arguments.json:
@@ -93,37 +93,37 @@ def check_key(arguments: argparse.Namespace) -> None:
 
 def remove_key(arguments: argparse.Namespace) -> None:
     """Run `provider remove`: delete a stored key; environment variables are not affected."""
-    configured, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
-    if not (stored := _secrets(configured)).remove(spec.key):
+    server_settings, spec = database_access.settings_of(arguments), PROVIDERS[arguments.provider]
+    if not (stored := _secrets(server_settings)).remove(spec.key):
         raise CommandError(f"A key for {spec.title} is not stored")
-    _publish(configured, spec, stored.removed())
+    _publish(server_settings, spec, stored.removed())
     if arguments.json:
         put_json({"provider": arguments.provider, "removed": True})
     else:
         TerminalStyle().line(f"  The key for {spec.title} is removed")
 
 
-def _publish(configured: Settings, spec: ProviderSpec, document: str) -> None:
+def _publish(server_settings: Settings, spec: ProviderSpec, document: str) -> None:
     """Store the sealed key in the database, if there is one, for other servers."""
     with contextlib.suppress(CommandError):
-        database_access.write(configured, entries.store(ConfigEntry(entries.KEYS, spec.key, document)))
+        database_access.write(server_settings, entries.store(ConfigEntry(entries.KEYS, spec.key, document)))
 
 
-def _secrets(configured: Settings) -> Secrets:
-    if not configured.data_dir.is_dir():
-        raise CommandError(f"Data folder {configured.data_dir} does not exist: set --data-dir")
-    return Secrets(configured.data_dir, storage.server_secret(configured.data_dir, secrets.MASTER))
+def _secrets(server_settings: Settings) -> Secrets:
+    if not server_settings.data_dir.is_dir():
+        raise CommandError(f"Data folder {server_settings.data_dir} does not exist: set --data-dir")
+    return Secrets(server_settings.data_dir, storage.server_secret(server_settings.data_dir, secrets.MASTER))
 
 
-def _row(configured: Settings, spec: ProviderSpec) -> dict[str, Any]:
+def _row(server_settings: Settings, spec: ProviderSpec) -> dict[str, Any]:
     row: dict[str, Any] = {"provider": spec.name, "source": None, "hint": None, "set_at": None}
     row |= {"checked_at": None, "problem": None}
-    environment_key = str(getattr(configured, spec.key))
-    if not configured.data_dir.is_dir():
+    environment_key = str(getattr(server_settings, spec.key))
+    if not server_settings.data_dir.is_dir():
         return row | (
             {"source": "environment", "hint": secrets.hint(environment_key)} if environment_key else {}
         )
-    stored_keys = _secrets(configured)
+    stored_keys = _secrets(server_settings)
     try:
         key = environment_key or stored_keys.get(spec.key)
     except SecretUnreadable as unreadable:

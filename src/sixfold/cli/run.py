@@ -110,8 +110,8 @@ def _catalog(arguments: argparse.Namespace) -> Catalog:
     from sixfold import settings
     from sixfold.app import catalog as app_catalog
 
-    configured = settings.load(data_dir=arguments.data_dir)
-    return app_catalog.catalog(configured, app_catalog.price_table(configured))
+    server_settings = settings.load(data_dir=arguments.data_dir)
+    return app_catalog.catalog(server_settings, app_catalog.price_table(server_settings))
 
 
 def _list(catalog: Catalog, *, as_json: bool) -> None:

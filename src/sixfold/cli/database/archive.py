@@ -23,19 +23,19 @@ from sixfold.settings import Settings
 T = TypeVar("T")
 
 
-def read(configured: Settings, work: Callable[[ArchiveReader], Awaitable[T]]) -> T:
+def read(server_settings: Settings, work: Callable[[ArchiveReader], Awaitable[T]]) -> T:
     """Run a function with a reader of the archive, whose files are read from the store itself."""
-    database_access.require_data(configured)
-    return asyncio.run(_read(configured, work))
+    database_access.require_data(server_settings)
+    return asyncio.run(_read(server_settings, work))
 
 
-async def _read(configured: Settings, work: Callable[[ArchiveReader], Awaitable[T]]) -> T:
+async def _read(server_settings: Settings, work: Callable[[ArchiveReader], Awaitable[T]]) -> T:
     os.umask(database_access.PRIVATE)
     with database_access.understood():
-        database = storage.open_database(configured)
+        database = storage.open_database(server_settings)
         try:
             return await work(
-                ArchiveReader(database, storage.open_blobs(configured.replace(blob_cache_bytes=0)))
+                ArchiveReader(database, storage.open_blobs(server_settings.replace(blob_cache_bytes=0)))
             )
         finally:
             await database.close()

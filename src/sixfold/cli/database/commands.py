@@ -24,15 +24,15 @@ _MAX_LISTED = 20
 
 def migrate(arguments: argparse.Namespace) -> None:
     """Run `migrate`: change the schema to the newest or to `--to`; downgrade only without a server."""
-    configured = database_access.settings_of(arguments)
-    database_access.require_data(configured)
-    admin = storage.open_keeper(configured)
+    server_settings = database_access.settings_of(arguments)
+    database_access.require_data(server_settings)
+    admin = storage.open_keeper(server_settings)
     newest = sql.latest(admin.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:
         raise CommandError(f"--to must be a schema from 0 to {newest} (got {goal})")
     with database_access.understood():
-        before, after = _migrate(admin, configured, goal, drop=arguments.drop)
+        before, after = _migrate(admin, server_settings, goal, drop=arguments.drop)
     if arguments.json:
         put_json({"before": before, "after": after, "latest": newest})
     elif before == after:
@@ -41,7 +41,7 @@ def migrate(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  The database was migrated from schema {before} to {after}")
 
 
-def _migrate(admin: DatabaseAdmin, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
+def _migrate(admin: DatabaseAdmin, server_settings: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
     present = admin.schema() or 0
     if present <= goal or present > sql.latest(admin.dialect):
         # `migrate` rejects the schema of a later version.
@@ -52,24 +52,24 @@ def _migrate(admin: DatabaseAdmin, configured: Settings, goal: int, *, drop: boo
             "stop every server, run `sixfold backup`, and pass --drop"
         )
     # A running server cannot use an older schema.
-    with server_lock.hold(configured.data_dir):
+    with server_lock.hold(server_settings.data_dir):
         return admin.migrate(goal)
 
 
 def backup(arguments: argparse.Namespace) -> int:
     """Run `backup`; return 1 when files are missing from the store, after backing up the rest."""
-    configured = database_access.settings_of(arguments)
-    database_access.require_data(configured)
+    server_settings = database_access.settings_of(arguments)
+    database_access.require_data(server_settings)
     path = Path(arguments.file).absolute()
     if path.is_dir():
         raise CommandError(f"{path} must be a file, such as {path / 'sixfold.tar'}, not a folder")
     if not path.parent.is_dir():
         raise CommandError(f"Folder {path.parent} does not exist")
     os.umask(database_access.PRIVATE)
-    uploads = None if configured.upload_url else storage.open_uploads(configured)
+    uploads = None if server_settings.upload_url else storage.open_uploads(server_settings)
     with database_access.understood():
-        snapshot = storage.open_snapshot(configured, backups.copy_beside(path))
-        blobs = storage.open_blobs(configured)
+        snapshot = storage.open_snapshot(server_settings, backups.copy_beside(path))
+        blobs = storage.open_blobs(server_settings)
         try:
             with Spinner("backup") as waiting:
                 result = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))
@@ -99,7 +99,7 @@ def backup(arguments: argparse.Namespace) -> int:
                 ("files", f"{result.files}, {size(result.file_bytes)}"),
                 (
                     "not included",
-                    f"server.key and sixfold.toml of {configured.data_dir}: store them separately",
+                    f"server.key and sixfold.toml of {server_settings.data_dir}: store them separately",
                 ),
             ]
         )
@@ -109,15 +109,15 @@ def backup(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     """Run `restore`; return 1 when something is missing or damaged, or differs under `--verify`."""
-    configured = database_access.settings_of(arguments)
+    server_settings = database_access.settings_of(arguments)
     os.umask(database_access.PRIVATE)
     result = cli_restore.restore(
-        Path(arguments.file), configured, verify=arguments.verify, end_access=arguments.end_access
+        Path(arguments.file), server_settings, verify=arguments.verify, end_access=arguments.end_access
     )
     sound = not (result.missing or result.damaged or result.drift or result.missing_blobs or result.faults)
     if arguments.json:
         document = {
-            "data_dir": str(configured.data_dir),
+            "data_dir": str(server_settings.data_dir),
             "schema": result.schema,
             "tables": result.tables,
             "blobs": result.files,
@@ -138,7 +138,7 @@ def restore(arguments: argparse.Namespace) -> int:
     else:
         paint = TerminalStyle()
         rows = [
-            ("restored", paint.bold(str(configured.data_dir))),
+            ("restored", paint.bold(str(server_settings.data_dir))),
             ("rows", f"{sum(result.tables.values())} in {len(result.tables)} tables, schema {result.schema}"),
             ("files", f"{result.files}, {size(result.file_bytes)}"),
         ]

@@ -48,21 +48,23 @@ class RestoreReport(msgspec.Struct):
     faults: tuple[str, ...] = ()
 
 
-def restore(file: Path, configured: Settings, *, verify: bool, end_access: bool = False) -> RestoreReport:
+def restore(
+    file: Path, server_settings: Settings, *, verify: bool, end_access: bool = False
+) -> RestoreReport:
     """Restore a backup; the data folder stays empty until every part has been checked.
 
     With `end_access`, all keys, programs, login sessions, invitations and shares of the backup are ended, as
     some may have been revoked since it was written. Raises `CommandError` without changing the folder if it
     is not empty or the file is not a complete backup.
     """
-    target = configured.data_dir
+    target = server_settings.data_dir
     _require_empty_folder(target)
-    _require_empty_database(configured)
+    _require_empty_database(server_settings)
     was_there = target.exists()
     try:
         with database_access.understood(), server_lock.hold(target):
             _require_empty_folder(target)
-            staging_settings = configured.replace(data_dir=target / _STAGING)
+            staging_settings = server_settings.replace(data_dir=target / _STAGING)
             # A killed restore does not delete its staging folder.
             shutil.rmtree(staging_settings.data_dir, ignore_errors=True)
             staging_settings.data_dir.mkdir(mode=0o700)
@@ -90,9 +92,9 @@ def _require_empty_folder(target: Path) -> None:
         )
 
 
-def _require_empty_database(configured: Settings) -> None:
-    admin = storage.open_keeper(configured)
-    if configured.on_postgres and admin.schema() is not None:
+def _require_empty_database(server_settings: Settings) -> None:
+    admin = storage.open_keeper(server_settings)
+    if server_settings.on_postgres and admin.schema() is not None:
         raise CommandError(
             f"{admin.place} is not empty: restore into a new database, "
             "and keep this one until you have checked the result"

@@ -47,32 +47,32 @@ class UpgradePlan(msgspec.Struct, frozen=True):
 
 def upgrade(arguments: argparse.Namespace) -> int:
     """Run `upgrade`; return 1 if something blocks it. With `--check` nothing is changed."""
-    configured = database_access.settings_of(arguments)
-    database_access.require_data(configured)
-    admin = storage.open_keeper(configured)
+    server_settings = database_access.settings_of(arguments)
+    database_access.require_data(server_settings)
+    admin = storage.open_keeper(server_settings)
     with database_access.understood():
-        plan = plan_of(admin, configured)
+        plan = plan_of(admin, server_settings)
         upgrades = bool(plan.migrations) and not plan.blockers and not arguments.check
         if upgrades:
-            _migrate(admin, configured)
+            _migrate(admin, server_settings)
     if arguments.json:
         put_json(_document(plan, upgraded=upgrades))
     else:
-        _print(plan, admin, configured, upgraded=upgrades)
+        _print(plan, admin, server_settings, upgraded=upgrades)
     for blocker in plan.blockers:
         sys.stderr.write(f"sixfold: {blocker}\n")
     return 1 if plan.blockers else 0
 
 
-def plan_of(admin: DatabaseAdmin, configured: Settings) -> UpgradePlan:
+def plan_of(admin: DatabaseAdmin, server_settings: Settings) -> UpgradePlan:
     """Return the plan of an upgrade; read all pages of a SQLite file to find damaged ones."""
     health, used = admin.health(), admin.bytes_used()
     migrations = tuple(step for step in sql.migrations(admin.dialect) if step.number > health.schema)
-    needed = used * _SPACE_FACTOR + _SPACE_BYTES if migrations and not configured.on_postgres else 0
-    free = None if configured.on_postgres else shutil.disk_usage(configured.data_dir).free
+    needed = used * _SPACE_FACTOR + _SPACE_BYTES if migrations and not server_settings.on_postgres else 0
+    free = None if server_settings.on_postgres else shutil.disk_usage(server_settings.data_dir).free
     blockers = [*_schema_blockers(admin.dialect, health.schema), *health.faults]
-    if not configured.on_postgres:
-        blockers += _folder_blockers(configured, needed, free or 0)
+    if not server_settings.on_postgres:
+        blockers += _folder_blockers(server_settings, needed, free or 0)
     counts = {table: admin.row_count(table) for table in frozenset().union(*(m.tables for m in migrations))}
     return UpgradePlan(
         schema=health.schema,
@@ -93,22 +93,22 @@ def _schema_blockers(dialect: str, schema: int) -> Iterator[str]:
         yield str(mismatch)
 
 
-def _folder_blockers(configured: Settings, needed: int, free: int) -> Iterator[str]:
+def _folder_blockers(server_settings: Settings, needed: int, free: int) -> Iterator[str]:
     """Yield the reasons that prevent the upgrade of a SQLite file."""
-    running = server_lock.running(configured.data_dir)
+    running = server_lock.running(server_settings.data_dir)
     if running is not None:
-        yield f"A server (process {running.pid}) uses {configured.data_dir}: stop it before the upgrade"
-    if not os.access(configured.data_dir, os.W_OK):
-        yield f"{configured.data_dir} is not writable: run the command as the user that owns it"
+        yield f"A server (process {running.pid}) uses {server_settings.data_dir}: stop it before the upgrade"
+    if not os.access(server_settings.data_dir, os.W_OK):
+        yield f"{server_settings.data_dir} is not writable: run the command as the user that owns it"
     if needed > free:
-        yield f"{configured.data_dir} has {size(free)} free, but the upgrade needs up to {size(needed)}"
+        yield f"{server_settings.data_dir} has {size(free)} free, but the upgrade needs up to {size(needed)}"
 
 
-def _migrate(admin: DatabaseAdmin, configured: Settings) -> None:
-    if configured.on_postgres:
+def _migrate(admin: DatabaseAdmin, server_settings: Settings) -> None:
+    if server_settings.on_postgres:
         admin.migrate(sql.latest(admin.dialect))
         return
-    with server_lock.hold(configured.data_dir):
+    with server_lock.hold(server_settings.data_dir):
         admin.migrate(sql.latest(admin.dialect))
 
 
@@ -132,7 +132,7 @@ def _document(plan: UpgradePlan, *, upgraded: bool) -> dict[str, object]:
     }
 
 
-def _print(plan: UpgradePlan, admin: DatabaseAdmin, configured: Settings, *, upgraded: bool) -> None:
+def _print(plan: UpgradePlan, admin: DatabaseAdmin, server_settings: Settings, *, upgraded: bool) -> None:
     paint = TerminalStyle()
     database = f"{admin.place}, {size(plan.database_bytes)}"
     if not plan.migrations:
@@ -145,7 +145,9 @@ def _print(plan: UpgradePlan, admin: DatabaseAdmin, configured: Settings, *, upg
         rows.append(("disk space", f"up to {size(plan.needed_bytes)} needed, {size(plan.free_bytes)} free"))
     if not upgraded:
         rows.append(("time", f"up to {plan.seconds} s, to index or change {plan.rows:,} rows"))
-        rows.append(("before it", f"run `sixfold backup FILE` and copy server.key of {configured.data_dir}"))
+        rows.append(
+            ("before it", f"run `sixfold backup FILE` and copy server.key of {server_settings.data_dir}")
+        )
     paint.rows(rows)
     paint.line()
     paint.table(

@@ -30,15 +30,15 @@ _LOW_DISK_BYTES = 1_000_000_000
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Run `doctor`; return 1 if there is a problem that the operator must fix."""
-    configured = database_access.settings_of(arguments, with_keys=True)
-    running = server_lock.running(configured.data_dir)
-    current = report.read(configured, running)
-    disk = _free_bytes(configured)
-    database = _database(configured)
-    stores = asyncio.run(storage_checks.check_stores(configured))
+    server_settings = database_access.settings_of(arguments, with_keys=True)
+    running = server_lock.running(server_settings.data_dir)
+    current = report.read(server_settings, running)
+    disk = _free_bytes(server_settings)
+    database = _database(server_settings)
+    stores = asyncio.run(storage_checks.check_stores(server_settings))
     problems = [
         *_problems(database, disk),
-        *_c2pa_problems(configured),
+        *_c2pa_problems(server_settings),
         *filter(None, (store.problem() for store in stores)),
     ]
     document: dict[str, Any] = {
@@ -46,7 +46,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "problems": problems,
         "version": __version__,
         "python": platform.python_version(),
-        "data_dir": str(configured.data_dir),
+        "data_dir": str(server_settings.data_dir),
         "server": None if running is None else {"pid": running.pid, "url": running.url},
         "source": current.source,
         "note": current.note,
@@ -72,9 +72,9 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def list_engines(arguments: argparse.Namespace) -> None:
     """Run `engines list`: print the engines in use, or all of them, and the installed weights."""
-    configured = database_access.settings_of(arguments)
-    current = report.read(configured, server_lock.running(configured.data_dir))
-    installed = engine_commands.installed_records(configured)
+    server_settings = database_access.settings_of(arguments)
+    current = report.read(server_settings, server_lock.running(server_settings.data_dir))
+    installed = engine_commands.installed_records(server_settings)
     if arguments.json:
         document = {
             "engines": current.engines,
@@ -96,16 +96,16 @@ def _print_note(current: CheckReport) -> None:
 # -- checks ----------------------------------------------------------------------------------------
 
 
-def _free_bytes(configured: Settings) -> int:
-    folder = configured.data_dir
+def _free_bytes(server_settings: Settings) -> int:
+    folder = server_settings.data_dir
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
-def _database(configured: Settings) -> dict[str, Any] | None:
+def _database(server_settings: Settings) -> dict[str, Any] | None:
     """Return the state of the database, without migrating it."""
-    admin = storage.open_keeper(configured)
+    admin = storage.open_keeper(server_settings)
     newest = sql.latest(admin.dialect)
     try:
         if admin.schema() is None:
@@ -114,7 +114,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
     except (InvalidDatabase, errors.StoreFailed) as error:
         return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
     healthy = health.schema == newest and not health.faults
-    ledger_faults = database_access.read(configured, ledger_queries.verify()) if healthy else ()
+    ledger_faults = database_access.read(server_settings, ledger_queries.verify()) if healthy else ()
     return {
         "schema": health.schema,
         "latest": newest,
@@ -123,9 +123,9 @@ def _database(configured: Settings) -> dict[str, Any] | None:
     }
 
 
-def _c2pa_problems(configured: Settings) -> Iterator[str]:
+def _c2pa_problems(server_settings: Settings) -> Iterator[str]:
     try:
-        app_media.open_credentials(configured, {})
+        app_media.open_credentials(server_settings, {})
     except InvalidSetting as error:
         yield str(error)
 

@@ -50,16 +50,16 @@ class _NoReport(Exception):
     """Raised if the running server does not return a report; the message is the reason."""
 
 
-def read(configured: Settings, running: RunningServer | None) -> CheckReport:
+def read(server_settings: Settings, running: RunningServer | None) -> CheckReport:
     """Request the report from the running server; probe this machine if that fails or none runs."""
     note = ""
     if running is not None and running.url:
         try:
-            return _report(_request_report(configured, running.url), "server")
+            return _report(_request_report(server_settings, running.url), "server")
         except _NoReport as reason:
             note = f"{reason}{_PROBED_NOTE}"
-    catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
-    return _report(asyncio.run(_probe(configured, catalog)), "probe", note)
+    catalog = app_catalog.catalog(server_settings, app_catalog.price_table(server_settings))
+    return _report(asyncio.run(_probe(server_settings, catalog)), "probe", note)
 
 
 def _report(document: dict[str, Any], source: Literal["server", "probe"], note: str = "") -> CheckReport:
@@ -73,10 +73,10 @@ def _report(document: dict[str, Any], source: Literal["server", "probe"], note: 
 # -- the running server ----------------------------------------------------------------------------
 
 
-def _request_report(configured: Settings, url: str) -> dict[str, Any]:
+def _request_report(server_settings: Settings, url: str) -> dict[str, Any]:
     """Try the key in the environment, then the key of the first start, then the local socket."""
-    keys = [settings.api_key(), read_key(configured.data_dir)]
-    path = configured.data_dir / SOCKET
+    keys = [settings.api_key(), read_key(server_settings.data_dir)]
+    path = server_settings.data_dir / SOCKET
     clients = [ServerClient(url, api_key) for api_key in dict.fromkeys(key for key in keys if key)]
     for client in [*clients, *([ServerClient(url, None, path)] if path.is_socket() else [])]:
         status, document = _get(client, url)
@@ -108,25 +108,25 @@ def _is_report(document: Any) -> bool:
 # -- without a server ------------------------------------------------------------------------------
 
 
-async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
+async def _probe(server_settings: Settings, catalog: Catalog) -> dict[str, Any]:
     """Probe once for everything that a server with these settings would use."""
-    clients = HttpClients(app_media.open_fetcher(configured))
-    engine_states = app_catalog.availability(configured, catalog, clients, seconds=PROBE_SECONDS)
+    clients = HttpClients(app_media.open_fetcher(server_settings))
+    engine_states = app_catalog.availability(server_settings, catalog, clients, seconds=PROBE_SECONDS)
     try:
-        search = app_search.engine(configured, clients)
+        search = app_search.engine(server_settings, clients)
         probe_search = search.probe() if search is not None else asyncio.sleep(0)
         (ready, servers), *_ = await asyncio.gather(
-            chat.look(configured, PROBE_SECONDS), engine_states.refresh(), probe_search
+            chat.look(server_settings, PROBE_SECONDS), engine_states.refresh(), probe_search
         )
     finally:
         await clients.aclose()
     engine_states.status_sources |= {
         name: lambda standing=standing: standing for name, standing in ready.items()
     }
-    installed = app_catalog.resources(configured, catalog, engine_states, lambda: servers, search=search)
+    installed = app_catalog.resources(server_settings, catalog, engine_states, lambda: servers, search=search)
     resources = await installed.resources()
     return dict(
         availability.report(
-            catalog, SelectionPolicy(configured.previews_allowed, status_of=engine_states), resources
+            catalog, SelectionPolicy(server_settings.previews_allowed, status_of=engine_states), resources
         )
     )

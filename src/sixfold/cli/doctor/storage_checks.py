@@ -41,22 +41,24 @@ class StoreStatus(msgspec.Struct, frozen=True):
         )
 
 
-async def check_stores(configured: Settings) -> tuple[StoreStatus, ...]:
+async def check_stores(server_settings: Settings) -> tuple[StoreStatus, ...]:
     """Write, read and delete an object in each bucket; for a folder, only check its permissions."""
-    limited = configured.replace(blob_seconds=min(_SECONDS, configured.blob_seconds), blob_cache_bytes=0)
-    blobs = configured.blob_url or _folder(configured, "store")
-    uploads = configured.upload_url or _folder(configured, "uploads")
+    limited = server_settings.replace(
+        blob_seconds=min(_SECONDS, server_settings.blob_seconds), blob_cache_bytes=0
+    )
+    blobs = server_settings.blob_url or _folder(server_settings, "store")
+    uploads = server_settings.upload_url or _folder(server_settings, "uploads")
     return (
         await _check_store("results", blobs, limited, storage.open_blobs),
         await _check_store("image kit's uploads", uploads, limited, storage.open_uploads),
     )
 
 
-def _folder(configured: Settings, name: str) -> str:
-    return f"{_FILE}{configured.data_dir / name}"
+def _folder(server_settings: Settings, name: str) -> str:
+    return f"{_FILE}{server_settings.data_dir / name}"
 
 
-async def _check_store(name: str, url: str, configured: Settings, open_store: Opener) -> StoreStatus:
+async def _check_store(name: str, url: str, server_settings: Settings, open_store: Opener) -> StoreStatus:
     if url.startswith(_FILE):
         folder = Path(url.removeprefix(_FILE))
         return StoreStatus(
@@ -65,7 +67,7 @@ async def _check_store(name: str, url: str, configured: Settings, open_store: Op
     # The query of a URL may contain a signature, which must not be printed.
     location = re.split(r"[?#]", url)[0]
     try:
-        await _write_and_read(open_store(configured))
+        await _write_and_read(open_store(server_settings))
     except (InvalidSetting, errors.StoreFailed, KeyError) as error:
         return StoreStatus(name, location, str(error))
     return StoreStatus(name, location, "")

@@ -49,9 +49,9 @@ class _InstallRequest(msgspec.Struct, frozen=True):
 
 def add(arguments: argparse.Namespace) -> None:
     """Run `engines add`: install weights from the Hub, or with `--from` from a folder or file."""
-    configured = database_access.settings_of(arguments)
+    server_settings = database_access.settings_of(arguments)
     request = _parse_request(arguments)
-    weight_store = WeightStore(configured.data_dir / "weights")
+    weight_store = WeightStore(server_settings.data_dir / "weights")
     printer = _Printer(TerminalStyle(), quiet=arguments.json, is_counted=arguments.progress)
     try:
         folder = weight_store.begin(request.family, request.name)
@@ -60,7 +60,7 @@ def add(arguments: argparse.Namespace) -> None:
         elif arguments.source:
             origin = _copy(Path(arguments.source).expanduser(), folder, request, weight_store)
         else:
-            origin = _download(configured, folder, request, weight_store, printer)
+            origin = _download(server_settings, folder, request, weight_store, printer)
             if origin is None:
                 return _print_existing(arguments, weight_store, request)
         record = _record(request, folder, origin)
@@ -79,8 +79,8 @@ def add(arguments: argparse.Namespace) -> None:
 
 def remove(arguments: argparse.Namespace) -> None:
     """Run `engines remove`: delete installed weights and unfinished downloads."""
-    configured = database_access.settings_of(arguments)
-    weight_store = WeightStore(configured.data_dir / "weights")
+    server_settings = database_access.settings_of(arguments)
+    weight_store = WeightStore(server_settings.data_dir / "weights")
     names = [arguments.name] if arguments.name else weight_store.names(arguments.family)
     if not names:
         raise CommandError(f"Weights of the family {arguments.family} are not installed")
@@ -95,9 +95,9 @@ def remove(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {', '.join(names)} {'is' if len(names) == 1 else 'are'} removed")
 
 
-def installed_records(configured: Settings) -> list[dict[str, Any]]:
+def installed_records(server_settings: Settings) -> list[dict[str, Any]]:
     """Return the records of installed weights for `engines list`."""
-    return [_as_record(model) for model in WeightStore(configured.data_dir / "weights").installed()]
+    return [_as_record(model) for model in WeightStore(server_settings.data_dir / "weights").installed()]
 
 
 def _as_record(weights: InstalledWeights) -> dict[str, Any]:
@@ -175,7 +175,11 @@ def _slug(text: str) -> str:
 
 
 def _download(
-    configured: Settings, folder: Path, request: _InstallRequest, weight_store: WeightStore, printer: _Printer
+    server_settings: Settings,
+    folder: Path,
+    request: _InstallRequest,
+    weight_store: WeightStore,
+    printer: _Printer,
 ) -> dict[str, Any] | None:
     """Download the missing files; return None if this revision is already installed."""
     if "repository" not in request.row:
@@ -183,7 +187,7 @@ def _download(
             f"{request.name} is not on the Hub: download it from its authors, then use --from FILE"
         )
     repository, revision = str(request.row["repository"]), str(request.row.get("revision", "main"))
-    with HuggingFaceHub(configured.hub_url) as hub:
+    with HuggingFaceHub(server_settings.hub_url) as hub:
         tree = hub.tree(repository, revision)
         existing = weight_store.get(request.family, request.name)
         if existing is not None and existing.record.get("revision") == tree.commit:
@@ -200,7 +204,12 @@ def _download(
             ) as report:
                 hub.fetch(tree, file, folder / file.path, report)
     digests = {file.path: file.sha256 for file in files}
-    return {"repository": repository, "revision": tree.commit, "from": configured.hub_url, "sha256": digests}
+    return {
+        "repository": repository,
+        "revision": tree.commit,
+        "from": server_settings.hub_url,
+        "sha256": digests,
+    }
 
 
 def _select_hub_files(

@@ -18,8 +18,8 @@ def create_alert(arguments: argparse.Namespace) -> None:
     urls.parse(arguments.url)
     fields = {"key": arguments.key, "period": arguments.per, "threshold_usd": arguments.usd}
     alert = CostAlert({**fields, "url": arguments.url})
-    configured = database_access.settings_of(arguments)
-    row = database_access.write(configured, _create_alert(arguments.email, alert))
+    server_settings = database_access.settings_of(arguments)
+    row = database_access.write(server_settings, _create_alert(arguments.email, alert))
     if arguments.json:
         put_json(alerts.to_json(row))
     else:
@@ -32,8 +32,10 @@ def _create_alert(email: str, alert: CostAlert) -> Transaction[Row]:
 
 
 def list_alerts(arguments: argparse.Namespace) -> None:
-    configured = database_access.settings_of(arguments)
-    documents = [alerts.to_json(row) for row in database_access.read(configured, _alerts_of(arguments.email))]
+    server_settings = database_access.settings_of(arguments)
+    documents = [
+        alerts.to_json(row) for row in database_access.read(server_settings, _alerts_of(arguments.email))
+    ]
     if arguments.json:
         put_json({"alerts": documents})
         return
@@ -54,8 +56,8 @@ def _alerts_of(email: str) -> Transaction[tuple[Row, ...]]:
 
 
 def delete_alert(arguments: argparse.Namespace) -> None:
-    configured = database_access.settings_of(arguments)
-    database_access.write(configured, _delete_alert(arguments.email, arguments.id))
+    server_settings = database_access.settings_of(arguments)
+    database_access.write(server_settings, _delete_alert(arguments.email, arguments.id))
     if arguments.json:
         put_json({"id": arguments.id, "deleted": True})
     else:

@@ -12,8 +12,8 @@ from sixfold.core.gateway.content_log import storage as contents
 
 
 def set_logging(arguments: argparse.Namespace) -> None:
-    configured = database_access.settings_of(arguments)
-    database_access.write(configured, _set_days(arguments.email, arguments.days))
+    server_settings = database_access.settings_of(arguments)
+    database_access.write(server_settings, _set_days(arguments.email, arguments.days))
     _print_days(arguments, arguments.days)
 
 
@@ -23,8 +23,8 @@ def _set_days(email: str, days: int) -> Transaction[None]:
 
 
 def show_logging(arguments: argparse.Namespace) -> None:
-    configured = database_access.settings_of(arguments)
-    _print_days(arguments, database_access.read(configured, _days_of(arguments.email)))
+    server_settings = database_access.settings_of(arguments)
+    _print_days(arguments, database_access.read(server_settings, _days_of(arguments.email)))
 
 
 def _days_of(email: str) -> Transaction[int]:

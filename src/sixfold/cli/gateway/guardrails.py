@@ -27,8 +27,8 @@ def set_guardrail(arguments: argparse.Namespace) -> None:
             "on_failure": arguments.on_failure,
         }
     guardrail = guardrails.parse(fields)
-    configured = database_access.settings_of(arguments)
-    database_access.write(configured, _set(arguments.email, arguments.key, guardrail))
+    server_settings = database_access.settings_of(arguments)
+    database_access.write(server_settings, _set(arguments.email, arguments.key, guardrail))
     if arguments.json:
         put_json({"key": arguments.key or None, **guardrail.document()})
     else:
@@ -66,8 +66,8 @@ def _of(email: str) -> Transaction[tuple[Row, ...]]:
 
 
 def remove_guardrail(arguments: argparse.Namespace) -> None:
-    configured = database_access.settings_of(arguments)
-    database_access.write(configured, _remove(arguments.email, arguments.key))
+    server_settings = database_access.settings_of(arguments)
+    database_access.write(server_settings, _remove(arguments.email, arguments.key))
     if arguments.json:
         put_json({"key": arguments.key or None, "removed": True})
     else:

@@ -61,14 +61,14 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
     skipped = added = 0
     documents = DocumentCounts()
     if arguments.write:
-        configured = database_access.settings_of(arguments)
-        policy = policies.parse(configured.tables.get("gateway", {}))
-        created = database_access.write(configured, _create_accounts(export))
+        server_settings = database_access.settings_of(arguments)
+        policy = policies.parse(server_settings.tables.get("gateway", {}))
+        created = database_access.write(server_settings, _create_accounts(export))
         for start in range(0, len(chats), _BATCH):
             batch = _store(policy, chats[start : start + _BATCH], export)
-            new, before = database_access.write(configured, batch)
+            new, before = database_access.write(server_settings, batch)
             added, skipped = added + new, skipped + before
-        documents = _store_documents(configured, export)
+        documents = _store_documents(server_settings, export)
         skipped += documents.before
     counts = {
         "accounts": len(created),
@@ -103,11 +103,11 @@ def _run(arguments: argparse.Namespace, export: ReadExport, account: str | None)
         paint.paragraph("Nothing was changed. Add --write to create the accounts, chats and documents.")
 
 
-def _store_documents(configured: Settings, export: ReadExport) -> DocumentCounts:
+def _store_documents(server_settings: Settings, export: ReadExport) -> DocumentCounts:
     if not export.documents:
         return DocumentCounts()
     with database_access.understood(), Spinner("documents") as bar:
-        return asyncio.run(document_import.store(configured, export, bar.count))
+        return asyncio.run(document_import.store(server_settings, export, bar.count))
 
 
 def _create_accounts(export: ReadExport) -> Transaction[list[str]]:

@@ -34,8 +34,8 @@ def import_litellm(arguments: argparse.Namespace) -> None:
         raise CommandError(
             "--keys and --account must be used together: --account names the account of the new keys"
         )
-    configured = database_access.settings_of(arguments)
-    path = configured.config_file
+    server_settings = database_access.settings_of(arguments)
+    path = server_settings.config_file
     present = path.read_text("utf-8") if path.exists() else ""
     servers = config_file.gateway_table(present).get(policy.SERVERS) or {}
     try:
@@ -53,7 +53,7 @@ def import_litellm(arguments: argparse.Namespace) -> None:
     # Commands cannot load a file that names a missing variable.
     settings.find_keys(config_file.gateway_table(text))
     # The keys are stored first, so the file is unchanged if they are rejected.
-    created = _create_keys(configured, arguments.account, new_keys) if new_keys else ()
+    created = _create_keys(server_settings, arguments.account, new_keys) if new_keys else ()
     config_file.write(path, text)
     _report(arguments, path, converted, list(zip(new_keys, created, strict=True)))
 
@@ -70,7 +70,7 @@ def _converted_keys(
     return litellm_keys.convert(document, converted.aliases, time.time_ns() // 1000)
 
 
-def _create_keys(configured: Settings, email: str, new: list[ConvertedKey]) -> tuple[NewKey, ...]:
+def _create_keys(server_settings: Settings, email: str, new: list[ConvertedKey]) -> tuple[NewKey, ...]:
     def create() -> Transaction[tuple[NewKey, ...]]:
         account = yield from accounts.by_email(email)
         created: list[NewKey] = []
@@ -78,7 +78,7 @@ def _create_keys(configured: Settings, email: str, new: list[ConvertedKey]) -> t
             created.append((yield from keys.create(account.id, key.scope, key.expires_at)))
         return tuple(created)
 
-    return database_access.write(configured, create())
+    return database_access.write(server_settings, create())
 
 
 def _yaml(path: Path) -> Any:

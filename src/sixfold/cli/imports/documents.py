@@ -34,15 +34,15 @@ class DocumentCounts(msgspec.Struct):
     before: int = 0
 
 
-async def store(configured: Settings, export: ReadExport, step: Callable[[int], None]) -> DocumentCounts:
+async def store(server_settings: Settings, export: ReadExport, step: Callable[[int], None]) -> DocumentCounts:
     """Store the documents of an export; documents that cannot be stored are recorded as omitted."""
     os.umask(database_access.PRIVATE)
     counts = DocumentCounts()
-    database = storage.open_database(configured)
+    database = storage.open_database(server_settings)
     try:
-        files = app_media.open_files(configured, database, storage.open_blobs(configured))
-        reader = app_media.document_reader(configured)
-        imports = app_memory.document_imports(configured, database, reader, _refuse_urls, files)
+        files = app_media.open_files(server_settings, database, storage.open_blobs(server_settings))
+        reader = app_media.document_reader(server_settings)
+        imports = app_memory.document_imports(server_settings, database, reader, _refuse_urls, files)
         with tempfile.TemporaryDirectory(prefix="sixfold-import-") as scratch:
             for document in export.documents:
                 try:

@@ -45,8 +45,8 @@ def add(arguments: argparse.Namespace) -> None:
 
 
 def _add_file(arguments: argparse.Namespace, source: Path) -> None:
-    configured = database_access.settings_of(arguments)
-    rules = VisibilityRules(sandbox=configured.sandbox)
+    server_settings = database_access.settings_of(arguments)
+    rules = VisibilityRules(sandbox=server_settings.sandbox)
     trusted = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
     described = watcher.inspect(source.absolute(), watcher.environment(), rules, trusted)
     if described.fault:
@@ -54,7 +54,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     name = _name(arguments.name, described)
     if arguments.hardware:
         app_catalog.templates().hardware_rate(name, arguments.hardware)
-    folder = configured.data_dir / "models"
+    folder = server_settings.data_dir / "models"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = folder / f"{name}.py"
     if source.absolute() != target.absolute():
@@ -78,10 +78,12 @@ def _add_image(arguments: argparse.Namespace) -> None:
 
 def list_(arguments: argparse.Namespace) -> None:
     """Run `model list`: print the model files with their errors, and the models from container images."""
-    configured = database_access.settings_of(arguments)
-    folder = configured.data_dir / "models"
+    server_settings = database_access.settings_of(arguments)
+    folder = server_settings.data_dir / "models"
     models = watcher.read_entries(folder)
-    rules = VisibilityRules(configured.on_loopback and not configured.public_url, configured.sandbox)
+    rules = VisibilityRules(
+        server_settings.on_loopback and not server_settings.public_url, server_settings.sandbox
+    )
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
         options = models.get(path.name, {})
@@ -92,7 +94,7 @@ def list_(arguments: argparse.Namespace) -> None:
             name = options.get("name") or str(described.facts["name"])
             facts = {"sandbox": described.sandboxed, "note": described.note or None}
             rows.append({**_as_record(described, name), "file": path.name, **facts, "fault": None})
-    rows += [_of_row(row) for row in _stored_models(configured)]
+    rows += [_of_row(row) for row in _stored_models(server_settings)]
     if arguments.json:
         put_json({"models": rows})
         return
@@ -102,8 +104,8 @@ def list_(arguments: argparse.Namespace) -> None:
 
 def remove(arguments: argparse.Namespace) -> None:
     """Run `model remove`: remove a custom model; a running server unloads it."""
-    configured = database_access.settings_of(arguments)
-    folder = configured.data_dir / "models"
+    server_settings = database_access.settings_of(arguments)
+    folder = server_settings.data_dir / "models"
     target = folder / f"{arguments.name}.py"
     plain = Path(arguments.name).name == arguments.name
     if plain and target.is_file():
@@ -111,10 +113,10 @@ def remove(arguments: argparse.Namespace) -> None:
         models = watcher.read_entries(folder)
         if models.pop(target.name, None) is not None:
             _write(folder, models)
-    elif not any(row["name"] == arguments.name for row in _stored_models(configured)):
+    elif not any(row["name"] == arguments.name for row in _stored_models(server_settings)):
         raise CommandError(f"Model {arguments.name} not found: it is neither in {folder} nor from an image")
     else:
-        database_access.write(configured, _forget(arguments.name))
+        database_access.write(server_settings, _forget(arguments.name))
     if arguments.json:
         put_json({"removed": arguments.name})
 
@@ -122,12 +124,12 @@ def remove(arguments: argparse.Namespace) -> None:
 # -- models in the database --------------------------------------------------------------------------
 
 
-def _stored_models(configured: Settings) -> tuple[Row, ...]:
+def _stored_models(server_settings: Settings) -> tuple[Row, ...]:
     """Return the rows of the operator's models that were imported from container images and spaces."""
     with database_access.understood():
-        if storage.open_keeper(configured).schema() is None:
+        if storage.open_keeper(server_settings).schema() is None:
             return ()
-    return database_access.read(configured, _rows())
+    return database_access.read(server_settings, _rows())
 
 
 def _rows() -> Transaction[tuple[Row, ...]]:

@@ -61,13 +61,13 @@ class ReplayPlan(msgspec.Struct, frozen=True):
 
 def replay(arguments: argparse.Namespace) -> int:
     """Run `replay`; return 1 if the bytes differ."""
-    configured = database_access.settings_of(arguments)
+    server_settings = database_access.settings_of(arguments)
     source = Path(arguments.file)
-    origin = origins.read(source, configured.data_dir)
-    plan = _plan(origin, configured)
+    origin = origins.read(source, server_settings.data_dir)
+    plan = _plan(origin, server_settings)
     parents = {_digest(Path(name).read_bytes()): Path(name) for name in arguments.parent}
     with tempfile.TemporaryDirectory(prefix="sixfold-replay-") as scratch:
-        data = asyncio.run(_recreate(origin, plan, configured, parents, Path(scratch)))
+        data = asyncio.run(_recreate(origin, plan, server_settings, parents, Path(scratch)))
     # C2PA signatures are removed, since their random part and time differ in each run.
     identical = data == c2pa_removal.remove(origin.data)
     target = None
@@ -104,17 +104,17 @@ def _print_result(source: Path, target: Path | None, count: int, why: str) -> No
 # -- what to run -----------------------------------------------------------------------------------
 
 
-def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
+def _plan(origin: FileProvenance, server_settings: Settings) -> ReplayPlan:
     """Return the run that generated the file; raises `CommandError` if it cannot be repeated here."""
     manifest = origin.manifest
     if origin.signature == "invalid":
         raise CommandError("The file's manifest was changed after it was signed and cannot be trusted")
-    catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
+    catalog = app_catalog.catalog(server_settings, app_catalog.price_table(server_settings))
     engine = _engine(catalog, manifest)
     if engine.kind == workflows.ENGINE and (
         manifest.model == workflows.PROMPT or manifest.model not in catalog
     ):
-        return _graph_plan(origin, catalog[workflows.PROMPT], engine, configured)
+        return _graph_plan(origin, catalog[workflows.PROMPT], engine, server_settings)
     if manifest.model not in catalog:
         raise CommandError(
             f"This version lacks the model {manifest.model}: the file was created by {manifest.software}"
@@ -162,9 +162,11 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
     return engine
 
 
-def _graph_plan(origin: FileProvenance, model: Model, engine: EngineSpec, configured: Settings) -> ReplayPlan:
+def _graph_plan(
+    origin: FileProvenance, model: Model, engine: EngineSpec, server_settings: Settings
+) -> ReplayPlan:
     """Return the run of a graph, which is read from the file or from the data folder of its run."""
-    beside, names = graphs.carried(origin, configured)
+    beside, names = graphs.carried(origin, server_settings)
     # The order of inputs is not recorded, so only one input can be identified.
     if len(names) != len(origin.manifest.parents) or len(names) > 1:
         raise CommandError(_UNIDENTIFIED_INPUTS)
@@ -184,18 +186,22 @@ def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _parents(
-    origin: FileProvenance, plan: ReplayPlan, configured: Settings, parents: Mapping[str, Path], scratch: Path
+    origin: FileProvenance,
+    plan: ReplayPlan,
+    server_settings: Settings,
+    parents: Mapping[str, Path],
+    scratch: Path,
 ) -> dict[str, Path]:
-    store = storage.open_blobs(configured)
+    store = storage.open_blobs(server_settings)
     files: dict[str, Path] = {}
     urls = {**origin.manifest.inputs, **_clips(plan.model, origin.manifest.inputs)}
     for name, digest in zip(plan.media, origin.manifest.parents, strict=True):
         path = parents.get(digest) or await _stored(store, digest)
         if path is None:
-            path = await _fetched(urls.get(name), digest, configured, scratch / name)
+            path = await _fetched(urls.get(name), digest, server_settings, scratch / name)
         if path is None:
             raise CommandError(
-                f"Input {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "
+                f"Input {name} ({digest[:23]}…) is neither in {server_settings.data_dir} nor at its URL: "
                 "pass the file with --parent"
             )
         files[name] = path
@@ -209,14 +215,14 @@ async def _stored(store: BlobStore, digest: str) -> Path | None:
     return None
 
 
-async def _fetched(url: Any, digest: str, configured: Settings, path: Path) -> Path | None:
+async def _fetched(url: Any, digest: str, server_settings: Settings, path: Path) -> Path | None:
     """Download an input; return None if its content has changed."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return None
-    fetcher = app_media.open_fetcher(configured)
+    fetcher = app_media.open_fetcher(server_settings)
     try:
         fetched = await fetcher.fetch_bytes(
-            url, max_bytes=configured.fetch_image_bytes, timeout_seconds=configured.fetch_seconds
+            url, max_bytes=server_settings.fetch_image_bytes, timeout_seconds=server_settings.fetch_seconds
         )
     except errors.SixfoldError:
         return None
@@ -236,17 +242,21 @@ def _digest(data: bytes) -> str:
 
 
 async def _recreate(
-    origin: FileProvenance, plan: ReplayPlan, configured: Settings, parents: Mapping[str, Path], scratch: Path
+    origin: FileProvenance,
+    plan: ReplayPlan,
+    server_settings: Settings,
+    parents: Mapping[str, Path],
+    scratch: Path,
 ) -> bytes:
     """Run the engine as a server does, and return the output with the original manifest embedded."""
-    files = await _parents(origin, plan, configured, parents, scratch)
+    files = await _parents(origin, plan, server_settings, parents, scratch)
     if plan.engine.kind == workflows.ENGINE:
         work = graphs.GraphReplay(plan.model.name, plan.values, plan.beside)
-        return await graphs.make(origin, work, files, configured, scratch)
+        return await graphs.make(origin, work, files, server_settings, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
-    driver = app_drivers.local_driver(configured, Failpoints(), app_catalog.templates())
+    driver = app_drivers.local_driver(server_settings, Failpoints(), app_catalog.templates())
     limits = msgspec.structs.replace(
-        app_drivers.policy(configured, app_catalog.templates()), scratch=scratch / "worker"
+        app_drivers.policy(server_settings, app_catalog.templates()), scratch=scratch / "worker"
     )
     spec = worker_policy.worker_spec(plan.engine, limits)
     bar = receipt.ReceiptBar(TerminalStyle(sys.stderr))

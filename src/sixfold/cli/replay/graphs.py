@@ -45,16 +45,16 @@ class GraphReplay(msgspec.Struct, frozen=True):
     extras: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
 
-def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
+def carried(origin: FileProvenance, server_settings: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the graph that generated a file and the names of its media inputs; raises `CommandError`.
 
     Images contain their graph; for audio, video and 3D models it is read from the data folder.
     """
-    beside = _in_file(origin.data) or _in_store(configured, origin.manifest.prediction_id)
+    beside = _in_file(origin.data) or _in_store(server_settings, origin.manifest.prediction_id)
     if beside is None:
         raise CommandError(
             "The file does not contain its graph, this version has no workflow of its name, "
-            f"and {configured.data_dir} has no record of the run"
+            f"and {server_settings.data_dir} has no record of the run"
         )
     nodes = beside["graph"].values()
     texts = [value for node in nodes for value in mapping(mapping(node).get("inputs")).values()]
@@ -84,10 +84,10 @@ def _in_file(data: bytes) -> dict[str, Any] | None:
     return {"graph": metadata["prompt"], "extra_data": extra_data, "targets": None}
 
 
-def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None:
+def _in_store(server_settings: Settings, prediction_id: str) -> dict[str, Any] | None:
     """Return the graph from the database, or None if the database or the prediction does not exist."""
     try:
-        task = database_access.read(configured, predictions.get_any(prediction_id)).task
+        task = database_access.read(server_settings, predictions.get_any(prediction_id)).task
     except (CommandError, errors.NotFound):
         return None
     graph = workflows.ordered(task.inputs, task.files)
@@ -95,11 +95,15 @@ def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None
 
 
 async def make(
-    origin: FileProvenance, work: GraphReplay, files: Mapping[str, Path], configured: Settings, scratch: Path
+    origin: FileProvenance,
+    work: GraphReplay,
+    files: Mapping[str, Path],
+    server_settings: Settings,
+    scratch: Path,
 ) -> bytes:
     """Run the graph and return the matching output with the original manifest embedded."""
     try:
-        application = bootstrap.build(_isolated(configured, scratch / "server"), _embedded())
+        application = bootstrap.build(_isolated(server_settings, scratch / "server"), _embedded())
         async with bootstrap.running(application):
             prediction = await _run(application, work, files)
             file = _counterpart(origin, prediction)
@@ -109,11 +113,11 @@ async def make(
     return embed.embed(data, file.content_type, origin.text)
 
 
-def _isolated(configured: Settings, folder: Path) -> Settings:
+def _isolated(server_settings: Settings, folder: Path) -> Settings:
     """Return the settings without the data, servers and keys of the installation."""
     folder.mkdir()
     return dataclasses.replace(
-        configured,
+        server_settings,
         **dict.fromkeys((*PROVIDER_KEYS, "database_url", "blob_url", "upload_url", "comfyui_url"), ""),
         data_dir=folder,
         c2pa_certificate=None,

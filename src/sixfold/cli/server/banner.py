@@ -24,29 +24,29 @@ _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
 def start(
-    paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo | None, *, price: str | None
+    paint: TerminalStyle, server_settings: Settings, welcome: FirstRunInfo | None, *, price: str | None
 ) -> None:
     """Print the address of the server and, on the first start, the account and its key.
 
     `price` is the price of an image, or None if no engine can generate one. Secrets are printed only to the
     person or program that started the server, because other output may be stored, for example in a journal.
     """
-    visible = welcome if configured.testing or _is_read_by_caller(paint) else None
+    visible = welcome if server_settings.testing or _is_read_by_caller(paint) else None
     paint.line()
     paint.line(f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(__version__)}")
     paint.line()
-    rows = [("address", paint.bold(configured.base_url)), ("data", str(configured.data_dir))]
-    if configured.comfyui_port:
-        rows.append(("ComfyUI's port", str(configured.comfyui_port)))
+    rows = [("address", paint.bold(server_settings.base_url)), ("data", str(server_settings.data_dir))]
+    if server_settings.comfyui_port:
+        rows.append(("ComfyUI's port", str(server_settings.comfyui_port)))
     if welcome is not None:
         rows.append(("account", f"{welcome.email}, requests are never refused for lack of credit"))
     if visible is not None:
-        rows += _owner(paint, configured, visible)
+        rows += _owner(paint, server_settings, visible)
     else:
-        rows.append(("key", _where_the_key_is(configured)))
+        rows.append(("key", _where_the_key_is(server_settings)))
         rows.append(("sign in", "`sixfold open` signs in your browser"))
     paint.rows(rows)
-    line = curl(configured, visible, pictures=price is not None)
+    line = curl(server_settings, visible, pictures=price is not None)
     if line:
         paint.line()
         purpose = "to see the account" if price is None else f"to generate an image ({price})"
@@ -71,37 +71,37 @@ def _is_read_by_caller(paint: TerminalStyle) -> bool:
     return is_pipe and os.getpid() != 1 and os.getppid() > 1
 
 
-def _owner(paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo) -> list[tuple[str, str]]:
-    key_file = configured.data_dir / KEY_FILE
+def _owner(paint: TerminalStyle, server_settings: Settings, welcome: FirstRunInfo) -> list[tuple[str, str]]:
+    key_file = server_settings.data_dir / KEY_FILE
     return [
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
         ("", paint.dim(f"stored in {key_file}")),
-        ("sign in", f"{configured.base_url}/signin?token={welcome.link_token}"),
+        ("sign in", f"{server_settings.base_url}/signin?token={welcome.link_token}"),
         ("", paint.dim("valid once, within one hour; `sixfold open` creates another")),
     ]
 
 
-def _where_the_key_is(configured: Settings) -> str:
-    key_file = configured.data_dir / KEY_FILE
+def _where_the_key_is(server_settings: Settings) -> str:
+    key_file = server_settings.data_dir / KEY_FILE
     if key_file.exists():
         return f"in {key_file}"
     return "none is stored here; create one with `sixfold key create EMAIL`"
 
 
-def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) -> str:
+def curl(server_settings: Settings, welcome: FirstRunInfo | None, *, pictures: bool) -> str:
     """Return a curl command to paste: it generates an image, or shows the account if `pictures` is false.
 
     Returns an empty string if no key is available.
     """
-    key_file = configured.data_dir / KEY_FILE
+    key_file = server_settings.data_dir / KEY_FILE
     if welcome is None and not key_file.exists():
         return ""
     # Quoting is independent inside `$( )`, even between double quotes.
     key = welcome.api_key if welcome is not None else f"$(cat {shlex.quote(str(key_file))})"
     bearer = f'-H "Authorization: Bearer {key}"'
     if not pictures:
-        return f"curl -s {shlex.quote(f'{configured.base_url}/api/account')} {bearer}"
-    line = f"curl -s {shlex.quote(f'{configured.base_url}/api/ra1')} -H 'Content-Type: application/json'"
+        return f"curl -s {shlex.quote(f'{server_settings.base_url}/api/account')} {bearer}"
+    line = f"curl -s {shlex.quote(f'{server_settings.base_url}/api/ra1')} -H 'Content-Type: application/json'"
     body = {"prompt": _PROMPT, "size": "1024x1024"}
     if welcome is not None:
         return f"{line} -d {shlex.quote(json.dumps({'api_key': welcome.api_key, **body}))}"

@@ -34,23 +34,23 @@ def main() -> int:
         name: tuple(value) if isinstance(value, list) else value for name, value in options.overrides.items()
     }
     load = functools.partial(settings.load, **overrides)
-    configured = load()
-    ready = configured.replace(port=options.port, process=options.number)
+    server_settings = load()
+    ready = server_settings.replace(port=options.port, process=options.number)
     serve.configure_logs(ready)
     process_resources.raise_file_limit()
     process_resources.return_large_blocks()
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
-        listener = serve.bind(configured.host, options.port, "--port", is_shared=True, backlog=0)
+        listener = serve.bind(server_settings.host, options.port, "--port", is_shared=True, backlog=0)
         stack.enter_context(contextlib.closing(listener))
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(ready, WatchedFile(load, configured), listener))
+        runner.run(_serve(ready, WatchedFile(load, server_settings), listener))
     return 0
 
 
-async def _serve(configured: Settings, source: WatchedFile, listener: serve.Listener) -> None:
-    application = bootstrap.build(configured, source=source)
+async def _serve(server_settings: Settings, source: WatchedFile, listener: serve.Listener) -> None:
+    application = bootstrap.build(server_settings, source=source)
     async with bootstrap.running(application):
         server = serve.build_server(application)
         shutdown = serve.Shutdown(server, application)

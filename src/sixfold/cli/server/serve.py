@@ -66,64 +66,69 @@ def serve(arguments: argparse.Namespace) -> int:
     areas = tuple(name.strip() for name in arguments.areas.split(",")) if arguments.areas else None
     overrides = {name: getattr(arguments, name) for name in _OPTIONS} | {"areas": areas}
     load = functools.partial(settings.load, **overrides)
-    configured = load()
-    configure_logs(configured)
+    server_settings = load()
+    configure_logs(server_settings)
     process_resources.raise_file_limit()
     process_resources.return_large_blocks()
-    _require_workers(configured)
-    _require_public_account(configured)
+    _require_workers(server_settings)
+    _require_public_account(server_settings)
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(server_lock.hold(configured.data_dir))
-        _delete_scratch_of_former_processes(configured)
-        listeners = [stack.enter_context(contextlib.closing(listener)) for listener in _bind_all(configured)]
-        local = _local_listener(configured, stack)
-        ready = configured.replace(port=listeners[0].getsockname()[1])
+        lock = stack.enter_context(server_lock.hold(server_settings.data_dir))
+        _delete_scratch_of_former_processes(server_settings)
+        listeners = [
+            stack.enter_context(contextlib.closing(listener)) for listener in _bind_all(server_settings)
+        ]
+        local = _local_listener(server_settings, stack)
+        ready = server_settings.replace(port=listeners[0].getsockname()[1])
         # Processes that start later must use the same database, even if the file has changed.
         pinned = {name: getattr(ready, name) for name in _PINNED} | {"data_dir": str(ready.data_dir)}
         others = ChildProcesses(ready.processes, ready.port, overrides | pinned)
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(ready, WatchedFile(load, configured), listeners, local, lock, others))
+        runner.run(_serve(ready, WatchedFile(load, server_settings), listeners, local, lock, others))
     return 0
 
 
-def configure_logs(configured: Settings) -> None:
+def configure_logs(server_settings: Settings) -> None:
     """Configure the logs of a server; raises `CommandError` for an unknown level."""
     try:
-        logs.configure(configured.log_level, process=configured.process if configured.processes > 1 else None)
+        logs.configure(
+            server_settings.log_level,
+            process=server_settings.process if server_settings.processes > 1 else None,
+        )
     except ValueError:
         raise CommandError(
-            f"SIXFOLD_LOG_LEVEL must be debug, info, warning or error (got {configured.log_level!r})"
+            f"SIXFOLD_LOG_LEVEL must be debug, info, warning or error (got {server_settings.log_level!r})"
         ) from None
     # The banner contains the same information.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     # On a terminal, a line per request would hide the rest.
-    if sys.stderr.isatty() and configured.log_level.lower() != "debug":
+    if sys.stderr.isatty() and server_settings.log_level.lower() != "debug":
         logging.getLogger("sixfold.access").setLevel(logging.WARNING)
 
 
 # -- checks before the start -----------------------------------------------------------------------
 
 
-def _require_workers(configured: Settings) -> None:
+def _require_workers(server_settings: Settings) -> None:
     """Refuse to start without workers, unless `sixfold worker` processes can share the database."""
-    if not configured.workers and not configured.on_postgres:
+    if not server_settings.workers and not server_settings.on_postgres:
         raise CommandError(
             "With --workers 0, this server would not run any request: use a PostgreSQL database that "
             "`sixfold worker` processes share (SIXFOLD_DATABASE_URL)"
         )
 
 
-def _require_public_account(configured: Settings) -> None:
+def _require_public_account(server_settings: Settings) -> None:
     """Refuse to listen on a public address without a public URL and an account."""
-    if configured.on_loopback:
+    if server_settings.on_loopback:
         return
-    where = f"{configured.host} can be reached from other machines"
-    if not configured.public_url:
+    where = f"{server_settings.host} can be reached from other machines"
+    if not server_settings.public_url:
         raise CommandError(f"{where}: set --public-url to the URL that clients use, https://…")
-    exists = storage.open_keeper(configured).schema() is not None
-    people = database_access.read(configured, accounts.people()) if exists else ()
+    exists = storage.open_keeper(server_settings).schema() is not None
+    people = database_access.read(server_settings, accounts.people()) if exists else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
         raise CommandError(
             f"{where}, but there is only the local account: "
@@ -131,17 +136,17 @@ def _require_public_account(configured: Settings) -> None:
         )
 
 
-def _delete_scratch_of_former_processes(configured: Settings) -> None:
+def _delete_scratch_of_former_processes(server_settings: Settings) -> None:
     """Delete the temporary files of processes that this server had before `processes` was lowered."""
-    for folder in configured.data_dir.glob("scratch-*"):
+    for folder in server_settings.data_dir.glob("scratch-*"):
         number = folder.name.removeprefix("scratch-")
-        if number.isascii() and number.isdigit() and int(number) >= configured.processes:
+        if number.isascii() and number.isdigit() and int(number) >= server_settings.processes:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket.socket | None:
+def _local_listener(server_settings: Settings, stack: contextlib.ExitStack) -> socket.socket | None:
     """Return the local socket, or None if the data folder's file system does not support sockets."""
-    path = configured.data_dir / local_socket.FILE
+    path = server_settings.data_dir / local_socket.FILE
     try:
         return stack.enter_context(local_socket.listening(path))
     except OSError as error:
@@ -153,15 +158,15 @@ def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket
         return None
 
 
-def _bind_all(configured: Settings) -> Iterator[socket.socket]:
-    port = configured.port
-    if configured.processes > 1:
+def _bind_all(server_settings: Settings) -> Iterator[socket.socket]:
+    port = server_settings.port
+    if server_settings.processes > 1:
         # Without this check, the port could be shared with another program that permits sharing.
-        with contextlib.closing(bind(configured.host, port, "--port")) as free:
+        with contextlib.closing(bind(server_settings.host, port, "--port")) as free:
             port = free.getsockname()[1]
-    yield bind(configured.host, port, "--port", is_shared=configured.processes > 1)
-    if configured.comfyui_port:
-        yield bind(configured.host, configured.comfyui_port, "--comfyui-port")
+    yield bind(server_settings.host, port, "--port", is_shared=server_settings.processes > 1)
+    if server_settings.comfyui_port:
+        yield bind(server_settings.host, server_settings.comfyui_port, "--comfyui-port")
 
 
 def bind(host: str, port: int, option: str, *, is_shared: bool = False, backlog: int = _BACKLOG) -> Listener:
@@ -257,20 +262,20 @@ class Server(uvicorn.Server):
 
 
 async def _serve(
-    configured: Settings,
+    server_settings: Settings,
     source: WatchedFile,
     listeners: list[socket.socket],
     local: socket.socket | None,
     lock: ServerLock,
     others: ChildProcesses,
 ) -> None:
-    application = bootstrap.build(configured, source=source)
+    application = bootstrap.build(server_settings, source=source)
     async with bootstrap.running(application):
         server = build_server(application, local)
         welcome = None
-        if configured.on_loopback:
-            welcome = await first_run.prepare(application.database, configured.data_dir)
-        elif configured.open_image_service:
+        if server_settings.on_loopback:
+            welcome = await first_run.prepare(application.database, server_settings.data_dir)
+        elif server_settings.open_image_service:
             await application.database.write(first_run.operator())
         shutdown = Shutdown(server, application, others)
         shutdown.listen()
@@ -294,18 +299,18 @@ async def run_server(
 
 def build_server(application: Application, local: Listener | None = None) -> Server:
     """Return the HTTP server of an application, with the local socket if there is one."""
-    configured = application.settings
-    send_memory = SendMemory(configured.send_memory_bytes)
+    server_settings = application.settings
+    send_memory = SendMemory(server_settings.send_memory_bytes)
     sweep = ConnectionSweep(
         _KEEP_ALIVE_SECONDS,
-        configured.header_seconds,
-        configured.body_bytes_per_second,
-        configured.send_seconds,
+        server_settings.header_seconds,
+        server_settings.body_bytes_per_second,
+        server_settings.send_seconds,
         send_memory,
     )
     token = ids.secret("local")
     app = create_app(application, token)
-    limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured), send_memory=send_memory)
+    limited = functools.partial(HttpProtocol, limits=PeerLimits.of(server_settings), send_memory=send_memory)
     over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalHttpProtocol))
     return Server(_config(app, cast("type[HttpProtocol]", limited)), sweep, over_local)
 

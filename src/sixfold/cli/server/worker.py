@@ -22,46 +22,46 @@ from sixfold.web import logs
 def work(arguments: argparse.Namespace) -> int:
     """Run `worker`: run queued predictions until a signal ends it."""
     # `processes` in a shared environment or file applies only to `serve`.
-    configured = settings.load(data_dir=arguments.data_dir, workers=arguments.workers, processes=1)
-    logs.configure(configured.log_level)
+    server_settings = settings.load(data_dir=arguments.data_dir, workers=arguments.workers, processes=1)
+    logs.configure(server_settings.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     process_resources.raise_file_limit()
     process_resources.return_large_blocks()
-    _require_shared_stores(configured)
+    _require_shared_stores(server_settings)
     os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(server_lock.hold(configured.data_dir))
+        stack.enter_context(server_lock.hold(server_settings.data_dir))
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_work(configured))
+        runner.run(_work(server_settings))
     return 0
 
 
-def _require_shared_stores(configured: Settings) -> None:
+def _require_shared_stores(server_settings: Settings) -> None:
     """Refuse to start without the database and file store that the servers share."""
-    if not configured.on_postgres:
+    if not server_settings.on_postgres:
         raise CommandError(
             "`sixfold worker` requires its servers' database: set SIXFOLD_DATABASE_URL=postgresql://…; "
             "with SQLite, `sixfold serve` starts its own workers"
         )
-    if not configured.blob_url:
+    if not server_settings.blob_url:
         raise CommandError(
             "`sixfold worker` requires the object store of its servers: set the same SIXFOLD_BLOB_URL"
         )
-    if not configured.workers:
+    if not server_settings.workers:
         raise CommandError("--workers must be at least 1")
 
 
-async def _work(configured: Settings) -> None:
+async def _work(server_settings: Settings) -> None:
     paint, stopping = TerminalStyle(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _handle_signal, number, stopping)
-    application = bootstrap.build(configured)
+    application = bootstrap.build(server_settings)
     async with bootstrap.running(application):
-        runs = "one run" if configured.workers == 1 else f"{configured.workers} runs"
+        runs = "one run" if server_settings.workers == 1 else f"{server_settings.workers} runs"
         paint.line(f"  Running up to {runs} at a time; press Control-C to stop")
         await stopping.wait()
-        paint.line(f"  Stopping: active runs have {configured.drain_seconds:g} s to finish")
+        paint.line(f"  Stopping: active runs have {server_settings.drain_seconds:g} s to finish")
 
 
 def _handle_signal(number: int, stopping: asyncio.Event) -> None:
