@@ -30,7 +30,7 @@ from sixfold.worker.protocol import Failpoint
 FAILPOINTS: Mapping[str, Failpoint] = {"failing": "fail", "hanging": "hang", "crashing": "crash"}
 FACTORIES: Mapping[str, Callable[[], Driver]] = {
     "inline": lambda: InlineDriver(failpoints=FAILPOINTS, cancel_seconds=0.2),
-    "process": lambda: ProcessDriver(failpoints=FAILPOINTS, preload=(), patience=ProcessTimeouts(60, 0.2, 1)),
+    "process": lambda: ProcessDriver(failpoints=FAILPOINTS, preload=(), timeouts=ProcessTimeouts(60, 0.2, 1)),
 }
 
 

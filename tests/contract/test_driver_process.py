@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 async def driver() -> AsyncIterator[ProcessDriver]:
-    result = ProcessDriver(preload=(), patience=ProcessTimeouts(60, 0.2, 1))
+    result = ProcessDriver(preload=(), timeouts=ProcessTimeouts(60, 0.2, 1))
     yield result
     await result.close()
 
@@ -218,7 +218,7 @@ async def test_resident_engine_is_imported_once_for_all_workers(
     response = tmp_path / "told"
     (tmp_path / "telling.py").write_text(TELLING.format(told=str(response)))
     monkeypatch.syspath_prepend(tmp_path)
-    driver = ProcessDriver(preload=(), patience=ProcessTimeouts(60, 0.2, 1))
+    driver = ProcessDriver(preload=(), timeouts=ProcessTimeouts(60, 0.2, 1))
     telling = WorkerSpec("telling", "telling:Engine", 0, tmp_path / "scratch")
     try:
         workers = [await driver.start(replace(telling, resident=True)) for _ in range(2)]

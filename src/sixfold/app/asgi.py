@@ -65,11 +65,11 @@ def create_app(application: Application, local_token: str | None = None) -> ASGI
             metrics.own_text, application.database, application.scheduler
         )
         metrics.collect_peers = application.processes.metrics
-    described = documents(application, lambda: app.table.entries())
+    openapi_documents = documents(application, lambda: app.table.entries())
     enabled = application.settings.enabled_apis
     spaces = WorkflowView(services) if "workflows" in enabled else None
-    pages, start_page = ui.build_apis(services, described, spaces)
-    apis = [platform.build_api(services, metrics, described), *pages]
+    pages, start_page = ui.build_apis(services, openapi_documents, spaces)
+    apis = [platform.build_api(services, metrics, openapi_documents), *pages]
     if "media" in enabled:
         apis.append(media.build_api(services))
     if "gateway" in enabled:
@@ -123,7 +123,7 @@ def documents(application: Application, routes: Callable[[], Iterable[Entry]]) -
 
 def build_services(application: Application, local_token: str | None = None) -> WebServices:
     settings, database = application.settings, application.database
-    master = storage.server_secret(settings.data_dir, "server.key")
+    server_key = storage.server_secret(settings.data_dir, "server.key")
     origins = TrustedHosts(settings)
     admission = Admission(settings, origins)
     times, histories = DurationEstimator(), EventHistories()
@@ -152,7 +152,7 @@ def build_services(application: Application, local_token: str | None = None) -> 
             database, settings, origins, admission.accounts, local_token, application.connections.key_use
         ),
         sessions=SessionCookies(database, settings, origins),
-        trusted_browsers=TrustedBrowsers(master, secure=settings.base_url.startswith("https://")),
+        trusted_browsers=TrustedBrowsers(server_key, secure=settings.base_url.startswith("https://")),
         idempotency=IdempotencyGuard(database, application.scheduler.boot, settings.inline_seconds),
         memory=application.memory,
         memory_facts=app_memory.facts(
@@ -162,8 +162,8 @@ def build_services(application: Application, local_token: str | None = None) -> 
         responses=application.gateway_runtime.responses,
         files=application.files,
         conversations=application.gateway_runtime.conversations,
-        compactions=CompactionSeal(master),
-        client_secrets=ClientSecretSeal(master),
+        compactions=CompactionSeal(server_key),
+        client_secrets=ClientSecretSeal(server_key),
         answers=application.gateway_runtime.answers,
         document_texts=application.document_texts,
         vector_stores=application.vector_stores,

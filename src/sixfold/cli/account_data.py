@@ -49,9 +49,9 @@ async def _write(server_settings: Settings, account: Account, part: Path) -> Non
     database = storage.open_database(server_settings)
     try:
         with part.open("wb") as file, Spinner("export") as bar:
-            contents = ContentLog(database, storage.server_secret(server_settings.data_dir, "server.key"))
+            content_log = ContentLog(database, storage.server_secret(server_settings.data_dir, "server.key"))
             blobs = storage.open_blobs(server_settings)
-            async for piece in export.export_account(database, blobs, account.id, contents):
+            async for piece in export.export_account(database, blobs, account.id, content_log):
                 await asyncio.to_thread(file.write, piece)
                 bar.count(len(piece))
     finally:

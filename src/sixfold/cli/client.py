@@ -98,7 +98,7 @@ class ServerClient:
         self.origin = origin.rstrip("/")
         self._api_key = api_key
         self._local_socket = local_socket
-        self.patience_seconds = _TIMEOUT_SECONDS
+        self.timeout_seconds = _TIMEOUT_SECONDS
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ServerClient:
@@ -240,7 +240,7 @@ class ServerClient:
         self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
         parts = urlsplit(self.origin)
-        connection = self.connection(self.patience_seconds)
+        connection = self.connection(self.timeout_seconds)
         bearer = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         try:
             connection.request(method, parts.path + path, body, {**bearer, **headers, "Connection": "close"})
@@ -249,7 +249,7 @@ class ServerClient:
             connection.close()
             if isinstance(error, TimeoutError):
                 raise CommandError(
-                    f"{self.origin} did not respond within {self.patience_seconds} s"
+                    f"{self.origin} did not respond within {self.timeout_seconds} s"
                 ) from error
             if isinstance(error, ConnectionRefusedError):
                 raise CommandError(

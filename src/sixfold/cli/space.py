@@ -27,7 +27,7 @@ def import_(arguments: argparse.Namespace) -> None:
     if arguments.space.startswith((".", "/", "~")) and not source.is_dir():
         raise CommandError(f"Folder {source} does not exist")
     client = ServerClient.of(arguments)
-    client.patience_seconds = _SECONDS
+    client.timeout_seconds = _SECONDS
     source_field = (
         {"folder": store_copy(arguments, source)} if source.is_dir() else {"space": arguments.space}
     )

@@ -76,15 +76,15 @@ class TerminalStyle:
         """Write a table; the last column is wrapped if the terminal is too narrow."""
         widths = [max(map(_columns, column)) for column in zip(heads, *rows, strict=True)][:-1]
 
-        def joined(cells: Sequence[str]) -> str:
+        def join_cells(cells: Sequence[str]) -> str:
             padded = [
                 cell + " " * (width - _columns(cell)) for cell, width in zip(cells, widths, strict=False)
             ]
             return self._wrapped(" " * indent + "".join(f"{cell}  " for cell in padded), cells[-1])
 
-        self.line(self.dim(joined(heads)))
+        self.line(self.dim(join_cells(heads)))
         for row in rows:
-            self.line(joined(row))
+            self.line(join_cells(row))
 
     def paragraph(self, text: str, indent: int = 2) -> None:
         """Write `text`, wrapped between words if the terminal is too narrow."""

@@ -146,9 +146,9 @@ class InlineWorker:
         if job is not None and not job.canceled.is_set():
             job.canceled.set()
             why = "did not stop when canceled, and was given up"
-            patience = max(self._driver.cancel_seconds, self._spec.cancel_seconds)
+            cancel_seconds = max(self._driver.cancel_seconds, self._spec.cancel_seconds)
             job.deadline = self._loop.call_later(
-                patience, self._give_up, WorkerLost(f"the worker {why}"), why
+                cancel_seconds, self._give_up, WorkerLost(f"the worker {why}"), why
             )
 
     async def give_up(self, task_id: str) -> None:

@@ -103,8 +103,8 @@ class ProcessWorker(asyncio.Protocol):
         self._max_tasks = spec.max_tasks
         # The reservation on a graphics card.
         self.card = 0
-        self._start_seconds = max(driver.patience.start, spec.start_seconds)
-        self._cancel_seconds = max(driver.patience.cancel, spec.cancel_seconds)
+        self._start_seconds = max(driver.timeouts.start, spec.start_seconds)
+        self._cancel_seconds = max(driver.timeouts.cancel, spec.cancel_seconds)
         self._current: dict[int, _CurrentRun] = {}
         self._steps = SessionStepper()
         self._runs = 0
@@ -189,7 +189,7 @@ class ProcessWorker(asyncio.Protocol):
         if self._alive and self._transport is not None:
             self._transport.write(protocol.frame(protocol.LeaveMessage()))
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._driver.patience.stop):
+                async with asyncio.timeout(self._driver.timeouts.stop):
                     await asyncio.shield(self._ended)
         await self.kill()
 
@@ -392,12 +392,12 @@ class ProcessDriver:
         failpoints: Mapping[str, protocol.Failpoint] | None = None,
         preload: Sequence[str] = PRELOAD,
         niceness: int = 5,
-        patience: ProcessTimeouts | None = None,
+        timeouts: ProcessTimeouts | None = None,
         cards: GpuSlots | None = None,
     ) -> None:
         self.cards = cards or GpuSlots()
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
-        self.patience = patience or ProcessTimeouts()
+        self.timeouts = timeouts or ProcessTimeouts()
         self.workers: set[ProcessWorker] = set()
         self._environ = environment(settings.worker_environment() if environ is None else environ)
         self._preload = tuple(preload)

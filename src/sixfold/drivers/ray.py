@@ -281,9 +281,9 @@ class RayWorker:
         run.canceled = True
         self._actor.cancel.remote(task_id)
         # Twice the actor's own timeout, so that the actor's cancellation comes first.
-        patience = 2 * max(self._driver.cancel_seconds, self._spec.cancel_seconds)
+        cancel_seconds = 2 * max(self._driver.cancel_seconds, self._spec.cancel_seconds)
         run.deadline = asyncio.get_running_loop().call_later(
-            patience, self.kill_now, "did not stop when canceled, and was killed"
+            cancel_seconds, self.kill_now, "did not stop when canceled, and was killed"
         )
 
     async def give_up(self, task_id: str) -> None:

@@ -173,9 +173,9 @@ class SandboxDriver(ProcessDriver):
         *,
         environ: Mapping[str, str] | None = None,
         failpoints: Mapping[str, protocol.Failpoint] | None = None,
-        patience: ProcessTimeouts | None = None,
+        timeouts: ProcessTimeouts | None = None,
     ) -> None:
-        super().__init__(environ=environ, failpoints=failpoints, patience=patience)
+        super().__init__(environ=environ, failpoints=failpoints, timeouts=timeouts)
         self._cells = SandboxPool(settings.worker_environment() if environ is None else environ)
 
     async def start(self, spec: WorkerSpec) -> ProcessWorker:

@@ -71,8 +71,8 @@ class McpEndpoint:
                 request, raw, ToolInvocation(principal, requests.request_id(request), version, idempotency_id)
             )
 
-        idempotent = IdempotentRequest(principal.replays, raw, self._dialect)
-        return await self._services.idempotency.run(request, idempotent, work)
+        idempotent_request = IdempotentRequest(principal.replays, raw, self._dialect)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     async def _read(self, request: Request, raw: bytes, call: ToolInvocation) -> Response:
         try:

@@ -67,7 +67,7 @@ def open_bucket(url: str, access: BucketAccess) -> Bucket:
         _check_prefix(prefix)
     if access.seconds <= 0:
         raise InvalidUrl(f"the timeout of an object store must be more than 0 seconds (got {access.seconds})")
-    options = {**_patience(access.seconds), **_OWN.get(parts.scheme, {}), **access.options}
+    options = {**_timeouts(access.seconds), **_OWN.get(parts.scheme, {}), **access.options}
     if any(value.startswith("http://") for value in access.options.values()):
         options.setdefault("allow_http", "true")
     try:
@@ -79,7 +79,7 @@ def open_bucket(url: str, access: BucketAccess) -> Bucket:
     return bucket
 
 
-def _patience(seconds: float) -> dict[str, str]:
+def _timeouts(seconds: float) -> dict[str, str]:
     """Return the timeouts as options; as client options, they would hide `AWS_ALLOW_HTTP` from obstore."""
     return {
         "connect_timeout": f"{min(5, seconds) * 1000:.0f}ms",

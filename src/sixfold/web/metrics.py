@@ -173,12 +173,12 @@ class _RetentionCounter(Collector):
         self._retention = retention
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        removed = CounterMetricFamily(
+        removed_records = CounterMetricFamily(
             "sixfold_retention_removed", "Records deleted after the days of [retention]", labels=("kind",)
         )
         for kind, count in self._retention.removed.items():
-            removed.add_metric((kind,), count)
-        yield removed
+            removed_records.add_metric((kind,), count)
+        yield removed_records
         totals = self._retention.writer.totals
         for name, text, value in (
             ("segments", "Files written to the archive", totals.segments),

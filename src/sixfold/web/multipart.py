@@ -86,9 +86,9 @@ class Splitter:
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of the body; bytes after the last boundary are ignored."""
         data = self._pending + data if self._pending else data
-        at, more = 0, True
-        while more and not self.ended:
-            at, more = self._read(data, at)
+        at, has_data = 0, True
+        while has_data and not self.ended:
+            at, has_data = self._read(data, at)
         self._pending = data[at:]
 
     # Each state returns the position at which the next one continues, and whether there are enough bytes.

@@ -40,9 +40,9 @@ def query_choice(request: Request, name: str, words: Collection[str], max_chars:
     return value
 
 
-def page_size(request: Request, usual: int, largest: int, max_chars: int) -> int:
+def page_size(request: Request, default: int, largest: int, max_chars: int) -> int:
     """Return the parameter `limit`, the rows of a page; raises `BadRequest` unless it is 1 to `largest`."""
-    value = query_text(request, "limit", max_chars) or str(usual)
+    value = query_text(request, "limit", max_chars) or str(default)
     if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
         raise errors.BadRequest(f"limit must be between 1 and {largest} (got {value[:20]!r})")
     return int(value)

@@ -39,8 +39,8 @@ class ContainerImageRoutes:
         async def imported(_idempotency_id: str | None) -> Response:
             return await self._import(principal, bodies.parse_object(raw))
 
-        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, idempotent, imported)
+        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
+        return await self._services.idempotency.run(request, idempotent_request, imported)
 
     async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
         services, image, hardware = self._services, body.get("image"), body.get("hardware")

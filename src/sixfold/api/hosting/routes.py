@@ -48,7 +48,7 @@ class PredictionRoutes:
     async def _once(self, request: Request, work: Work) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
-        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
+        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
 
         async def accepted(idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, raw)
@@ -58,7 +58,7 @@ class PredictionRoutes:
             )
             return await work(await self._services.predictions.submit(prediction_request), run_request)
 
-        return await self._services.idempotency.run(request, idempotent, accepted)
+        return await self._services.idempotency.run(request, idempotent_request, accepted)
 
     async def _run(self, prediction: Prediction, run_request: schemas.RunRequest) -> Response:
         if run_request.wait_seconds:

@@ -36,8 +36,8 @@ class SpaceImportRoutes:
         async def imported(_idempotency_id: str | None) -> Response:
             return await self._import(principal, bodies.parse_object(raw))
 
-        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, idempotent, imported)
+        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
+        return await self._services.idempotency.run(request, idempotent_request, imported)
 
     async def _import(self, principal: Principal, body: dict[str, Any]) -> Response:
         services = self._services
@@ -122,6 +122,8 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 def routes(services: WebServices) -> tuple[RouteEntry, ...]:
-    importing = SpaceImportRoutes(services)
+    import_routes = SpaceImportRoutes(services)
     size = services.settings.json_body_bytes
-    return (RouteEntry("/api/containers/spaces/import", {"POST": importing.post}, size, access=rights.RUN),)
+    return (
+        RouteEntry("/api/containers/spaces/import", {"POST": import_routes.post}, size, access=rights.RUN),
+    )

@@ -131,7 +131,7 @@ class ImageKitRoutes:
         # All anonymous users share this tenant if the API is open.
         if principal.keyless:
             owner = f"{owner}/{self._services.trusted_hosts.network(request)}"
-        idempotent = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
+        idempotent_request = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
 
         async def work(idempotency_id: str | None) -> Response:
             request_spec = _ImageKitRequest(
@@ -140,7 +140,7 @@ class ImageKitRoutes:
             prediction = await self._predict("body", request_spec)
             return await self._bytes(prediction) if wants_bytes else self._styled(prediction)
 
-        return await self._services.idempotency.run(request, idempotent, work)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     async def _predict(self, part: dialect.Part, request_spec: _ImageKitRequest) -> Prediction:
         """Return the finished prediction, or cancel it on a timeout; raises the error of a failed one."""

@@ -37,7 +37,7 @@ class MediaRoutes:
     def maker(self, endpoint: MediaEndpoint) -> Handler:
         async def make(request: Request) -> Response:
             principal, fields, raw = await media_auth.enter(request, self._services.authenticator)
-            idempotent = IdempotentRequest(principal.replays, raw, dialect.answer)
+            idempotent_request = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
                 try:
@@ -45,7 +45,7 @@ class MediaRoutes:
                 except errors.InvalidInput as error:
                     raise endpoint.spoken(error) from error
 
-            return await self._services.idempotency.run(request, idempotent, work)
+            return await self._services.idempotency.run(request, idempotent_request, work)
 
         return make
 

@@ -40,7 +40,7 @@ class MemoryFileRoutes:
 
         return await self._received(request, caller, b"", work)
 
-    async def take_documents(self, request: Request) -> Response:
+    async def import_documents(self, request: Request) -> Response:
         """Import a document or an archive of documents.
 
         It is sent as the raw body or as the part `file` of a form; the parameter `name` is its file name.
@@ -68,12 +68,14 @@ class MemoryFileRoutes:
         """Return the response of `work` to the request's file, once per Idempotency-Key."""
         async with temporary_path(self._folder) as path:
             received = await uploads.receive(request, path)
-            idempotent = IdempotentRequest(caller.replays, received.digest + query, responses.error_response)
-            return await self._services.idempotency.run(request, idempotent, lambda _: work(received))
+            idempotent_request = IdempotentRequest(
+                caller.replays, received.digest + query, responses.error_response
+            )
+            return await self._services.idempotency.run(request, idempotent_request, lambda _: work(received))
 
-    async def take_out(self, request: Request) -> Response:
+    async def export_archive(self, request: Request) -> Response:
         """Export all pages as a zip of markdown files."""
         caller = await caller_of(self._services, request)
         logseq = schemas.from_query(schemas.EXPORT, request)["format"] == "logseq"
-        archive = self._services.memory.take_out(caller, logseq=logseq)
+        archive = self._services.memory.export_archive(caller, logseq=logseq)
         return StreamingResponse(archive, 200, _ZIP, "application/zip")

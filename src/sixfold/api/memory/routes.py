@@ -313,8 +313,8 @@ def _archives(services: WebServices) -> tuple[RouteEntry, ...]:
     files, body = MemoryFileRoutes(services), services.settings.upload_body_bytes
     return (
         RouteEntry("/api/import", {"POST": files.import_archive}, body, access=rights.MEMORY_WRITE),
-        RouteEntry("/api/documents", {"POST": files.take_documents}, body, access=rights.MEMORY_WRITE),
-        RouteEntry("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
+        RouteEntry("/api/documents", {"POST": files.import_documents}, body, access=rights.MEMORY_WRITE),
+        RouteEntry("/api/export", {"GET": files.export_archive}, access=rights.MEMORY_READ),
     )
 
 

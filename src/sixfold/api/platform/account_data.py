@@ -37,7 +37,7 @@ class AccountDataRoutes:
         self._services = services
         self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
-    async def take_out(self, request: Request) -> Response:
+    async def export_account(self, request: Request) -> Response:
         """Export the data as a zip, which is streamed while it is written."""
         principal = await self._services.authenticator.bearer(request)
         self._taking.spend(principal.account_id)
@@ -80,5 +80,5 @@ def routes(services: WebServices) -> tuple[RouteEntry, ...]:
         RouteEntry("/api/account/usage", {"GET": account_routes.usage}, access=rights.ACCOUNT_READ),
         *content_log.routes(services),
         *alerts.routes(services),
-        RouteEntry("/api/account/export", {"GET": data_routes.take_out}, access=rights.OWNER),
+        RouteEntry("/api/account/export", {"GET": data_routes.export_account}, access=rights.OWNER),
     )

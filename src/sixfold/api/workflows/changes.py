@@ -53,8 +53,8 @@ class WorkflowChangeRoutes:
             space = await self.duplicate(principal, requests.path_value(request, "slug"), name)
             return responses.json({**self._workflow_list.record(space), "success": True}, 201)
 
-        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, idempotent, work)
+        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     async def remove_route(self, request: Request) -> Response:
         """Delete a workflow of the account."""

@@ -38,8 +38,8 @@ class WorkflowRunRoutes:
         async def accepted(idempotency_id: str | None) -> Response:
             return await self._run(request, principal, raw, idempotency_id)
 
-        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
-        return await self._services.idempotency.run(request, idempotent, accepted)
+        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
+        return await self._services.idempotency.run(request, idempotent_request, accepted)
 
     async def _run(
         self, request: Request, principal: Principal, raw: bytes, idempotency_id: str | None

@@ -89,7 +89,7 @@ def _request_report(server_settings: Settings, url: str) -> dict[str, Any]:
 
 
 def _get(client: ServerClient, url: str) -> tuple[int, Any]:
-    client.patience_seconds = SERVER_SECONDS
+    client.timeout_seconds = SERVER_SECONDS
     try:
         response = client.ask("GET", _PATH)
     except KeyRefused:

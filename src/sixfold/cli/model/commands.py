@@ -69,7 +69,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
 
 def _add_image(arguments: argparse.Namespace) -> None:
     client = ServerClient.of(arguments)
-    client.patience_seconds = _IMAGE_SECONDS
+    client.timeout_seconds = _IMAGE_SECONDS
     options = {"image": arguments.source, "name": arguments.name, "hardware": arguments.hardware}
     body = {name: value for name, value in options.items() if value}
     template = client.post("/api/containers/templates", body)

@@ -399,9 +399,9 @@ def budgets_of(row: Row, account_id: str) -> tuple[Budget, ...]:
     return tuple(budgets)
 
 
-def lower_budget(own: int | None, operators: int | None) -> int | None:
+def lower_budget(first: int | None, second: int | None) -> int | None:
     """Return the lower one of two budgets, of which each may be None."""
-    return min((budget for budget in (own, operators) if budget is not None), default=None)
+    return min((budget for budget in (first, second) if budget is not None), default=None)
 
 
 def scope_of(row: Row) -> Scope:

@@ -68,8 +68,8 @@ def targets(
 
 def _near(text: str, folder: str) -> list[str]:
     """Return the slugs to which a link in a folder may lead if its exact slug is free, likeliest first."""
-    around = slugs.parent_prefixes(folder) if "/" in text else [f"{folder}/"]
-    return [f"{before}{text}" for before in around]
+    prefixes = slugs.parent_prefixes(folder) if "/" in text else [f"{folder}/"]
+    return [f"{prefix}{text}" for prefix in prefixes]
 
 
 def _other_names(account_id: str, names: Sequence[str]) -> Transaction[dict[str, Row]]:

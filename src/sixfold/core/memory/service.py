@@ -266,9 +266,9 @@ class MemoryService:
             raise errors.EngineUnavailable("This server is not configured to read documents")
         return self._documents
 
-    def take_out(self, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
+    def export_archive(self, caller: Caller, *, logseq: bool = False) -> AsyncIterator[bytes]:
         """Yield a zip of all pages in chunks, in the folders of Logseq if `logseq` is set."""
-        return exchange.take_out(self.database, caller, self._files, logseq=logseq)
+        return exchange.export_archive(self.database, caller, self._files, logseq=logseq)
 
     async def attachment(self, caller: Caller, slug: str) -> AccountFile:
         """Return the file of a page; raises `NotFound` if the page has no file."""

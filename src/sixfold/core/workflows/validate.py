@@ -141,20 +141,20 @@ class _Check:
         yield
         unknown = self._find_classes()
         yield
-        selected = [
+        output_ids = [
             node_id
             for node_id, spec in self._specs.items()
             if spec.output_node and (targets is None or node_id in targets)
         ]
         error = self._unknown(unknown)
-        if not selected:
+        if not output_ids:
             error = error or validation_errors.fault("prompt_no_outputs", "Prompt has no outputs")
-        for output in selected:
+        for output in output_ids:
             yield from self._visit(output)
         if self._all_nodes and (error is not None or self._faults):
             for node_id in self._specs:
                 yield from self._visit(node_id)
-        return (yield from self._verdict(selected, unknown, error))
+        return (yield from self._verdict(output_ids, unknown, error))
 
     def _find_classes(self) -> dict[str, tuple[str, ...]]:
         """Find every node's class; return the nodes of each unknown class."""
@@ -315,15 +315,15 @@ class _Check:
     # -- the whole graph -------------------------------------------------------------------------
 
     def _verdict(
-        self, selected: list[str], unknown: Mapping[str, tuple[str, ...]], error: Fault | None
+        self, output_ids: list[str], unknown: Mapping[str, tuple[str, ...]], error: Fault | None
     ) -> Steps[ValidationResult]:
         models = tuple(self._models)
         if not self._faults and error is None:
-            return ValidationResult(self._nodes, tuple(selected), None, {}, unknown, models)
+            return ValidationResult(self._nodes, tuple(output_ids), None, {}, unknown, models)
         yield
         bad = self._bad()
         yield
-        dependent = self._dependent([output for output in selected if output in bad], bad)
+        dependent = self._dependent([output for output in output_ids if output in bad], bad)
         if self._all_nodes:
             dependent |= {node_id: [] for node_id in self._faults if node_id not in dependent}
         yield
@@ -336,7 +336,7 @@ class _Check:
             for node_id, outputs in dependent.items()
             if node_id in self._faults
         }
-        good = [output for output in selected if output not in bad]
+        good = [output for output in output_ids if output not in bad]
         if error is None and not good:
             error = self._failed(node_errors)
         needed = self._reached(good) if error is None else set[str]()

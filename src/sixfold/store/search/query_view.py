@@ -151,7 +151,7 @@ class PageView:
             share[positions] += np.float32(1 / len(known))
         return share
 
-    def titled(self, words: Mapping[str, float]) -> Floats:
+    def title_shares(self, words: Mapping[str, float]) -> Floats:
         """Return the fraction of the words' rarity that each title covers; 0 for titles with other words."""
         total = sum(self.rarity(word) for word in words)
         count, share = self._zero, self._zero

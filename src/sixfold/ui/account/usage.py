@@ -128,8 +128,10 @@ def usage(session: SessionCookie, days: int, by: str) -> Transaction[AccountUsag
     models: Counter[str] = Counter()
     for labels in days_of.values():
         models.update(labels)
-    starts = {(today - back) * DAY_US: days_of[_iso(today - back)] for back in reversed(range(days))}
-    return AccountUsage(tuple(lines), Spending(starts, dict(models.most_common())))
+    labels_of_starts = {
+        (today - back) * DAY_US: days_of[_iso(today - back)] for back in reversed(range(days))
+    }
+    return AccountUsage(tuple(lines), Spending(labels_of_starts, dict(models.most_common())))
 
 
 def _iso(day: int) -> str:

@@ -107,7 +107,7 @@ class MemoryFilePages:
 
     async def export(self, request: Request, user: PageUser) -> Response:
         """Stream all pages as a zip of Markdown files."""
-        return StreamingResponse(self._memory.take_out(user.caller), 200, _ZIP, "application/zip")
+        return StreamingResponse(self._memory.export_archive(user.caller), 200, _ZIP, "application/zip")
 
     def _render(
         self, user: PageUser, *, problem: str = "", report: ImportReport | None = None, status: int = 200

@@ -34,15 +34,15 @@ def chart(model: str, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> For
     mean = _values(data.get("mean"))[:_MAX_MEAN]
     series = _values(inputs.get("series"))[-_MAX_VALUES:]
     intervals = _intervals(data)
-    known = [
+    all_values = [
         value
         for values in (series, mean, *chain(*intervals.values()))
         for value in values
         if value is not None
     ]
-    if not mean or not known:
+    if not mean or not all_values:
         return None
-    lowest, highest = min(known), max(known)
+    lowest, highest = min(all_values), max(all_values)
     across = (_WIDTH - 2 * _MARGIN) / max(1, len(series) + len(mean) - 1)
     down = (_HEIGHT - 2 * _MARGIN) / ((highest - lowest) or 1.0)
 

@@ -111,8 +111,8 @@ class AnthropicBatchRoutes:
         async def work(_idempotency_id: str | None) -> Response:
             return await self._create(request, principal, raw)
 
-        idempotent = IdempotentRequest(principal.replays, raw, anthropic_errors.dialect)
-        return await self._services.idempotency.run(request, idempotent, work)
+        idempotent_request = IdempotentRequest(principal.replays, raw, anthropic_errors.dialect)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     async def _create(self, request: Request, principal: Principal, raw: bytes) -> Response:
         async with self._services.files.temporary_path() as path:

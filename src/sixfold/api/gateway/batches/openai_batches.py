@@ -106,8 +106,8 @@ class OpenAIBatchRoutes:
         async def work(_idempotency_id: str | None) -> Response:
             return await self._create(principal, raw)
 
-        idempotent = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
-        return await self._services.idempotency.run(request, idempotent, work)
+        idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     async def _create(self, principal: Principal, raw: bytes) -> Response:
         body = await bodies.parse(bodies.parse_object, raw)

@@ -39,16 +39,16 @@ class FileIntake:
             async def answer(_idempotency_id: str | None) -> Response:
                 return await work(principal, received)
 
-            idempotent = IdempotentRequest(principal.replays, received.digest, error_format)
-            return await self._services.idempotency.run(request, idempotent, answer)
+            idempotent_request = IdempotentRequest(principal.replays, received.digest, error_format)
+            return await self._services.idempotency.run(request, idempotent_request, answer)
 
 
 async def content(request: Request, services: WebServices, file: AccountFile) -> Response:
     """Return the bytes of a file, or the requested range of them."""
     tag = file.blob.rpartition("/")[2]
-    served = ServedFile(
+    served_file = ServedFile(
         services.blobs, file.blob, file.size, "application/octet-stream", tag, "private, no-cache"
     )
-    response = await served_files.serve(request, served)
+    response = await served_files.serve(request, served_file)
     response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(file.filename)}"
     return response

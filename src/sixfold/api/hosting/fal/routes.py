@@ -99,8 +99,8 @@ class FalRoutes:
                 raise error if public is None else public.client_error(error) from error
             return await answer(prediction, public)
 
-        idempotent = IdempotentRequest(principal.replays, raw, schemas.error)
-        return await self._services.idempotency.run(request, idempotent, work)
+        idempotent_request = IdempotentRequest(principal.replays, raw, schemas.error)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     def _model(self, app: str) -> tuple[PublicModel | None, str]:
         """Return the row of an app and the model that serves it; raises `NotFound`."""

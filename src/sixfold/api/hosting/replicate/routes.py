@@ -47,7 +47,7 @@ class ReplicateRoutes:
         """Run a version, or the model named in the path or the version."""
         principal = await self._enter(request)
         raw = await request.body()
-        idempotent = IdempotentRequest(principal.replays, raw, schemas.error)
+        idempotent_request = IdempotentRequest(principal.replays, raw, schemas.error)
 
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parse(bodies.parse_object, raw)
@@ -63,7 +63,7 @@ class ReplicateRoutes:
                 prediction = await self._services.predictions.wait(prediction, run_request.wait_seconds)
             return self._answer(prediction, 201)
 
-        return await self._services.idempotency.run(request, idempotent, work)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     async def _submit(
         self,

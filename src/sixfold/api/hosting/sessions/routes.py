@@ -55,7 +55,7 @@ class SessionRoutes:
     async def create(self, request: Request) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
-        idempotent = IdempotentRequest(principal.replays, raw, responses.error_response)
+        idempotent_request = IdempotentRequest(principal.replays, raw, responses.error_response)
 
         async def work(_idempotency_id: str | None) -> Response:
             body = schemas.parse_body(bodies.parse_object(raw) if raw.strip() else {})
@@ -69,7 +69,7 @@ class SessionRoutes:
             session = await self._live.create(order)
             return self._answer(schemas.new_session(session, self._base_url), session.session, 201)
 
-        return await self._services.idempotency.run(request, idempotent, work)
+        return await self._services.idempotency.run(request, idempotent_request, work)
 
     async def show(self, request: Request) -> Response:
         principal = await self._enter(request)

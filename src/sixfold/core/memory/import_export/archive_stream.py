@@ -113,8 +113,8 @@ class ArchiveSink:
         return data
 
 
-async def take_out(
-    database: Database, caller: Caller, stored: AccountFiles | None = None, *, logseq: bool = False
+async def export_archive(
+    database: Database, caller: Caller, files: AccountFiles | None = None, *, logseq: bool = False
 ) -> AsyncIterator[bytes]:
     """Yield a zip of all pages that the caller can see, with their files, in chunks.
 
@@ -129,7 +129,7 @@ async def take_out(
         await asyncio.to_thread(_write, archive, names, batch)
         yield sink.drain()
         for exported in batch:
-            async for piece in _file_pieces(caller, stored, exported, (archive, names, sink)):
+            async for piece in _file_pieces(caller, files, exported, (archive, names, sink)):
                 yield piece
     await asyncio.to_thread(archive.close)
     yield sink.drain()
@@ -137,17 +137,17 @@ async def take_out(
 
 async def _file_pieces(
     caller: Caller,
-    stored: AccountFiles | None,
+    files: AccountFiles | None,
     exported: import_export_files.ExportedPage,
     into: tuple[zipfile.ZipFile, import_export_files.ImportPaths, ArchiveSink],
 ) -> AsyncIterator[bytes]:
     """Yield the file of a page as a member of the archive; a missing file is omitted."""
     archive, names, sink = into
-    if stored is None or not exported.file_id:
+    if files is None or not exported.file_id:
         return
     try:
-        file = await stored.get(attachments.tenant(caller), exported.file_id, with_memory=True)
-        pieces = stored.read(file)
+        file = await files.get(attachments.tenant(caller), exported.file_id, with_memory=True)
+        pieces = files.read(file)
         piece = await anext(pieces, b"")
     except (FileNotFound, KeyError):
         return

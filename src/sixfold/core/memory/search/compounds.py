@@ -82,21 +82,21 @@ def expand(view: IndexView, words: Collection[str], text: str) -> dict[str, floa
         for language, markers in _SUFFIXING.items()
         if sum(0 < view.rarity(marker) < _MAX_RARITY for marker in markers) > 1
     ]
-    damped = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
-    expanded: dict[str, float] = {}
-    for word in sorted({*words} - damped, key=lambda word: (-len(word), word))[:_MAX_WORDS]:
+    function_words = _FUNCTION_WORDS.intersection(words) if compounding else frozenset[str]()
+    weights: dict[str, float] = {}
+    for word in sorted({*words} - function_words, key=lambda word: (-len(word), word))[:_MAX_WORDS]:
         if len(word) == 1 and tokens.UNSPACED.match(word):
-            expanded |= dict.fromkeys(view.containing(word, _MAX_FOUND), 1.0)
+            weights |= dict.fromkeys(view.containing(word, _MAX_FOUND), 1.0)
         elif compounding and len(word) >= _MIN_PART and word.isalpha():
             for other, weight in (*_with(view, word), *_parts(view, word)):
-                expanded[other] = max(weight, expanded.get(other, 0))
+                weights[other] = max(weight, weights.get(other, 0))
     for language in suffixing:
         for word in _WORD.findall(text.lower())[:_MAX_WORDS]:
             for other, weight in _same_stem(view, word, language):
-                expanded[other] = max(weight, expanded.get(other, 0))
-    best = sorted(expanded.keys() - words, key=lambda word: (-expanded[word], word))[:_MAX_OF_ALL]
-    known = (word for word in damped if view.rarity(word))
-    return {word: expanded[word] for word in best} | dict.fromkeys(known, _FUNCTION)
+                weights[other] = max(weight, weights.get(other, 0))
+    best = sorted(weights.keys() - words, key=lambda word: (-weights[word], word))[:_MAX_OF_ALL]
+    known = (word for word in function_words if view.rarity(word))
+    return {word: weights[word] for word in best} | dict.fromkeys(known, _FUNCTION)
 
 
 def _with(view: IndexView, word: str) -> Iterator[tuple[str, float]]:

@@ -98,7 +98,7 @@ class IndexView(Protocol):
         """Return the fraction, from 0 to 1, of the names that each page is about."""
         ...
 
-    def titled(self, words: Mapping[str, float]) -> Vector:
+    def title_shares(self, words: Mapping[str, float]) -> Vector:
         """Return the fraction of the words' rarity that each title covers; 0 for titles with other words."""
         ...
 

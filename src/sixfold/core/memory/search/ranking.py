@@ -179,18 +179,18 @@ def _words(
     title_share = view.once(
         ("title", weights.part_title), lambda: view.parts() * (weights.part_title - 1) + 1
     )
-    titled = view.titled(words)
-    if titled is not view.nothing():
-        titled = titled * title_share
+    title_scores = view.title_shares(words)
+    if title_scores is not view.nothing():
+        title_scores = title_scores * title_share
     required = question.required
     # The words of a question must occur, but an answer by inference may have different words.
     all_required = len(required) > 1 and not question.relation_scores
     complete = view.complete(required) if all_required else view.nothing()
     if complete is not view.nothing():
         complete = complete * view.statements()
-    hop = view.linked(titled, MAX_LINKING, weights.hop_crowd)
+    hop = view.linked(title_scores, MAX_LINKING, weights.hop_crowd)
     about = {
-        "title": ScorePart(titled, weights.title),
+        "title": ScorePart(title_scores, weights.title),
         "entitled": ScorePart(view.entitled(required), weights.entitled),
         "complete": ScorePart(complete, weights.complete),
         "hop": ScorePart(hop, weights.hop),

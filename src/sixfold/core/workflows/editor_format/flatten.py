@@ -212,10 +212,10 @@ def _cost(row: Json) -> tuple[int, int]:
     """Return the number of values and characters that a row adds to the graph."""
     slots = [*as_list(row.get("inputs")), *as_list(row.get("outputs"))]
     properties = _properties(row)
-    counted = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
-    counted += [properties.get("proxyWidgets"), properties.get("models")]
-    counted += [mapping(slot).get("name") for slot in slots]
-    return measure(counted)
+    values = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
+    values += [properties.get("proxyWidgets"), properties.get("models")]
+    values += [mapping(slot).get("name") for slot in slots]
+    return measure(values)
 
 
 def _index(item: Any) -> Any:

@@ -101,10 +101,10 @@ def parse_adapters(entries: Any) -> tuple[LoraAdapter, ...]:
     """Parse LoRAs from a list of files, or of tables with `file` and `weight`."""
     if not isinstance(entries, (list, tuple)):
         raise InvalidDiffusersOption("loras must be a list")
-    parsed: list[LoraAdapter] = []
+    adapters: list[LoraAdapter] = []
     for entry in entries:
         row = {"file": entry} if isinstance(entry, str) else dict(entry)
         if not isinstance(row.get("file"), str) or set(row) - {"file", "weight"}:
             raise InvalidDiffusersOption('a LoRA must be a file name or {file = "…", weight = 0.8}')
-        parsed.append(LoraAdapter(row["file"], float(row.get("weight", 1.0))))
-    return tuple(parsed)
+        adapters.append(LoraAdapter(row["file"], float(row.get("weight", 1.0))))
+    return tuple(adapters)

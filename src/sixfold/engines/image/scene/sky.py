@@ -273,8 +273,8 @@ def lightning_bolt(stage: SceneStage) -> None:
         path[1:-1, 0] += (
             np.cumsum(rng.normal(0, stage.unit * 1.5, 16)) * np.sin(np.linspace(0, np.pi, 18))[1:-1]
         )
-        thick = max(1, round(stage.unit * (0.55 if branch == 0 else 0.25)))
-        cv2.polylines(canvas, [np.round(path * 16).astype(np.int32)], False, 255, thick, cv2.LINE_AA, 4)
+        thickness = max(1, round(stage.unit * (0.55 if branch == 0 else 0.25)))
+        cv2.polylines(canvas, [np.round(path * 16).astype(np.int32)], False, 255, thickness, cv2.LINE_AA, 4)
     bolt = canvas.astype(np.float32) / 255
     glow(stage.image, rgb("#a9b8ff"), np.clip(blur(bolt, stage.unit * 5) * 5, 0, 0.75))
     glow(stage.image, rgb("#dfe4ff"), np.clip(blur(bolt, stage.unit * 0.8) * 1.4, 0, 1))
@@ -328,13 +328,19 @@ def rain(stage: SceneStage) -> None:
     slant = float(rng.uniform(0.10, 0.24)) * (1 if stage.layout.flip else -1)
     for count, length, light in ((900, 3.2, 0.16), (420, 6.5, 0.24), (130, 12.0, 0.30)):
         layer = np.zeros(stage.shape, np.uint8)
-        thick = max(1, round(stage.unit * length * 0.018))
+        thickness = max(1, round(stage.unit * length * 0.018))
         for _ in range(count):
             x, y = float(rng.uniform(-0.2, 1.2)) * stage.width, float(rng.uniform(-0.1, 1)) * stage.height
             run = stage.unit * length * float(rng.uniform(0.6, 1.2))
             end = (round((x + run * slant) * 16), round((y + run) * 16))
             cv2.line(
-                layer, (round(x * 16), round(y * 16)), end, int(rng.integers(90, 255)), thick, cv2.LINE_AA, 4
+                layer,
+                (round(x * 16), round(y * 16)),
+                end,
+                int(rng.integers(90, 255)),
+                thickness,
+                cv2.LINE_AA,
+                4,
             )
         glow(stage.image, rgb("#dfe9f4"), layer.astype(np.float32) / 255 * np.float32(light))
 

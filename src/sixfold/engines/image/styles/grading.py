@@ -91,8 +91,10 @@ def vaporwave(canvas: Canvas) -> Array:
     dusk = colors.map_tones(tone, "1b1464 5b2a9d b84fc0 ff71ce ffa8c5 ffd3b8 c9fbff")
     sea = colors.map_tones(tone, "12205c 1f5fa8 01cdfe 6ff2e0 b9ffe9 fdf6ff")
     lab = colors.rgb_to_lab(canvas.abstract)
-    cool = textures.step(6, -8, textures.blur(lab[..., 2], 6 * unit))
-    tinted = textures.mix(textures.mix(dusk, sea, cool * 0.75), colors.boost_vibrance(canvas.rgb, 0.5), 0.16)
+    coolness = textures.step(6, -8, textures.blur(lab[..., 2], 6 * unit))
+    tinted = textures.mix(
+        textures.mix(dusk, sea, coolness * 0.75), colors.boost_vibrance(canvas.rgb, 0.5), 0.16
+    )
     offset = 3.2 * unit
     fringed = cv2.merge(
         [

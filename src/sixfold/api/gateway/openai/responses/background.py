@@ -74,12 +74,12 @@ class BackgroundResponses:
                 f"A background request must be at most {MAX_LINE_BYTES:,} bytes (got {len(raw):,}): "
                 "send its files as URLs or file ids"
             )
-        idempotent = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
+        idempotent_request = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
 
         async def work(_idempotency_id: str | None) -> Response:
             return await self._create(request, principal, head, raw)
 
-        return await self._services.idempotency.run(request.request(), idempotent, work)
+        return await self._services.idempotency.run(request.request(), idempotent_request, work)
 
     async def _create(
         self, request: RawRequest, principal: Principal, head: ResponsesRequest, raw: bytes
