@@ -123,17 +123,17 @@ class _WorkflowRun:
     async def execute(self, nodes: OpenNodes, memory: GraphMemory, limits: GraphRunLimits) -> Result:
         workshop = self._workshop
         await workshop.refresh_remote(self._graph)
-        verdict = await workshop.validate(self._graph, targets=self._task.inputs.get("targets"))
-        if verdict.missing_classes or (not verdict.needs_remote and execute.unrunnable(verdict)):
-            raise EngineError(workshop.missing_classes_message(verdict))
-        if verdict.error is not None:
-            raise UnusableInput("; ".join(str(error["message"]) for error in verdict.errors))
-        self._publisher.begin(len(verdict.nodes))
+        validation = await workshop.validate(self._graph, targets=self._task.inputs.get("targets"))
+        if validation.missing_classes or (not validation.needs_remote and execute.unrunnable(validation)):
+            raise EngineError(workshop.missing_classes_message(validation))
+        if validation.error is not None:
+            raise UnusableInput("; ".join(str(error["message"]) for error in validation.errors))
+        self._publisher.begin(len(validation.nodes))
         self._order = FileOrder(
-            (node_id, verdict.nodes[node_id].spec.class_type) for node_id in verdict.outputs
+            (node_id, validation.nodes[node_id].spec.class_type) for node_id in validation.outputs
         )
-        if verdict.needs_remote and workshop.remote is not None:
-            return await self._run_remotely(workshop.remote, verdict)
+        if validation.needs_remote and workshop.remote is not None:
+            return await self._run_remotely(workshop.remote, validation)
         location = RunLocation(
             children=self,
             files=self,
@@ -144,7 +144,7 @@ class _WorkflowRun:
             memory=memory,
             open_session=lambda: nodes(self._context.scratch),
         )
-        outcome = await execute.execute(verdict, location, self._publish, limits)
+        outcome = await execute.execute(validation, location, self._publish, limits)
         return await self._result(outcome)
 
     def _publish(self, event: NodeEvent) -> None:
@@ -337,13 +337,13 @@ class _WorkflowRun:
 
     # -- on ComfyUI ----------------------------------------------------------------------------------
 
-    async def _run_remotely(self, runner: RemoteGraphRunner, verdict: ValidationResult) -> Result:
+    async def _run_remotely(self, runner: RemoteGraphRunner, validation: ValidationResult) -> Result:
         """Run the graph on a ComfyUI server that has its classes, at the price of the same work here."""
-        files = {place: await self.find(*file) for place, file in self._input_files(verdict).items()}
+        files = {place: await self.find(*file) for place, file in self._input_files(validation).items()}
         publish, scratch = self._publisher.publish, self._context.scratch
         graph = self._graph
         if self._task.inputs.get("targets"):
-            graph = {node_id: node for node_id, node in graph.items() if node_id in verdict.nodes}
+            graph = {node_id: node for node_id, node in graph.items() if node_id in validation.nodes}
         try:
             fetched = await runner.run(graph, files, scratch, publish)
         except NodeLost as lost:
@@ -353,10 +353,10 @@ class _WorkflowRun:
         outputs = {node_id: await self._store_output(node_id, ui) for node_id, ui in fetched.ui.items()}
         for node_id, ui in outputs.items():
             publish(NodeEvent("executed", {"node": node_id, "display_node": node_id, "output": ui}))
-        result = await self._result(GraphEnded(outputs, tuple(verdict.nodes), fetched.cached))
+        result = await self._result(GraphEnded(outputs, tuple(validation.nodes), fetched.cached))
         cache = self._workshop.outcomes(self._tenant).of_run(self._run)
-        nodes = await PaidNodes.of_graph(verdict.nodes, files, cache)
-        cost = self._workshop.estimate(verdict, without=await nodes.among(fetched.cached))
+        nodes = await PaidNodes.of_graph(validation.nodes, files, cache)
+        cost = self._workshop.estimate(validation, without=await nodes.among(fetched.cached))
         await nodes.record({node_id for node_id, _, _ in cost.child_runs})
         return msgspec.structs.replace(result, billed=cost.list_micros, lines=cost.list_lines)
 
@@ -369,13 +369,13 @@ class _WorkflowRun:
             for kind, rows in ui.items()
         }
 
-    def _input_files(self, verdict: ValidationResult) -> dict[tuple[str, str], tuple[str, str]]:
+    def _input_files(self, validation: ValidationResult) -> dict[tuple[str, str], tuple[str, str]]:
         """Return the files that inputs refer to, with their kinds, by node and input."""
-        uploads = {node_id: node.spec.uploads for node_id, node in verdict.nodes.items()}
+        uploads = {node_id: node.spec.uploads for node_id, node in validation.nodes.items()}
         return {
             (node_id, name): (value, uploads.get(node_id, {}).get(name, "file"))
             for node_id, node in self._graph.items()
-            if node_id in verdict.nodes
+            if node_id in validation.nodes
             for name, value in node["inputs"].items()
             if isinstance(value, str)
             and (value.startswith(SENT_FILE) or (value and name in uploads.get(node_id, ())))

@@ -86,16 +86,16 @@ class WorkflowImportRoutes:
         converted = await self._workshop.convert(body["workflow"], any_nodes=True)
         strict = body.get("strict_models") is True
         await self._workshop.refresh_remote(converted.graph, account_id)
-        verdict = await self._workshop.validate(converted.graph, strict_models=strict, all_nodes=True)
-        if verdict.valid:
+        validation = await self._workshop.validate(converted.graph, strict_models=strict, all_nodes=True)
+        if validation.valid:
             await self._record_validation(account_id, converted.graph)
         return responses.json(
             {
-                "valid": verdict.valid,
-                "errors": verdict.errors,
-                "missing_classes": sorted(filter(None, verdict.missing_classes)),
-                "missing_models": [dict(missing_model) for missing_model in verdict.missing_models],
-                "estimate": await self._estimate(verdict, account_id),
+                "valid": validation.valid,
+                "errors": validation.errors,
+                "missing_classes": sorted(filter(None, validation.missing_classes)),
+                "missing_models": [dict(missing_model) for missing_model in validation.missing_models],
+                "estimate": await self._estimate(validation, account_id),
             }
         )
 
@@ -115,12 +115,12 @@ class WorkflowImportRoutes:
     async def _enter(self, request: Request) -> Principal:
         return await self._services.authenticator.bearer(request)
 
-    async def _estimate(self, verdict: ValidationResult, account_id: str) -> dict[str, Any] | None:
-        if not verdict.valid:
+    async def _estimate(self, validation: ValidationResult, account_id: str) -> dict[str, Any] | None:
+        if not validation.valid:
             return None
         try:
-            self._workshop.require_runnable(verdict)
-            return (await self._workshop.estimate_cost(verdict, account_id)).record
+            self._workshop.require_runnable(validation)
+            return (await self._workshop.estimate_cost(validation, account_id)).record
         except errors.SixfoldError as error:
             return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
 
@@ -152,7 +152,7 @@ class WorkflowImportRoutes:
     ) -> Workflow:
         await self._workshop.refresh_remote(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
-        verdict = await self._workshop.validate(graph)
+        validation = await self._workshop.validate(graph)
         inputs = await self._workshop.slices.run(input_inference.infer_steps(graph, registry))
         await asyncio.sleep(0)
         models = model_files.find(graph, registry, converted.models)
@@ -170,7 +170,7 @@ class WorkflowImportRoutes:
             content_type=imported.content_type,
             models=tuple(file for model in models if (file := self._file(model))["sources"]),
             source={"label": "imported", "url": "", "license": "", "adapted": False},
-            verification=_unverified(verdict),
+            verification=_unverified(validation),
             custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),
         )
 
@@ -236,8 +236,8 @@ class WorkflowImportRoutes:
         return next(candidate for candidate in numbered if candidate not in taken_slugs)
 
 
-def _unverified(verdict: ValidationResult) -> dict[str, Any]:
-    evidence = "; ".join(str(error["message"]) for error in verdict.errors)[:500]
+def _unverified(validation: ValidationResult) -> dict[str, Any]:
+    evidence = "; ".join(str(error["message"]) for error in validation.errors)[:500]
     return {**workflows.unverified(), "evidence": evidence}
 
 

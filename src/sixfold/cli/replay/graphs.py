@@ -148,11 +148,11 @@ async def _run(application: Application, work: GraphReplay, files: Mapping[str, 
         for name, path in files.items()
     }
     if "graph" in work.extras:
-        verdict = application.workflows.check(work.extras["graph"])
-        if not verdict.valid:
-            application.workflows.raise_errors(verdict)
-        application.workflows.require_runnable(verdict)
-        application.workflows.estimate(verdict, charged=False)
+        validation = application.workflows.check(work.extras["graph"])
+        if not validation.valid:
+            application.workflows.raise_errors(validation)
+        application.workflows.require_runnable(validation)
+        application.workflows.estimate(validation, charged=False)
     request = PredictionRequest(
         principal=account.owner,
         model=work.model,

@@ -43,7 +43,7 @@ _LAZY = frozenset({"record", "switch"})
 
 
 def child_request_steps(
-    verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
+    validation: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
 ) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
     """Return the child runs of a validated graph by node, in node order, without starting them.
 
@@ -53,7 +53,7 @@ def child_request_steps(
     values: dict[str, tuple[Any, ...]] = {}
     requests: list[tuple[str, ChildRequest]] = []
     remaining = _MAX_TEXT
-    for at, (node_id, node) in enumerate(verdict.nodes.items()):
+    for at, (node_id, node) in enumerate(validation.nodes.items()):
         if at % slices.ITEMS == 0:
             yield
         inputs = dict(node.values)

@@ -34,7 +34,7 @@ from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import ChildRequest, ValuePacker
 from sixfold.core.workflows.slices import Slices, Steps
 from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
-from sixfold.core.workflows.validate import ValidationResult, validation
+from sixfold.core.workflows.validate import ValidationResult, validation_steps
 from sixfold.core.workflows.workflows import Workflow
 
 UNLOCK = "Start a ComfyUI server that has them, and set SIXFOLD_COMFYUI_URL."
@@ -198,15 +198,15 @@ class GraphService:
         remote = self._current_remote_classes()
         class_types = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
         if remote is None or all(name in self.registry for name in class_types):
-            verdict = yield from validation(
+            validation = yield from validation_steps(
                 graph, self.registry, targets=targets, strict_models=strict_models, all_nodes=all_nodes
             )
-            if remote is None or not unrunnable(verdict):
-                return verdict
+            if remote is None or not unrunnable(validation):
+                return validation
         if not all(name in remote.joined for name in class_types):
-            return (yield from validation(graph, remote.joined, targets=targets, all_nodes=all_nodes))
-        verdict = yield from validation(graph, remote.own, targets=targets, all_nodes=all_nodes)
-        return msgspec.structs.replace(verdict, needs_remote=True)
+            return (yield from validation_steps(graph, remote.joined, targets=targets, all_nodes=all_nodes))
+        validation = yield from validation_steps(graph, remote.own, targets=targets, all_nodes=all_nodes)
+        return msgspec.structs.replace(validation, needs_remote=True)
 
     @property
     def classes(self) -> Registry:
@@ -237,7 +237,7 @@ class GraphService:
 
     def estimate(
         self,
-        verdict: ValidationResult,
+        validation: ValidationResult,
         account_id: str = "",
         *,
         charged: bool = True,
@@ -248,25 +248,25 @@ class GraphService:
         Raises `EngineUnavailable` if no engine can serve a child run, and `InvalidInput` if the inputs of a
         child run are invalid.
         """
-        return slices.complete(self._estimate_steps(verdict, account_id, charged=charged, without=without))
+        return slices.complete(self._estimate_steps(validation, account_id, charged=charged, without=without))
 
     async def estimate_cost(
-        self, verdict: ValidationResult, account_id: str, *, charged: bool = True
+        self, validation: ValidationResult, account_id: str, *, charged: bool = True
     ) -> Estimate:
         """Estimate the cost in the same way as `estimate`, in slices."""
-        return await self.slices.run(self._estimate_steps(verdict, account_id, charged=charged))
+        return await self.slices.run(self._estimate_steps(validation, account_id, charged=charged))
 
     def _estimate_steps(
         self,
-        verdict: ValidationResult,
+        validation: ValidationResult,
         account_id: str = "",
         *,
         charged: bool = True,
         without: Collection[str] = (),
     ) -> Steps[Estimate]:
         quoted = functools.partial(self.price_of, account_id=account_id, charged=charged)
-        price = self._list_price if verdict.needs_remote else quoted
-        request = yield from estimate.child_request_steps(verdict, lenient=verdict.needs_remote)
+        price = self._list_price if validation.needs_remote else quoted
+        request = yield from estimate.child_request_steps(validation, lenient=validation.needs_remote)
         requests = {id(each): each for node, each in request if node not in without}
         prices: dict[int, PriceRow] = {}
         for key, each in requests.items():
@@ -275,12 +275,12 @@ class GraphService:
         child_runs = tuple(
             (node, each.model, prices[id(each)]) for node, each in request if node not in without
         )
-        return Estimate(child_runs, self._vram(verdict))
+        return Estimate(child_runs, self._vram(validation))
 
-    def _vram(self, verdict: ValidationResult) -> float | None:
+    def _vram(self, validation: ValidationResult) -> float | None:
         """Return the total graphics memory in GB for the graph's model files, or None if one is unknown."""
         vram_gb = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
-        files = {missing_model["file"] for missing_model in verdict.missing_models}
+        files = {missing_model["file"] for missing_model in validation.missing_models}
         return sum(float(vram_gb[file]) for file in files) if files <= vram_gb.keys() else None
 
     def as_quoted(self, prediction_id: str) -> contextlib.AbstractContextManager[None]:
@@ -340,8 +340,8 @@ class GraphService:
                 values,
             )
             api_inputs = workflows.api_inputs(model.fixed.get("api_inputs", ()))
-            verdict = yield from self._validate_steps(input_inference.apply(graph, api_inputs, good))
-            more = _problems(verdict, api_inputs)
+            validation = yield from self._validate_steps(input_inference.apply(graph, api_inputs, good))
+            more = _problems(validation, api_inputs)
             more = [problem for problem in more if problem.input in good]
             raise errors.InvalidInput([*invalid.problems, *more]) from invalid
 
@@ -410,21 +410,21 @@ class GraphService:
         yield
         applied = input_inference.apply(graph, inputs, values)
         yield
-        verdict = yield from self._validate_steps(applied)
-        if not verdict.valid:
-            self.raise_errors(verdict, inputs)
-        self.require_runnable(verdict)
+        validation = yield from self._validate_steps(applied)
+        if not validation.valid:
+            self.raise_errors(validation, inputs)
+        self.require_runnable(validation)
         owner = str(model.fixed.get("_owner", ""))
-        return (yield from self._estimate_steps(verdict, owner, charged=charged)).price
+        return (yield from self._estimate_steps(validation, owner, charged=charged)).price
 
-    def require_runnable(self, verdict: ValidationResult) -> None:
+    def require_runnable(self, validation: ValidationResult) -> None:
         """Raise `EngineUnavailable` if a class that the graph uses cannot be run by any server."""
-        if not verdict.needs_remote and unrunnable(verdict):
-            raise errors.EngineUnavailable(self.missing_classes_message(verdict))
+        if not validation.needs_remote and unrunnable(validation):
+            raise errors.EngineUnavailable(self.missing_classes_message(validation))
 
-    def missing_classes_message(self, verdict: ValidationResult) -> str:
+    def missing_classes_message(self, validation: ValidationResult) -> str:
         """Return the sentence about the classes that this server cannot run."""
-        missing = sorted({*verdict.missing_classes, *unrunnable(verdict)})
+        missing = sorted({*validation.missing_classes, *unrunnable(validation)})
         sentence = f"This server does not have an engine for the node classes {', '.join(missing)}."
         if self._current_remote_classes() is None:
             return f"{sentence} {self._runtime.unlock}"
@@ -433,18 +433,18 @@ class GraphService:
             return f"{local} run only on this server, other nodes only on ComfyUI: a graph cannot use both."
         return f"{sentence} The connected ComfyUI lacks them as well: install their custom nodes there."
 
-    def raise_errors(self, verdict: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
+    def raise_errors(self, validation: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise `EngineUnavailable` for missing node classes, or else `InvalidInput` with every problem."""
-        if verdict.missing_classes:
-            raise errors.EngineUnavailable(self.missing_classes_message(verdict))
-        raise errors.InvalidInput(_problems(verdict, inputs))
+        if validation.missing_classes:
+            raise errors.EngineUnavailable(self.missing_classes_message(validation))
+        raise errors.InvalidInput(_problems(validation, inputs))
 
 
-def _problems(verdict: ValidationResult, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
+def _problems(validation: ValidationResult, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
     """Return every error of a graph, by the name of its input."""
     class_types = {(node_input.node_id, node_input.field): node_input.name for node_input in inputs}
     problems: list[errors.Problem] = []
-    for fault in verdict.errors:
+    for fault in validation.errors:
         field = str(fault["extra_info"].get("input_name") or "workflow")
         name = class_types.get((str(fault.get("node_id")), field), field)
         sentence = f"{name}: {fault['message']} ({fault['details']})"

@@ -88,7 +88,7 @@ def validate(
     validated as well: their errors would otherwise be reported only after the first errors are corrected.
     """
     return slices.complete(
-        validation(
+        validation_steps(
             graph,
             registry,
             targets=targets,
@@ -99,7 +99,7 @@ def validate(
     )
 
 
-def validation(
+def validation_steps(
     graph: object,
     registry: Registry,
     *,

@@ -177,13 +177,13 @@ def unverified() -> dict[str, Any]:
 
 def verified(space: Workflow, registry: Registry, day: str) -> dict[str, Any]:
     """Return the verification record after checking a workflow's graph and inputs on `day`."""
-    verdict = validate(space.graph, registry)
+    validation = validate(space.graph, registry)
     missing = [
         node_input.name
         for node_input in space.inputs or ()
         if node_input.field not in mapping(mapping(space.graph.get(node_input.node_id)).get("inputs"))
     ]
-    reasons = [str(fault["message"]) for fault in verdict.errors] + [
+    reasons = [str(fault["message"]) for fault in validation.errors] + [
         f"input {name} has no target" for name in missing
     ]
     if reasons:

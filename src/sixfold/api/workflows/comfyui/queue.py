@@ -58,15 +58,17 @@ class ComfyQueue:
             ), {}
         targets = [str(node_id) for node_id in as_list(body.get("partial_execution_targets"))] or None
         await self._workshop.refresh_remote(graph, principal.tenant.model_owner)
-        verdict = await self._workshop.validate(graph, targets=targets, strict_models=_is_strict(body))
-        self._workshop.require_runnable(verdict)
-        if verdict.error is not None:
-            return {"error": verdict.error, "node_errors": dict(verdict.node_errors)}, {}
-        missing = await self._missing_files(principal.tenant, verdict)
+        validation = await self._workshop.validate(graph, targets=targets, strict_models=_is_strict(body))
+        self._workshop.require_runnable(validation)
+        if validation.error is not None:
+            return {"error": validation.error, "node_errors": dict(validation.node_errors)}, {}
+        missing = await self._missing_files(principal.tenant, validation)
         if missing:
             return missing, {}
         charged = not principal.keyless
-        estimate = await self._workshop.estimate_cost(verdict, principal.tenant.model_owner, charged=charged)
+        estimate = await self._workshop.estimate_cost(
+            validation, principal.tenant.model_owner, charged=charged
+        )
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         prediction_request = PredictionRequest(
             principal=principal,
@@ -85,19 +87,19 @@ class ComfyQueue:
                 "client_id": str(client_id) if client_id else None,
                 "extra_data": mapping(body.get("extra_data")),
                 "targets": targets,
-                "outputs": list(verdict.outputs),
+                "outputs": list(validation.outputs),
             },
         )
         prediction = await self._predictions.submit(prediction_request)
         response: JsonObject = {
             "prompt_id": _prompt_id(prediction),
             "number": prediction.task.inputs["number"],
-            "node_errors": dict(verdict.node_errors),
+            "node_errors": dict(validation.node_errors),
         }
-        if verdict.missing_models:
+        if validation.missing_models:
             response["warnings"] = [
                 f"{missing_model['file']} is not installed; the default engine is used instead"
-                for missing_model in verdict.missing_models
+                for missing_model in validation.missing_models
             ]
         return None, response
 
@@ -108,10 +110,10 @@ class ComfyQueue:
             return number
         return -position if body.get("front") is True else position
 
-    async def _missing_files(self, tenant: Tenant, verdict: ValidationResult) -> JsonObject | None:
+    async def _missing_files(self, tenant: Tenant, validation: ValidationResult) -> JsonObject | None:
         """Return ComfyUI's error for files that inputs name but that do not exist."""
         entries: dict[str, JsonObject] = {}
-        for node in verdict.nodes.values():
+        for node in validation.nodes.values():
             for name, kind in node.spec.uploads.items():
                 value = node.values.get(name)
                 if not isinstance(value, str) or not value or "://" in value or value.startswith("data:"):
@@ -126,7 +128,7 @@ class ComfyQueue:
                         input_name=name,
                         received_value=value,
                     )
-                    row = {"dependent_outputs": list(verdict.outputs), "class_type": node.spec.class_type}
+                    row = {"dependent_outputs": list(validation.outputs), "class_type": node.spec.class_type}
                     entries.setdefault(node.id, {"errors": [], **row})["errors"].append(error)
         if not entries:
             return None

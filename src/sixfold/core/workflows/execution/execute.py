@@ -110,7 +110,7 @@ _Outcome = tuple[Worked, StoredOutput]
 
 
 async def execute(
-    verdict: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits | None = None
+    validation: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits | None = None
 ) -> GraphEnded:
     """Run a validated graph to its end; cancel the coroutine to interrupt it.
 
@@ -118,7 +118,7 @@ async def execute(
     loop.
     """
     run_limits = limits or GraphRunLimits()
-    run = _GraphRun(verdict, location, emit, run_limits)
+    run = _GraphRun(validation, location, emit, run_limits)
     try:
         async with asyncio.timeout(run_limits.seconds):
             return await run.run()
@@ -128,9 +128,11 @@ async def execute(
         ) from None
 
 
-def unrunnable(verdict: ValidationResult) -> tuple[str, ...]:
+def unrunnable(validation: ValidationResult) -> tuple[str, ...]:
     """Return the classes of a validated graph that have a schema but no function on this server."""
-    return tuple(sorted({node.spec.class_type for node in verdict.nodes.values() if node.spec.run is None}))
+    return tuple(
+        sorted({node.spec.class_type for node in validation.nodes.values() if node.spec.run is None})
+    )
 
 
 class _ExecutionPlan(msgspec.Struct):
@@ -144,10 +146,10 @@ class _ExecutionPlan(msgspec.Struct):
 
 class _GraphRun:
     def __init__(
-        self, verdict: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits
+        self, validation: ValidationResult, location: RunLocation, emit: Emit, limits: GraphRunLimits
     ) -> None:
-        self._nodes = verdict.nodes
-        self._outputs = verdict.outputs
+        self._nodes = validation.nodes
+        self._outputs = validation.outputs
         self._location = location
         self._emit = emit
         self._limits = limits
