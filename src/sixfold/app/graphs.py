@@ -113,12 +113,12 @@ def build(
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
         limits=GraphLimits(settings.graph_nodes, settings.graph_values, settings.json_body_bytes),
     )
-    built = GraphService(
+    service = GraphService(
         runtime, built_in_workflows(), GraphFiles(database, media, examples, signer), predictions, comfyui
     )
-    predictions.check, predictions.appraisers[CHILDREN] = built.checked, built.price
-    predictions.prepare, predictions.named_files = built.prepare, built.named_files
-    return built
+    predictions.check, predictions.appraisers[CHILDREN] = service.checked, service.price
+    predictions.prepare, predictions.named_files = service.prepare, service.named_files
+    return service
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -183,8 +183,8 @@ class MetricsFolder:
         parts = [file.read_bytes() for file in (total, *stale) if file.exists()]
         if not stale:
             return parts
-        added = merge(parts, with_gauges=False)
-        if self.write(self._SUM, added):
+        combined_metrics = merge(parts, with_gauges=False)
+        if self.write(self._SUM, combined_metrics):
             for file in stale:
                 file.unlink()
-        return [added]
+        return [combined_metrics]

@@ -69,12 +69,16 @@ class OllamaHolder:
     async def residents(self) -> Mapping[str, int | None] | None:
         """Return the bytes of GPU memory of each loaded model, or None if the server does not respond."""
         try:
-            loaded = await self._queries.get("/api/ps", _OllamaModels)
+            loaded_models = await self._queries.get("/api/ps", _OllamaModels)
             if not self._files:
                 await self._read_files()
         except UpstreamFailure:
             return None
-        return None if loaded is None else {_name(row): _count(row.size_vram) for row in loaded.models}
+        return (
+            None
+            if loaded_models is None
+            else {_name(row): _count(row.size_vram) for row in loaded_models.models}
+        )
 
     async def unload(self, model: str) -> None:
         """Unload a model and wait until it is no longer listed."""
@@ -112,13 +116,13 @@ class LlamaRouterHolder:
             if self._swap:
                 swapped = await self._queries.get("/running", RunningModels)
                 return None if swapped is None else {model_name(row.model): None for row in swapped.running}
-            listed = await self._queries.get("/models", _RouterModels)
+            model_list = await self._queries.get("/models", _RouterModels)
         except UpstreamFailure:
             return None
         # A server with a single model does not state its status and cannot unload it.
-        if listed is None or not any(isinstance(row.status, dict) for row in listed.data):
+        if model_list is None or not any(isinstance(row.status, dict) for row in model_list.data):
             return None
-        return {model_name(row.id): None for row in listed.data if _status(row) in ("loaded", "sleeping")}
+        return {model_name(row.id): None for row in model_list.data if _status(row) in ("loaded", "sleeping")}
 
     async def unload(self, model: str) -> None:
         """Unload a model and wait until its process has ended."""

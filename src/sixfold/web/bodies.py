@@ -174,8 +174,12 @@ def from_text(
     A list that is sent as a repeated field is joined with commas, which separate its entries.
     """
     kinds = {descriptor.name: descriptor.type for descriptor in descriptors}
-    joined = {name: ",".join(texts) for name, texts in repeated.items() if kinds.get(name) in LIST_TYPES}
-    return {name: _convert(kinds.get(name, "string"), value) for name, value in (values | joined).items()}
+    joined_values = {
+        name: ",".join(texts) for name, texts in repeated.items() if kinds.get(name) in LIST_TYPES
+    }
+    return {
+        name: _convert(kinds.get(name, "string"), value) for name, value in (values | joined_values).items()
+    }
 
 
 def _convert(kind: str, value: Any) -> Any:

@@ -66,20 +66,22 @@ def upgrade(arguments: argparse.Namespace) -> int:
 
 def plan_of(admin: DatabaseAdmin, server_settings: Settings) -> UpgradePlan:
     """Return the plan of an upgrade; read all pages of a SQLite file to find damaged ones."""
-    health, used = admin.health(), admin.bytes_used()
+    health, used_bytes = admin.health(), admin.bytes_used()
     migrations = tuple(step for step in sql.migrations(admin.dialect) if step.number > health.schema)
-    needed = used * _SPACE_FACTOR + _SPACE_BYTES if migrations and not server_settings.on_postgres else 0
+    needed_bytes = (
+        used_bytes * _SPACE_FACTOR + _SPACE_BYTES if migrations and not server_settings.on_postgres else 0
+    )
     free = None if server_settings.on_postgres else shutil.disk_usage(server_settings.data_dir).free
     blockers = [*_schema_blockers(admin.dialect, health.schema), *health.faults]
     if not server_settings.on_postgres:
-        blockers += _folder_blockers(server_settings, needed, free or 0)
+        blockers += _folder_blockers(server_settings, needed_bytes, free or 0)
     counts = {table: admin.row_count(table) for table in frozenset().union(*(m.tables for m in migrations))}
     return UpgradePlan(
         schema=health.schema,
         latest=sql.latest(admin.dialect),
         migrations=migrations,
-        database_bytes=used,
-        needed_bytes=needed,
+        database_bytes=used_bytes,
+        needed_bytes=needed_bytes,
         free_bytes=free,
         rows=sum(counts[table] for step in migrations for table in step.tables),
         blockers=tuple(blockers),
@@ -93,15 +95,17 @@ def _schema_blockers(dialect: str, schema: int) -> Iterator[str]:
         yield str(mismatch)
 
 
-def _folder_blockers(server_settings: Settings, needed: int, free: int) -> Iterator[str]:
+def _folder_blockers(server_settings: Settings, needed_bytes: int, free: int) -> Iterator[str]:
     """Yield the reasons that prevent the upgrade of a SQLite file."""
     running = server_lock.running(server_settings.data_dir)
     if running is not None:
         yield f"A server (process {running.pid}) uses {server_settings.data_dir}: stop it before the upgrade"
     if not os.access(server_settings.data_dir, os.W_OK):
         yield f"{server_settings.data_dir} is not writable: run the command as the user that owns it"
-    if needed > free:
-        yield f"{server_settings.data_dir} has {size(free)} free, but the upgrade needs up to {size(needed)}"
+    if needed_bytes > free:
+        yield (
+            f"{server_settings.data_dir} has {size(free)} free, but the upgrade needs up to {size(needed_bytes)}"
+        )
 
 
 def _migrate(admin: DatabaseAdmin, server_settings: Settings) -> None:

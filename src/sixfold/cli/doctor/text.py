@@ -28,8 +28,8 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     commands = summary.unlocking_commands(engines, models, servers)
     unaware = hosts.in_container() and not any(banner.on_container_host(row["url"]) for row in servers)
     container = [f"  {paint.dim(banner.IN_CONTAINER)}"] if unaware else []
-    used = len(head) + len(works) + len(container) + 6
-    lines = len(commands) if everything else max(_MIN_WAYS, summary.LINES - used)
+    used_lines = len(head) + len(works) + len(container) + 6
+    lines = len(commands) if everything else max(_MIN_WAYS, summary.LINES - used_lines)
     unlock = summary.unlocking(commands, _UNCUT_COLUMNS if everything else width, lines)
     for line in (*head, "", f"  {paint.bold('Works now')}: {_count(models)}", *works):
         paint.line(line)

@@ -65,11 +65,11 @@ def read(path: Path) -> ReadExport:
     try:
         with zipfile.ZipFile(path) as archive:
             names = [info.filename for info in archive.infolist() if not info.is_dir()]
-            chosen = [name for name in names if _NAME.fullmatch(name)]
-            if not chosen:
+            chat_names = [name for name in names if _NAME.fullmatch(name)]
+            if not chat_names:
                 raise UnreadableExport(f"{path.name} does not contain conversations.json")
             remaining = MAX_BYTES
-            for name in chosen:
+            for name in chat_names:
                 # The size that the archive states may be wrong.
                 with archive.open(name) as file:
                     content = file.read(remaining + 1)
@@ -79,7 +79,7 @@ def read(path: Path) -> ReadExport:
                 chat_files.each_chat(name, content, export, add)
     except _ZIP_ERRORS as error:
         raise UnreadableExport(f"{path.name} is not a readable zip archive: {error}") from None
-    if skipped := len(names) - len(chosen):
+    if skipped := len(names) - len(chat_names):
         export.omit(
             f"{skipped} other files", "only chats are imported: images, voice and the HTML page are not"
         )

@@ -275,9 +275,9 @@ def _model_of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
     status = member(row.status, "value")
     model = guess_model(name, loaded=loaded if status is None else status == "loaded")
     if isinstance(row.capabilities, dict) and "completion_chat" in row.capabilities:
-        stated = {word for each, word in _MISTRAL.items() if row.capabilities.get(each) is True}
-        lacks = frozenset(_MISTRAL.values()) - stated
-        able = frozenset(stated) or model.capabilities - {CHAT}
+        own_capabilities = {word for each, word in _MISTRAL.items() if row.capabilities.get(each) is True}
+        lacks = frozenset(_MISTRAL.values()) - own_capabilities
+        able = frozenset(own_capabilities) or model.capabilities - {CHAT}
         return replace(model, capabilities=able, lacks=lacks, stated=True)
     if isinstance(row.type, str) and row.type in _TOGETHER and row.type != CHAT:
         return replace(model, capabilities=_TOGETHER[row.type], stated=True)

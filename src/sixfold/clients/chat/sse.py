@@ -58,9 +58,9 @@ class EventSplitter:
         return remainder and remainder + _UNIX
 
     def _take(self, size: int) -> bytes:
-        taken = bytes(self._buffer[:size])
+        piece = bytes(self._buffer[:size])
         del self._buffer[:size]
-        return taken
+        return piece
 
 
 def _end(unix: int, dos: int) -> int:

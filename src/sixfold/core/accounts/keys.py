@@ -188,14 +188,14 @@ class Principal(msgspec.Struct, frozen=True):
 
         Raises `SignInAgain` if the right requires a recent login and the session's login is too old.
         """
-        needed = access.bits
-        if self.suspended and (needed & _SUSPENDED_REFUSED or access.grants):
+        required_rights = access.bits
+        if self.suspended and (required_rights & _SUSPENDED_REFUSED or access.grants):
             raise errors.Forbidden(SUSPENDED)
-        if needed & ~int(self.rights):
+        if required_rights & ~int(self.rights):
             raise errors.Forbidden(rights.missing_text(access.right & ~self.rights, self.authentication))
         if rights.ROLES.index(self.role) < rights.ROLES.index(access.role):
             raise errors.Forbidden(_NEEDED_ROLES[access.role])
-        if needed & _MANAGE and self.authentication == "session" and not self.is_fresh:
+        if required_rights & _MANAGE and self.authentication == "session" and not self.is_fresh:
             raise errors.SignInAgain
 
     def require_grantable(self, granted: Rights) -> None:

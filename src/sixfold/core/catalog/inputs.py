@@ -336,8 +336,8 @@ def _texts(descriptor: Descriptor, value: Any) -> list[str]:
     """Parse a list of strings; a single string is read as a JSON list, or else split into lines."""
     items: object = value
     if isinstance(value, str):
-        listed = _listed(value)
-        items = _lines(descriptor, value) if listed is None else listed
+        list_items = _listed(value)
+        items = _lines(descriptor, value) if list_items is None else list_items
     items = _items(descriptor, items, "texts")
     if not all(isinstance(item, str) for item in items):
         raise _InvalidValue("must contain only strings", "string_type")

@@ -103,8 +103,8 @@ class RunCharge(msgspec.Struct, frozen=True):
         if rows[0]["parent_list_price"] is None:
             return charged
         costs = [row["cost"] if row["list_price"] is None else row["list_price"] for row in ran]
-        listed = sum(cost * row["runs"] for cost, row in zip(costs, ran, strict=True))
-        return replace(charged, list_micros=min(listed, rows[0]["parent_list_price"]))
+        list_micros = sum(cost * row["runs"] for cost, row in zip(costs, ran, strict=True))
+        return replace(charged, list_micros=min(list_micros, rows[0]["parent_list_price"]))
 
 
 class PriceEstimator(Protocol):

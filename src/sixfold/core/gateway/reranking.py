@@ -39,10 +39,10 @@ def parse_ranking(body: bytes) -> tuple[RankedDocument, ...]:
         reply = _read(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError("the response is not a ranking") from error
-    listed: Any = reply
+    results: Any = reply
     if isinstance(reply, _Ranking):
-        listed = reply.data if reply.results is None else reply.results
-    rows: list[_RankedRow] = listed or []
+        results = reply.data if reply.results is None else reply.results
+    rows: list[_RankedRow] = results or []
     ranked = [
         RankedDocument(row.index, score)
         for row in rows

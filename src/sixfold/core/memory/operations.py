@@ -310,7 +310,7 @@ def parse_filter(arguments: Arguments) -> PageFilter:
 def parse_edit(arguments: Arguments) -> PageEdit:
     """Return the edit that the arguments describe; raises `InvalidInput` if an argument is missing."""
     operation = arguments["operation"]
-    needed = {
+    required_arguments = {
         "append": ("content",),
         "prepend": ("content",),
         "replace_text": ("find", "replace"),
@@ -319,7 +319,7 @@ def parse_edit(arguments: Arguments) -> PageEdit:
     }[operation]
     problems = [
         errors.Problem(name, f"{operation} requires {name}", "missing")
-        for name in needed
+        for name in required_arguments
         if arguments.get(name) is None
     ]
     if problems:

@@ -107,8 +107,8 @@ def exported_fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
 
 def _without_stored(head: str, fields: frontmatter.FrontMatter) -> str:
     """Return a file's front matter without the fields that exports add, which are stored separately."""
-    added = ("links", "timeline", "old_slugs")
-    stored = [key for key in added if getattr(fields, key) is not None]
+    new_keys = ("links", "timeline", "old_slugs")
+    stored = [key for key in new_keys if getattr(fields, key) is not None]
     if not stored:
         return head
     head = frontmatter.update(head, dict.fromkeys(stored, ""))

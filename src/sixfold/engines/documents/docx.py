@@ -26,7 +26,7 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
         if "word/document.xml" not in package.namelist():
             raise UnusableInput("The file is not a DOCX document: save it as DOCX in Word or LibreOffice.")
         packages.refuse_entities(package)
-        stated = packages.xml(package, _PROPERTIES) if _PROPERTIES in package.namelist() else None
+        properties = packages.xml(package, _PROPERTIES) if _PROPERTIES in package.namelist() else None
     try:
         with path.open("rb") as file:
             # By default, mammoth would embed each image in the HTML.
@@ -37,13 +37,15 @@ def read(path: Path, _max_pages: int, max_chars: int) -> Document:
     text = html.text
     return Document(
         "docx",
-        _property(stated, f"{_DC}title") or extraction.first_heading(text),
-        _property(stated, f"{_DC}creator"),
-        extraction.day(_property(stated, f"{_TERMS}modified") or _property(stated, f"{_TERMS}created")),
+        _property(properties, f"{_DC}title") or extraction.first_heading(text),
+        _property(properties, f"{_DC}creator"),
+        extraction.day(
+            _property(properties, f"{_TERMS}modified") or _property(properties, f"{_TERMS}created")
+        ),
         blocks=extraction.chapters(text, max_chars),
     )
 
 
-def _property(stated: ElementTree.Element | None, name: str) -> str:
-    text = stated.findtext(name) if stated is not None else None
+def _property(properties: ElementTree.Element | None, name: str) -> str:
+    text = properties.findtext(name) if properties is not None else None
     return (text or "").strip()

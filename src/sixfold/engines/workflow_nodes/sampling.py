@@ -123,11 +123,11 @@ def follow_lines(result: Frames, lines: Frames, strength: float) -> Frames:
     """Redraw images along lines: colors are smoothed between the lines, which are drawn on top."""
     guides = scaled(lines[..., :3], result.shape[2], result.shape[1], "bilinear", "center").mean(-1)
     weight = np.float32(max(0.0, min(strength, 1.0)))
-    drawn = [
+    drawings = [
         _draw(image, np.ascontiguousarray(guides[min(at, len(guides) - 1)]), weight)
         for at, image in enumerate(result)
     ]
-    return np.stack(drawn).astype(np.float32)
+    return np.stack(drawings).astype(np.float32)
 
 
 def _draw(image: Frames, line: Mask, weight: np.float32) -> Frames:

@@ -149,9 +149,9 @@ def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:
             names.append(name)
         return f"${names.index(name) + 1}::{kind}"
 
-    text, parsed = _TOKEN.sub(numbered, sql), set(_JSON.findall(sql))
+    text, json_names = _TOKEN.sub(numbered, sql), set(_JSON.findall(sql))
     texts = tuple(index for index, name in enumerate(names) if isinstance(params[name], str))
-    documents = tuple(index for index in texts if names[index] in parsed)
+    documents = tuple(index for index in texts if names[index] in json_names)
     flags = tuple(index for index, name in enumerate(names) if isinstance(params[name], bool))
     return PreparedStatement(text, tuple(names), texts, documents, flags)
 

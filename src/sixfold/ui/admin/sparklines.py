@@ -92,13 +92,13 @@ def _chart(
     values = [[value(slot) for slot in slots] for *_, value in lines]
     highest = max((number or 0.0 for line in values for number in line), default=0.0)
     peak = max(range(len(slots)), key=lambda at: max(line[at] or 0.0 for line in values))
-    drawn = tuple(
+    spark_lines = tuple(
         SparkLine(name, text, hue, *_paths(numbers, highest))
         for (name, text, hue, _), numbers in zip(lines, values, strict=True)
     )
     at = (rfc3339(slots[peak].start) or "")[11:16]
     summary = f"highest {in_words(highest)} at {at} UTC" if highest else "nothing in 24 hours"
-    return Sparkline(title, drawn, summary)
+    return Sparkline(title, spark_lines, summary)
 
 
 def _paths(values: Sequence[float | None], highest: float) -> tuple[str, str]:

@@ -85,8 +85,8 @@ class FormField(msgspec.Struct, frozen=True):
 
 def price_text(predictions: PredictionService, model: Model) -> str:
     """Return the price of a typical request as text, with the list price if it is free here."""
-    price, listed = pricing.in_words(predictions.catalog, predictions.terms, model)
-    return price if listed is None else f"{price} (list price: {listed})"
+    price, list_price = pricing.in_words(predictions.catalog, predictions.terms, model)
+    return price if list_price is None else f"{price} (list price: {list_price})"
 
 
 def _marks(descriptor: Descriptor) -> str:

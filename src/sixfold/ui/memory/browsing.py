@@ -104,9 +104,9 @@ async def _read_filtered(database: Database, caller: Caller, query: ListQuery) -
 
 def _shares(principal: Principal) -> Transaction[dict[str, Any]]:
     """Return the shared folder that the page shows, or else all folders that the account may open."""
-    shown = principal.memory
-    received = yield from folders.received(principal, shown.id if shown is not None else "")
-    if shown is None:
+    folder_access = principal.memory
+    received = yield from folders.received(principal, folder_access.id if folder_access is not None else "")
+    if folder_access is None:
         return {"folder_share": None, "received": received}
     return {"folder_share": received[0] if received else None, "received": ()}
 

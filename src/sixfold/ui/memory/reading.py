@@ -99,8 +99,8 @@ def _render_cached(
     files: tuple[tuple[str, PageFile], ...] | None,
 ) -> RenderedPage:
     """Cache `render`, the slowest part of a page; the account in the key prevents timing attacks."""
-    shown = None if files is None else dict(files)
-    return render(body, replace(context, mentions=dict(known), files=shown))
+    page_files = None if files is None else dict(files)
+    return render(body, replace(context, mentions=dict(known), files=page_files))
 
 
 def _pairs(files: Mapping[str, PageFile] | None) -> tuple[tuple[str, PageFile], ...] | None:
@@ -162,7 +162,7 @@ class ReadPages:
             files=data.files,
             base=user.memory_path,
         )
-        written = [link for link in data.view.links if link.origin != "inferred"]
+        explicit_links = [link for link in data.view.links if link.origin != "inferred"]
         response = self._pages.render(
             "memory/page.html",
             user.session,
@@ -172,7 +172,7 @@ class ReadPages:
             text=await render_page(page.body, context),
             titles=data.titles,
             tags=pages.tags_of(page),
-            links=_by_type(written),
+            links=_by_type(explicit_links),
             inferred=[link for link in data.view.links if link.origin == "inferred"],
             backlinks=_by_source(data.view.backlinks),
             graph=graph.draw(data.walk) if data.walk is not None else None,

@@ -56,10 +56,10 @@ def chart(model: str, inputs: Mapping[str, Any], data: Mapping[str, Any]) -> For
 
     first = len(series)
     # The forecast is connected with the last value of the series.
-    joined = [*series[-1:], *mean]
+    connected_mean = [*series[-1:], *mean]
     return ForecastChart(
         series=_line(points(series, 0)),
-        mean=_line(points(joined, first - len(series[-1:]))),
+        mean=_line(points(connected_mean, first - len(series[-1:]))),
         bands={
             level: _line([*points(upper, first), *reversed(points(lower, first))]) + "Z"
             for level, (lower, upper) in intervals.items()

@@ -155,8 +155,8 @@ class SharedContents:
     async def _chat(self, share: Share, path: str) -> SharedContent:
         chat = await self._chats.get(share.tenant, share.object_id)
         items, is_cut = await self._chats.items(share.tenant, chat.id, MAX_MESSAGES, share.last_place + 1)
-        parsed = [messages.parse(item.id, item.place, item.item, item.detail) for item in items]
-        visible = [message for message in parsed if message is not None]
+        parsed_messages = [messages.parse(item.id, item.place, item.item, item.detail) for item in items]
+        visible = [message for message in parsed_messages if message is not None]
         first = next((message.text for message in visible if message.role == "user"), "")
         content = SharedContent(chat.title, formatting.excerpt(first) or "A chat")
         content.files.add_texts(self._base_url, (message.text for message in visible))

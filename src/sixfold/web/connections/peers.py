@@ -37,12 +37,12 @@ def is_private(address: str) -> bool:
 def network(address: str) -> str:
     """Return the address whose limits apply: for IPv6 its /64, since a subscriber has all addresses in it."""
     try:
-        parsed = ipaddress.IPv6Address(address)
+        ip_address = ipaddress.IPv6Address(address)
     except ValueError:
         return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
+    if ip_address.ipv4_mapped is not None:
+        return str(ip_address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(ip_address) >> 64 << 64, 64)))
 
 
 @functools.lru_cache(maxsize=4096)

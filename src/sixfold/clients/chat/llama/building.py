@@ -21,9 +21,9 @@ def build(rows: Iterable[UpstreamRow], weights: Path, transport: Transport) -> t
 
     Raises `ValueError`.
     """
-    parsed = {row.name: parse(row.name, row.options) for row in rows if row.kind == KIND}
-    if all(options.source for options in parsed.values()):
-        parsed.setdefault(KIND, parse(KIND, {}))
+    options_by_name = {row.name: parse(row.name, row.options) for row in rows if row.kind == KIND}
+    if all(options.source for options in options_by_name.values()):
+        options_by_name.setdefault(KIND, parse(KIND, {}))
     return tuple(
         GgufServer(
             name,
@@ -33,5 +33,5 @@ def build(rows: Iterable[UpstreamRow], weights: Path, transport: Transport) -> t
             options,
             transport,
         )
-        for name, options in parsed.items()
+        for name, options in options_by_name.items()
     )

@@ -50,14 +50,16 @@ def resolve(
     table: PatternTable,
 ) -> ResolvedRelation | None:
     """Return the pages of a statement, or None if their kinds do not fit the relation."""
-    stated = table.relations[statement.relation]
-    subject, first = _candidate(statement.subject, statement.near_subject, stated.subjects, where, known)
-    other, last = _candidate(statement.object, statement.near_object, stated.objects, where, known)
+    stated_relation = table.relations[statement.relation]
+    subject, first = _candidate(
+        statement.subject, statement.near_subject, stated_relation.subjects, where, known
+    )
+    other, last = _candidate(statement.object, statement.near_object, stated_relation.objects, where, known)
     if first is not None and last is not None and first.id == last.id:
         return None
     relation = statement.relation
-    if not (_fits(first, stated.subjects) and _fits(last, stated.objects)):
-        otherwise = table.relations.get(stated.otherwise)
+    if not (_fits(first, stated_relation.subjects) and _fits(last, stated_relation.objects)):
+        otherwise = table.relations.get(stated_relation.otherwise)
         if otherwise is None or not (_fits(first, otherwise.subjects) and _fits(last, otherwise.objects)):
             return None
         relation = otherwise.name

@@ -42,16 +42,16 @@ class FolderShareDraft(msgspec.Struct, frozen=True):
             raise errors.InvalidInput.of(
                 unknown[0], f"Unknown field {unknown[0][:40]!r}: use {', '.join(sorted(_FIELDS))}"
             )
-        grantee, written = Grantee.of(fields), fields.get("folder")
+        grantee, folder_path = Grantee.of(fields), fields.get("folder")
         if not any(grantee):
             raise errors.InvalidInput.of(
                 "with", "Send the grantee: with (an e-mail address or an organization) or team_id"
             )
-        if not isinstance(written, str) or len(written) > _MAX_TEXT:
+        if not isinstance(folder_path, str) or len(folder_path) > _MAX_TEXT:
             raise errors.InvalidInput.of(
                 "folder", f"folder must be a string of at most {_MAX_TEXT} characters"
             )
-        folder = slugs.normalize(written.strip("/"))
+        folder = slugs.normalize(folder_path.strip("/"))
         if len(folder) > _MAX_FOLDER:
             raise errors.InvalidInput.of(
                 "folder", f"folder must be at most {_MAX_FOLDER} characters (got {len(folder)})"

@@ -11,18 +11,18 @@ _EMPTY = b"\x07\0\0\0sixfold\0\0\0\0"
 
 def merge(comment: bytes | None, text: str) -> bytes:
     """Return the comment block (or a new one) with this project's field last, before the remaining data."""
-    parsed = _parsed(_EMPTY if comment is None else comment)
-    if parsed is None:
+    comment_parts = _parsed(_EMPTY if comment is None else comment)
+    if comment_parts is None:
         raise Unembeddable("the comments of this file are malformed")
-    vendor, fields, tail = parsed
+    vendor, fields, tail = comment_parts
     fields = [field for field in fields if not _is_ours(field)] + [_FIELD + text.encode()]
     parts = [_counted(vendor), len(fields).to_bytes(4, "little"), *map(_counted, fields), tail]
     return b"".join(parts)
 
 
 def read_field(comment: bytes) -> str | None:
-    parsed = _parsed(comment)
-    for field in parsed[1] if parsed else ():
+    comment_parts = _parsed(comment)
+    for field in comment_parts[1] if comment_parts else ():
         if _is_ours(field):
             return text_of(field[len(_FIELD) :])
     return None

@@ -221,9 +221,11 @@ def _marked_parts(mask: NDArray[np.bool_], points: Sequence[tuple[int, int]]) ->
         return mask
     sizes[0] = 0
     keep = sizes > _SPECK * sizes.max()
-    chosen = {int(labels[min(y, mask.shape[0] - 1), min(x, mask.shape[1] - 1)]) for x, y in points} - {0}
-    if chosen:
-        keep = np.isin(np.arange(sizes.size), list(chosen))
+    point_labels = {int(labels[min(y, mask.shape[0] - 1), min(x, mask.shape[1] - 1)]) for x, y in points} - {
+        0
+    }
+    if point_labels:
+        keep = np.isin(np.arange(sizes.size), list(point_labels))
     solid = keep[labels]
     labels, sizes = _components(~solid, 4)
     holes = sizes < _HOLE * mask.size

@@ -241,8 +241,8 @@ def paint(stage: SceneStage) -> None:
         "low poly": 4,
     }
     text = stage.scene.prompt.casefold()
-    chosen = next((index for word, index in names.items() if word in text), None)
-    if chosen is None:
-        chosen = int(stage.rng("study").integers(len(STUDIES)))
-    STUDIES[chosen](stage)
+    study = next((index for word, index in names.items() if word in text), None)
+    if study is None:
+        study = int(stage.rng("study").integers(len(STUDIES)))
+    STUDIES[study](stage)
     stage.step("study")

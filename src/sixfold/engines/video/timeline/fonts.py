@@ -135,15 +135,15 @@ def for_text(text: str, size: float) -> TextFont:
 
     The font with the most characters comes first; each further font contains most of those that remain.
     """
-    candidates, previous, chosen = (_default(), *_fallbacks()), _letters(text), list[Font]()
+    candidates, previous, fonts = (_default(), *_fallbacks()), _letters(text), list[Font]()
     while previous:
         best = max(candidates, key=lambda font: font.count(previous))
         remaining = tuple(letter for letter in previous if not best.has(letter))
         if remaining == previous:
             break
-        chosen.append(best)
+        fonts.append(best)
         previous = remaining
-    return TextFont(tuple(chosen) or (_default(),), size)
+    return TextFont(tuple(fonts) or (_default(),), size)
 
 
 def _letters(text: str) -> tuple[str, ...]:

@@ -234,8 +234,8 @@ class ResponseRun:
         if not self._output.items:
             await self._send("error", error={**body, "event_id": self._request.event_id})
         await self._output.close(complete=False)
-        shown = {"type": body["type"], "code": body["code"], "message": body["message"]}
-        await self._done("failed", {"error": shown})
+        public_error = {"type": body["type"], "code": body["code"], "message": body["message"]}
+        await self._done("failed", {"error": public_error})
 
     async def _done(self, status: str, details: Mapping[str, Any]) -> None:
         await self._send("response.done", response=self._document(status, {"type": status, **details}))
@@ -266,11 +266,11 @@ def _usage(tokens: TokenUsage) -> dict[str, Any]:
         "cached_tokens": tokens.cached,
         "cached_tokens_details": {"text_tokens": tokens.cached, "audio_tokens": 0, "image_tokens": 0},
     }
-    written = {"text_tokens": tokens.output - tokens.audio_out, "audio_tokens": tokens.audio_out}
+    output_details = {"text_tokens": tokens.output - tokens.audio_out, "audio_tokens": tokens.audio_out}
     return {
         "total_tokens": tokens.input + tokens.output,
         "input_tokens": tokens.input,
         "output_tokens": tokens.output,
         "input_token_details": read,
-        "output_token_details": written,
+        "output_token_details": output_details,
     }

@@ -197,7 +197,7 @@ class RealtimeServices:
                 ("requests", scope.rpm, authenticator.request_rates),
                 ("tokens", scope.tpm, self._services.gateway.token_rates),
             )
-            left = [
+            remainders = [
                 (name, limit, await rates.left(rate_id, limit))
                 for name, limit, rates in rows
                 if limit is not None and rate_id
@@ -207,7 +207,7 @@ class RealtimeServices:
             return []
         return [
             {"name": name, "limit": limit, "remaining": rest.amount, "reset_seconds": rest.reset_seconds}
-            for name, limit, rest in left
+            for name, limit, rest in remainders
         ]
 
     async def _principal(self) -> Principal:

@@ -120,16 +120,16 @@ class RealtimeSession:
         self._services.check_voice(changed.audio.output)
         self._services.check_transcription(changed.audio.input.transcription)
         await self._services.check_tools(changed)
-        listed = self._configuration.server_tools
+        previous_tools = self._configuration.server_tools
         self._configuration = changed
         self._audio.configure(changed.audio.input)
         await self._send("session.updated", session=self._document())
-        self._list_tools(listed)
+        self._list_tools(previous_tools)
 
-    def _list_tools(self, listed: Sequence[ServerTools]) -> None:
+    def _list_tools(self, previous_tools: Sequence[ServerTools]) -> None:
         """Announce the tools of servers that are not listed yet, in separate tasks."""
         for tools in self._configuration.server_tools:
-            if tools not in listed:
+            if tools not in previous_tools:
                 settings = msgspec.structs.replace(self._configuration, tools=[tools])
                 listing = tool_lists.announce(self._services, self._send, self._conversation, settings)
                 self._track(asyncio.create_task(listing))

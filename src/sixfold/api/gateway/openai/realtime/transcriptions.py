@@ -55,9 +55,9 @@ class InputTranscriptions:
 
     async def complete(self, items: Iterable[RealtimeItem]) -> None:
         """Wait for the transcripts of these items; raises the first error."""
-        needed = [self._waiting[item.id] for item in items if item.id in self._waiting]
-        tasks = [self._start(recording) for recording in needed]
-        for recording, task in zip(needed, tasks, strict=True):
+        recordings = [self._waiting[item.id] for item in items if item.id in self._waiting]
+        tasks = [self._start(recording) for recording in recordings]
+        for recording, task in zip(recordings, tasks, strict=True):
             # A canceled response does not end the transcription, which a later one needs.
             await asyncio.wait({task})
             if recording.error is not None:

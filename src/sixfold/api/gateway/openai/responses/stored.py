@@ -103,10 +103,10 @@ class ResponseStorage:
             earlier = await self._conversations.lock(
                 lock.tenant, lock.conversation_id, lock.lock_id, plan.items, self._max_bytes - len(body)
             )
-            joined = await bodies.parse(lambda raw: _with_items(raw, earlier), body)
-            joined = await self._readable(principal, request, joined)
-            request = replace(request, parse=lambda: dialect.parse(joined))
-            response = await respond(self._with_capture(request, plan), joined)
+            full_body = await bodies.parse(lambda raw: _with_items(raw, earlier), body)
+            full_body = await self._readable(principal, request, full_body)
+            request = replace(request, parse=lambda: dialect.parse(full_body))
+            response = await respond(self._with_capture(request, plan), full_body)
         except BaseException:
             await release()
             raise
@@ -144,8 +144,8 @@ class ResponseStorage:
             reparse = functools.partial(_parse, chain, self._opener(principal))
             parse = functools.partial(reparse, body)
             return replace(request, parse=parse, reparse=reparse, stored_tokens=_stored_tokens(chain)), body
-        joined = await bodies.parse(functools.partial(_with_chain, chain), raw)
-        body = await self._readable(principal, request, joined)
+        full_body = await bodies.parse(functools.partial(_with_chain, chain), raw)
+        body = await self._readable(principal, request, full_body)
         return replace(request, parse=lambda: dialect.parse(body)), body
 
     async def with_earlier_items(
@@ -157,9 +157,9 @@ class ResponseStorage:
         earlier = await self._conversations.items(
             principal.tenant, request.conversation, self._max_bytes - len(raw)
         )
-        joined = await bodies.parse(lambda body: _with_items(body, earlier), raw)
-        joined = await self._readable(principal, request, joined)
-        return replace(request, parse=lambda: dialect.parse(joined)), joined
+        full_body = await bodies.parse(lambda body: _with_items(body, earlier), raw)
+        full_body = await self._readable(principal, request, full_body)
+        return replace(request, parse=lambda: dialect.parse(full_body)), full_body
 
     async def _chain(
         self, principal: Principal, request: ResponsesRequest, raw: bytes

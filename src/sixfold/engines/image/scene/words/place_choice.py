@@ -43,7 +43,7 @@ def visible_places(places: Sequence[str]) -> frozenset[str]:
         return frozenset()
     chosen = choose(places)
     pairs = [pair for pair, place in _JOINED if pair <= set(places) and place == chosen]
-    seen = {chosen, *(pairs[0] if pairs else ())}
+    joined_places = {chosen, *(pairs[0] if pairs else ())}
     if chosen == "cave":
         return frozenset(places)
-    return frozenset(seen | ({"snowfield"} if chosen in _SNOWY else set()))
+    return frozenset(joined_places | ({"snowfield"} if chosen in _SNOWY else set()))
