@@ -103,9 +103,8 @@ def _folder_blockers(server_settings: Settings, needed_bytes: int, free: int) ->
     if not os.access(server_settings.data_dir, os.W_OK):
         yield f"{server_settings.data_dir} is not writable: run the command as the user that owns it"
     if needed_bytes > free:
-        yield (
-            f"{server_settings.data_dir} has {size(free)} free, but the upgrade needs up to {size(needed_bytes)}"
-        )
+        free_text, needed_text = size(free), size(needed_bytes)
+        yield f"{server_settings.data_dir} has {free_text} free, but the upgrade needs up to {needed_text}"
 
 
 def _migrate(admin: DatabaseAdmin, server_settings: Settings) -> None:
